@@ -23,7 +23,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/command/fakecri"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -64,7 +64,7 @@ func (w *witness) Invoke(ctx context.Context, method string, args, reply any, op
 	err := w.conn.Invoke(ctx, method, args, reply, opts...)
 	for _, o := range opts {
 		if h, ok := o.(grpc.HeaderCallOption); ok && w.old {
-			*h.HeaderAddr = metadata.Pairs(lastknown.HeaderKey, "it")
+			*h.HeaderAddr = metadata.Pairs(memory.HeaderKey, "it")
 		}
 	}
 	return err

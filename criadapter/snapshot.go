@@ -13,7 +13,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/wire"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -82,7 +82,7 @@ func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, requ
 	if err := conn.Invoke(ctx, method, codec.NewFrame(request), &answer, grpc.Header(&header)); err != nil {
 		return nil, false, err
 	}
-	return answer.Bytes(), len(header[lastknown.HeaderKey]) > 0, nil
+	return answer.Bytes(), len(header[memory.HeaderKey]) > 0, nil
 }
 
 // lookAt lists the pods and containers of a runtime, and reports whether some of the answer came

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
@@ -115,7 +115,7 @@ type Backend struct {
 
 	// Known is the memory of the backend, which [Remember] makes. Nil means that the backend has
 	// no memory.
-	Known *lastknown.Conn
+	Known *memory.Conn
 
 	// Maps are the tables that translate names, for kinds that the profile says are mapped.
 	Maps map[string]map[string]string // :: kind → front name → back name

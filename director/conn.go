@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/address"
+	"github.com/criproxy/criproxy/internal/base/address"
 	"github.com/criproxy/criproxy/internal/base/transport"
 )
 

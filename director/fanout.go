@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 // part is the answer of one backend to a call that went to several.
@@ -20,7 +20,7 @@ type part struct {
 	backend         int
 	reply           *codec.Frame
 	header, trailer metadata.MD
-	verdict         lastknown.Verdict // of the backend's memory, which has checked the reply
+	verdict         memory.Verdict // of the backend's memory, which has checked the reply
 	err             error
 }
 
@@ -76,14 +76,14 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
 	all := make([]Part, len(parts))
 	for i, p := range parts {
-		all[i] = Part{Backend: t.backends[p.backend], Reply: p.reply, Remembered: len(p.header[lastknown.HeaderKey]) > 0, Err: p.err}
+		all[i] = Part{Backend: t.backends[p.backend], Reply: p.reply, Remembered: len(p.header[memory.HeaderKey]) > 0, Err: p.err}
 	}
 	header, trailer := codec.MetadataOf(opts)
 	store(header, parts[0].header)
 	store(trailer, parts[0].trailer)
 	for _, p := range parts[1:] {
-		if names := p.header[lastknown.HeaderKey]; len(names) > 0 {
-			store(header, metadata.MD{lastknown.HeaderKey: names}) // a part came from memory
+		if names := p.header[memory.HeaderKey]; len(names) > 0 {
+			store(header, metadata.MD{memory.HeaderKey: names}) // a part came from memory
 		}
 	}
 	return m.merge(all)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -29,7 +29,7 @@ func TestSeveralBackendsWriteNothingIntoOneOption(t *testing.T) {
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, conn.Close()) })
-		k, err := lastknown.New(lastknown.Config{Name: name, Conn: conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known})
+		k, err := memory.New(memory.Config{Name: name, Conn: conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known})
 		require.NoError(t, err)
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: k, Known: k})
 	}

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 // The reply of a backend becomes a part of a merged reply only if a decoder accepts it: a part
@@ -42,7 +42,7 @@ func (t *table) toPart(m *method, backend int, reply *codec.Frame) (*codec.Frame
 	if m.shape == nil {
 		return t.toFront(m, backend, reply)
 	}
-	utf8, err := lastknown.CheckFrame(m.shape, reply)
+	utf8, err := memory.CheckFrame(m.shape, reply)
 	if err != nil {
 		reply.Free()
 		return nil, t.broken(backend, err)

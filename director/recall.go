@@ -10,18 +10,18 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
 // knownChooser finds a backend by the items of its lists in its memory: it looks for an item that
 // holds the same value, or the same map, as the request.
 type knownChooser struct {
-	path    *rewrite.Path       // in the request
-	item    *rewrite.Path       // in an item, to a map; nil if path leads to a value
-	without map[string]bool     // keys of the map that do not count
-	finders []*lastknown.Finder // by backend; nil for a backend without a memory
-	newTo   int                 // the backend for new objects
+	path    *rewrite.Path    // in the request
+	item    *rewrite.Path    // in an item, to a map; nil if path leads to a value
+	without map[string]bool  // keys of the map that do not count
+	finders []*memory.Finder // by backend; nil for a backend without a memory
+	newTo   int              // the backend for new objects
 	panics  recovery.Hook
 }
 
@@ -56,7 +56,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 		c.without[key] = true
 	}
 	for _, b := range t.backends {
-		var f *lastknown.Finder
+		var f *memory.Finder
 		if b.Known != nil {
 			if f, err = b.Known.Finder(listed, at); err != nil {
 				return nil, err

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 // A MemoryConfig configures the memory of a backend. The zero value is useful.
@@ -36,7 +36,7 @@ type MemoryConfig struct {
 func Remember(conn *Conn, cfg Config, m MemoryConfig) (b Backend, run func(ctx context.Context) error, err error) {
 	p := cfg.Profile
 	pkg := p.Versions[0].Package
-	bridge, err := lastknown.Bridge(conn, p.Known.Lists, cfg.Schema, pkg)
+	bridge, err := memory.Bridge(conn, p.Known.Lists, cfg.Schema, pkg)
 	if err != nil {
 		return Backend{}, nil, err
 	}
@@ -44,10 +44,10 @@ func Remember(conn *Conn, cfg Config, m MemoryConfig) (b Backend, run func(ctx c
 	if p.Probe != "" {
 		alive = "/" + pkg + "." + p.Probe
 	}
-	known, err := lastknown.New(lastknown.Config{
+	known, err := memory.New(memory.Config{
 		Name: Backend{Name: conn.name}.String(), Conn: bridge,
 		Schema: cfg.Schema, Package: pkg, Spec: p.Known,
-		Memory:   lastknown.Open(conn.name, lastknown.File{Path: m.File}),
+		Memory:   memory.Open(conn.name, memory.File{Path: m.File}),
 		Primary:  conn.primary,
 		Absent:   conn.Absent,
 		Budget:   m.Budget,

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/trust"
+	"github.com/criproxy/criproxy/internal/base/host"
 )
 
 // folder is the folder of plugins, as it was read last.
@@ -80,7 +80,7 @@ func (f *folder) entries() ([]fs.DirEntry, error) {
 	if _, err := os.Stat(f.path); err != nil {
 		return nil, err
 	}
-	if err := trust.Folder(f.path, trust.Alone); err != nil {
+	if err := host.Folder(f.path, host.Alone); err != nil {
 		return nil, err
 	}
 	return os.ReadDir(f.path)
@@ -110,7 +110,7 @@ func (f *folder) content(name string) (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", errNoFile
 	}
-	if err := trust.File(path); err != nil {
+	if err := host.File(path); err != nil {
 		return "", err
 	}
 	r, err := os.Open(path)

@@ -1,4 +1,4 @@
-// Package memories keeps the [lastknown.Memory] of each backend, and finds out, after a reload, a
+// Package memories keeps the [memory.Memory] of each backend, and finds out, after a reload, a
 // handover, a rename or a restart, which backend a memory belongs to.
 package memories
 
@@ -14,7 +14,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 // A Place is a backend of a configuration.
@@ -31,12 +31,12 @@ type Folder struct {
 
 // file returns the file for the memory of a backend, with the path at which earlier versions kept
 // it.
-func (f Folder) file(name, address string) lastknown.File {
+func (f Folder) file(name, address string) memory.File {
 	if f.Path == "" {
-		return lastknown.File{Address: address}
+		return memory.File{Address: address}
 	}
 	first, _, _ := strings.Cut(address, ",")
-	return lastknown.File{
+	return memory.File{
 		Path:    filepath.Join(f.Path, name+".known"),
 		Older:   []string{filepath.Join(f.Path, fmt.Sprintf("%s-%08x.known", name, crc32.ChecksumIEEE([]byte(first))))},
 		Address: address,
@@ -45,16 +45,16 @@ func (f Folder) file(name, address string) lastknown.File {
 }
 
 // File returns the file for the memory of a backend.
-func (f Folder) File(p Place) lastknown.File { return f.file(p.Name, p.Address) }
+func (f Folder) File(p Place) memory.File { return f.file(p.Name, p.Address) }
 
-// Memories are the [lastknown.Memory] of each backend, by its name. They outlive connections: a
+// Memories are the [memory.Memory] of each backend, by its name. They outlive connections: a
 // reload passes them to the next connections, a handover to the next process. They are safe for
 // concurrent use.
 type Memories struct {
 	mu     sync.Mutex
-	handed map[string][]byte            // :: name → encoded memory of the previous process
-	at     map[string]string            // :: name → address, in the current configuration or that of the previous process; nil: not read yet
-	byName map[string]*lastknown.Memory // of the current configuration
+	handed map[string][]byte         // :: name → encoded memory of the previous process
+	at     map[string]string         // :: name → address, in the current configuration or that of the previous process; nil: not read yet
+	byName map[string]*memory.Memory // of the current configuration
 }
 
 // New returns the memories of a process. handed is the result of [Memories.Encode] in the process
@@ -67,14 +67,14 @@ func New(handed map[string][]byte) *Memories { return &Memories{handed: handed} 
 // A Memory belongs to the backend's name, unless the name has got the address of another backend:
 // then the name gets the Memory of the runtime at that address. Otherwise a runtime that takes over
 // a name would seem to have no pods.
-func (m *Memories) Next(all []Place, in Folder) map[string]*lastknown.Memory {
+func (m *Memories) Next(all []Place, in Folder) map[string]*memory.Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.at == nil {
 		m.at = m.before(in)
 	}
 	sources := m.sources(all)
-	next := map[string]*lastknown.Memory{}
+	next := map[string]*memory.Memory{}
 	for _, p := range all {
 		next[p.Name] = m.find(p, sources[p.Name], in)
 	}
@@ -82,22 +82,22 @@ func (m *Memories) Next(all []Place, in Folder) map[string]*lastknown.Memory {
 }
 
 // find returns the Memory for a backend, whose name was source until now.
-func (m *Memories) find(p Place, source string, in Folder) *lastknown.Memory {
+func (m *Memories) find(p Place, source string, in Folder) *memory.Memory {
 	if source == "" {
-		return lastknown.Open(p.Name, lastknown.File{Address: p.Address})
+		return memory.Open(p.Name, memory.File{Address: p.Address})
 	}
 	if found := m.byName[source]; found != nil {
 		return found
 	}
 	from := in.file(source, p.Address)
 	if data, ok := m.handed[source]; ok {
-		mem, err := lastknown.Receive(source, from, data)
+		mem, err := memory.Receive(source, from, data)
 		if err == nil {
 			return mem
 		}
 		klog.ErrorS(err, "The memory from the previous process cannot be read; criproxy uses its file instead", "backend", p.Name)
 	}
-	return lastknown.Open(source, from)
+	return memory.Open(source, from)
 }
 
 // sources returns, by the new names of the backends of a configuration, the names that they had
@@ -135,14 +135,14 @@ func (m *Memories) before(in Folder) map[string]string {
 		}
 	}
 	for _, data := range m.handed {
-		take(lastknown.NameAndAddressIn(data, in.Boot))
+		take(memory.NameAndAddressIn(data, in.Boot))
 	}
 	if len(m.handed) > 0 || in.Path == "" {
 		return at
 	}
 	files, _ := filepath.Glob(filepath.Join(in.Path, "*.known")) // the pattern is valid
 	for _, file := range files {
-		take(lastknown.NameAndAddress(file, in.Boot))
+		take(memory.NameAndAddress(file, in.Boot))
 	}
 	return at
 }
@@ -150,12 +150,12 @@ func (m *Memories) before(in Folder) map[string]string {
 // Keep makes a configuration the current one, with the memories that Next has returned for it, and
 // forgets the backends that it does not have. A backend that is added again later starts with an
 // empty memory.
-func (m *Memories) Keep(all []Place, in Folder, next map[string]*lastknown.Memory) {
+func (m *Memories) Keep(all []Place, in Folder, next map[string]*memory.Memory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.byName
-	m.byName, m.at, m.handed = map[string]*lastknown.Memory{}, map[string]string{}, nil
-	kept := map[*lastknown.Memory]bool{}
+	m.byName, m.at, m.handed = map[string]*memory.Memory{}, map[string]string{}, nil
+	kept := map[*memory.Memory]bool{}
 	for _, p := range all {
 		at := in.File(p)
 		mem := next[p.Name]
@@ -201,20 +201,20 @@ func (m *Memories) Encode() (map[string][]byte, error) {
 
 // HandOn calls send with each call that changes something at a backend, until HandOn is called with
 // nil.
-func (m *Memories) HandOn(send func(backend string, n lastknown.Note)) {
+func (m *Memories) HandOn(send func(backend string, n memory.Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, mem := range m.byName {
 		if send == nil {
 			mem.HandOn(nil)
 		} else {
-			mem.HandOn(func(n lastknown.Note) { send(name, n) })
+			mem.HandOn(func(n memory.Note) { send(name, n) })
 		}
 	}
 }
 
 // Learn adds a call that another process has made to the memory of a backend.
-func (m *Memories) Learn(backend string, n lastknown.Note) error {
+func (m *Memories) Learn(backend string, n memory.Note) error {
 	m.mu.Lock()
 	mem := m.byName[backend]
 	m.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 // Extend returns the profile with more rules, which go before its own: for fields and methods of
@@ -25,7 +25,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		About:    joined(p.About, rules.About),
 		Harmless: map[string][]string{},
 		Methods:  joined(p.without(rules.Methods), rules.Methods),
-		Known:    lastknown.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
+		Known:    memory.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
 		Secret:   append(slices.Clone(p.Secret), rules.Secret...),
 		Reads:    append(slices.Clone(p.Reads), rules.Reads...),
 		Volatile: append(slices.Clone(p.Volatile), rules.Volatile...),
@@ -57,7 +57,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		}
 	}
 	for _, l := range rules.Known.Lists {
-		all.Known.Lists = slices.DeleteFunc(all.Known.Lists, func(old lastknown.List) bool { return old.List == l.List })
+		all.Known.Lists = slices.DeleteFunc(all.Known.Lists, func(old memory.List) bool { return old.List == l.List })
 		all.Known.Lists = append(all.Known.Lists, l)
 	}
 	if err := all.Located(all.Check()); err != nil {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -201,7 +201,7 @@ func (f *fitting) written(form WrittenForm) WrittenForm {
 }
 
 // known returns spec without the methods that the schema does not have.
-func (f *fitting) known(spec lastknown.Spec) lastknown.Spec {
+func (f *fitting) known(spec memory.Spec) memory.Spec {
 	lacks := func(name string) bool {
 		if name == "" || len(f.matching(name)) > 0 {
 			return false
@@ -209,7 +209,7 @@ func (f *fitting) known(spec lastknown.Spec) lastknown.Spec {
 		f.left = append(f.left, "known."+name)
 		return true
 	}
-	var fit lastknown.Spec
+	var fit memory.Spec
 	for _, l := range spec.Lists {
 		if lacks(l.List) {
 			l.List = ""
@@ -221,10 +221,10 @@ func (f *fitting) known(spec lastknown.Spec) lastknown.Spec {
 			continue
 		}
 		if lacks(l.Status.Method) {
-			l.Status = lastknown.Status{}
+			l.Status = memory.Status{}
 		}
 		if lacks(l.PartOf.List) {
-			l.PartOf = lastknown.PartOf{}
+			l.PartOf = memory.PartOf{}
 		}
 		l.Created = kept(l.Created, func(method, _ string) bool { return !lacks(method) })
 		var left []string

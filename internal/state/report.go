@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/hook"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 )
 
@@ -105,9 +105,9 @@ func (r *Report) Trouble() string {
 	var all []string
 	for i, b := range r.Backends {
 		switch {
-		case i == 0 && b.State != lastknown.Slow.String() && !r.Ready:
+		case i == 0 && b.State != memory.Slow.String() && !r.Ready:
 			all = append(all, "the primary is "+b.State)
-		case b.State != lastknown.Up.String():
+		case b.State != memory.Up.String():
 			all = append(all, b.Name+" is "+b.State)
 		}
 	}

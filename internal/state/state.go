@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/hook"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/profile/drift"
 )
 
@@ -68,5 +68,5 @@ func (b *BackendHealth) IsUp() bool { return TakesCalls(b.State) }
 
 // TakesCalls reports whether a backend in this state takes calls.
 func TakesCalls(state string) bool {
-	return state == lastknown.Up.String() || state == lastknown.Slow.String()
+	return state == memory.Up.String() || state == memory.Slow.String()
 }

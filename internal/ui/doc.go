@@ -1,4 +1,4 @@
-// Package ui serves the page of internal/report live: with the calls of a running criproxy as they come
+// Package ui serves the page of internal/observe/page live: with the calls of a running criproxy as they come
 // from its admin socket, and with its status and metrics.
 //
 //	server := ui.New(ui.Config{Admin: socket, Open: open}, listener)

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/report"
+	"github.com/criproxy/criproxy/internal/observe/page"
 	"github.com/criproxy/criproxy/internal/state"
 )
 
@@ -29,9 +29,9 @@ type link struct {
 // A follower reads the events of the admin socket into a history.
 type follower struct {
 	client  *admin.Client
-	open    func(*capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error)
+	open    func(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error)
 	history *history
-	info    atomic.Pointer[report.Info]
+	info    atomic.Pointer[page.Info]
 	link    atomic.Pointer[link]
 	changed chan struct{} // gets a value when the link changes
 }
@@ -92,7 +92,7 @@ func (f *follower) once(ctx context.Context) error {
 }
 
 // take reads events until r ends.
-func (f *follower) take(ctx context.Context, r *capture.Reader, a *inspect.Assembler) {
+func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembler) {
 	a.KeepBytes = keepBytes
 	before := f.history.latest // a process that has inherited a recording sends calls that are already here
 	events := make(chan capture.Event)
@@ -118,11 +118,11 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *inspect.Assem
 			if !more {
 				return
 			}
-			if c, what := a.Add(&ev); what == inspect.Done && c.Began.Add(c.Took).After(before) {
+			if c, what := a.Add(&ev); what == calls.Done && c.Began.Add(c.Took).After(before) {
 				f.history.add(c)
 			}
 		case now := <-tick.C:
-			var long []*inspect.Call
+			var long []*calls.Call
 			for _, c := range a.UnderWay() {
 				if now.Sub(c.Began) >= longEnough {
 					long = append(long, c)

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/inspect"
-	"github.com/criproxy/criproxy/internal/report"
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/page"
 )
 
 // Bounds of a history. It forgets the oldest calls first.
@@ -19,29 +19,29 @@ const (
 // A history holds the latest calls, for browsers to read at their own pace. It is safe for concurrent use.
 type history struct {
 	mu      sync.Mutex
-	printer *inspect.Printer // for calls of the process that is followed now
-	entries []entry          // in the order of seq
+	printer *calls.Printer // for calls of the process that is followed now
+	entries []entry        // in the order of seq
 	bytes   int
-	next    uint64                   // the latest key
-	open    map[*inspect.Call]uint64 // :: call under way that was shown → its key
-	changed chan struct{}            // closed when an entry is added
-	latest  time.Time                // when the latest call ended
+	next    uint64                 // the latest key
+	open    map[*calls.Call]uint64 // :: call under way that was shown → its key
+	changed chan struct{}          // closed when an entry is added
+	latest  time.Time              // when the latest call ended
 }
 
 // An entry is a call, or a newer state of an earlier entry's call, with the same key.
 type entry struct {
 	seq   uint64 // grows with each entry
-	row   report.Row
-	with  *inspect.Printer
+	row   page.Row
+	with  *calls.Printer
 	bytes int
 }
 
 func newHistory() *history {
-	return &history{open: map[*inspect.Call]uint64{}, changed: make(chan struct{})}
+	return &history{open: map[*calls.Call]uint64{}, changed: make(chan struct{})}
 }
 
 // follow sets the printer for the calls of another process.
-func (h *history) follow(p *inspect.Printer) {
+func (h *history) follow(p *calls.Printer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.printer = p
@@ -52,14 +52,14 @@ func (h *history) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c, key := range h.open {
-		h.append(report.Row{Key: key, Call: snapshot(c), Lost: true})
+		h.append(page.Row{Key: key, Call: snapshot(c), Lost: true})
 	}
 	clear(h.open)
 	h.wake()
 }
 
 // add adds a call that has ended.
-func (h *history) add(c *inspect.Call) {
+func (h *history) add(c *calls.Call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	key, shown := h.open[c]
@@ -67,7 +67,7 @@ func (h *history) add(c *inspect.Call) {
 		key = h.key()
 	}
 	delete(h.open, c)
-	_, row := report.Render(h.printer, c)
+	_, row := page.Render(h.printer, c)
 	row.Key = key
 	h.append(row)
 	if end := c.Began.Add(c.Took); end.After(h.latest) {
@@ -77,13 +77,13 @@ func (h *history) add(c *inspect.Call) {
 }
 
 // underWay shows calls that have not ended yet.
-func (h *history) underWay(calls []*inspect.Call) {
+func (h *history) underWay(calls []*calls.Call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range calls {
 		if _, shown := h.open[c]; !shown {
 			h.open[c] = h.key()
-			h.append(report.Row{Key: h.open[c], Call: snapshot(c)})
+			h.append(page.Row{Key: h.open[c], Call: snapshot(c)})
 		}
 	}
 	if len(calls) > 0 {
@@ -92,9 +92,9 @@ func (h *history) underWay(calls []*inspect.Call) {
 }
 
 // snapshot returns a copy of a call, which may change while browsers look at it.
-func snapshot(c *inspect.Call) *inspect.Call {
+func snapshot(c *calls.Call) *calls.Call {
 	now := *c
-	now.Legs = make([]*inspect.Leg, len(c.Legs))
+	now.Legs = make([]*calls.Leg, len(c.Legs))
 	for i, l := range c.Legs {
 		leg := *l
 		now.Legs[i] = &leg
@@ -107,7 +107,7 @@ func (h *history) key() uint64 {
 	return h.next
 }
 
-func (h *history) append(row report.Row) {
+func (h *history) append(row page.Row) {
 	e := entry{seq: 1, row: row, with: h.printer}
 	if n := len(h.entries); n > 0 {
 		e.seq = h.entries[n-1].seq + 1
@@ -134,7 +134,7 @@ func (h *history) wake() {
 
 // since returns the rows of at most so many entries after entry seq, and the seq of the last of them. changed is closed
 // when there are more.
-func (h *history) since(seq uint64, most int) (b report.Batch, last uint64, changed <-chan struct{}) {
+func (h *history) since(seq uint64, most int) (b page.Batch, last uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(h.entries, seq+1, func(e entry, want uint64) int { return int(int64(e.seq) - int64(want)) })
@@ -151,7 +151,7 @@ func (h *history) opened(key uint64) (json.RawMessage, bool) {
 	defer h.mu.Unlock()
 	for _, e := range slices.Backward(h.entries) {
 		if e.row.Key == key {
-			d, _ := report.Render(e.with, e.row.Call)
+			d, _ := page.Render(e.with, e.row.Call)
 			return d, true
 		}
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 func testHistory() *history {
 	h := newHistory()
-	h.follow(&inspect.Printer{Schema: codec.NewSchema()})
+	h.follow(&calls.Printer{Schema: codec.NewSchema()})
 	return h
 }
 
-func call(bytes int, ended bool) *inspect.Call {
-	return &inspect.Call{Method: "/a.B/C", Began: time.Unix(1, 0), Ended: ended, Legs: []*inspect.Leg{{Ended: ended, Replies: inspect.Messages{Bytes: bytes}}}}
+func call(bytes int, ended bool) *calls.Call {
+	return &calls.Call{Method: "/a.B/C", Began: time.Unix(1, 0), Ended: ended, Legs: []*calls.Leg{{Ended: ended, Replies: calls.Messages{Bytes: bytes}}}}
 }
 
 // rows are the rows after an entry: their keys and codes.
@@ -53,8 +53,8 @@ func TestHistoryIsReadAtAnyPace(t *testing.T) {
 func TestACallUnderWayKeepsItsKey(t *testing.T) {
 	h := testHistory()
 	long := call(1, false)
-	h.underWay([]*inspect.Call{long})
-	h.underWay([]*inspect.Call{long}) // is there already
+	h.underWay([]*calls.Call{long})
+	h.underWay([]*calls.Call{long}) // is there already
 	h.add(call(1, true))
 	long.Ended, long.Legs[0].Ended = true, true
 	h.add(long)
@@ -66,7 +66,7 @@ func TestACallUnderWayKeepsItsKey(t *testing.T) {
 
 func TestAProcessThatEndsLosesItsCalls(t *testing.T) {
 	h := testHistory()
-	h.underWay([]*inspect.Call{call(1, false)})
+	h.underWay([]*calls.Call{call(1, false)})
 	h.end()
 	h.end()
 	got, _ := rows(t, h, 0, 10)

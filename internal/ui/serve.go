@@ -14,18 +14,18 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/dashboard"
-	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/report"
+	"github.com/criproxy/criproxy/internal/observe/page"
 )
 
 // Config says what to show.
 type Config struct {
 	Admin string // the path of the admin socket
-	// Open returns the assembler that makes calls of a process's events, and the printer for [report.Render]. It gets
+	// Open returns the assembler that makes calls of a process's events, and the printer for [page.Render]. It gets
 	// the header of the process's recording.
-	Open func(*capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error)
+	Open func(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error)
 }
 
 // A Server shows a running criproxy to a browser.
@@ -61,7 +61,7 @@ func New(cfg Config, l net.Listener) *Server {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), changed: make(chan struct{}, 1)}
 	f.link.Store(&link{Error: "connecting"})
-	f.info.Store(&report.Info{Title: cfg.Admin, Live: true})
+	f.info.Store(&page.Info{Title: cfg.Admin, Live: true})
 	return &Server{follower: f, guard: newGuard(port), session: rand.Text()}
 }
 
@@ -78,7 +78,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	mux := http.NewServeMux()
-	html, policy := report.Live()
+	html, policy := page.Live()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", policy)
@@ -140,7 +140,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var shown link
-	var info *report.Info
+	var info *page.Info
 	var meter dashboard.Meter
 	status, metrics := time.NewTimer(0), time.NewTimer(0)
 	defer status.Stop()
@@ -157,7 +157,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		if now := s.follower.info.Load(); now != info {
 			info = now
 			if !send("info", marshal(struct {
-				*report.Info
+				*page.Info
 				Session string `json:"session"`
 			}{info, s.session}), "") {
 				return

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/state"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -122,9 +122,9 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 
 	l, err := Listen("127.0.0.1:0")
 	require.NoError(t, err)
-	server := New(Config{Admin: path, Open: func(*capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error) {
+	server := New(Config{Admin: path, Open: func(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
 		schema := codec.NewSchema()
-		return &inspect.Printer{Schema: schema}, inspect.NewAssembler(schema, nil), nil
+		return &calls.Printer{Schema: schema}, calls.NewAssembler(schema, nil), nil
 	}}, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)

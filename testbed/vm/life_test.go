@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/doctor"
+	doctor "github.com/criproxy/criproxy/internal/command/node"
 )
 
 // The life of a node, from the first boot to a power cut. Each step depends on the one before.

@@ -9,21 +9,21 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
 // callView shows calls, for commands that show calls as they happen and for those that read a file.
 type callView struct {
-	filter  inspect.Filter
+	filter  calls.Filter
 	output  outputFlags
 	schema  schemaFlags
-	printer inspect.Printer
+	printer calls.Printer
 
-	assembler *inspect.Assembler
+	assembler *calls.Assembler
 	past      past
-	every     func(c *inspect.Call)
+	every     func(c *calls.Call)
 
 	seen, shown int    // how many calls
 	latest      uint64 // number of the latest event
@@ -71,7 +71,7 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	for _, b := range h.Backends {
 		p.Order = append(p.Order, b.Name)
 	}
-	l.assembler = inspect.NewAssembler(m.schema, m.names)
+	l.assembler = calls.NewAssembler(m.schema, m.names)
 	return nil
 }
 
@@ -135,10 +135,10 @@ func (l *callView) show(ev *capture.Event) error {
 	if ev.Kind == capture.Missed && !l.printer.JSON {
 		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
 	}
-	if what == inspect.Nothing {
+	if what == calls.Nothing {
 		return nil
 	}
-	counts := what == inspect.Done && (l.filter.Own || !c.Own)
+	counts := what == calls.Done && (l.filter.Own || !c.Own)
 	if counts {
 		l.seen++
 	}
@@ -150,10 +150,10 @@ func (l *callView) show(ev *capture.Event) error {
 	}
 	switch {
 	case l.every != nil:
-		if what == inspect.Done {
+		if what == calls.Done {
 			l.every(c)
 		}
-	case what == inspect.Streamed:
+	case what == calls.Streamed:
 		l.printer.Streamed(c)
 	default:
 		l.printer.Print(c)

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
@@ -77,7 +77,7 @@ func Check(ctx context.Context, args []string, out, _ io.Writer) error {
 	if output.format == show.Text {
 		r.print(show.NewScreen(out), bool(verbose))
 		if r.Drift != nil {
-			r.Drift.Print(inspect.Terminal{Writer: out})
+			r.Drift.Print(calls.Terminal{Writer: out})
 		}
 	} else if err := show.Encode(out, output.format, r); err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/doctor"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/proxy/api"
@@ -31,8 +31,8 @@ import (
 
 // Diagnosis is the result of the doctor. Its JSON is stable.
 type Diagnosis struct {
-	Findings []doctor.Finding `json:"findings"`          // the worst first
-	Kubelet  *doctor.Kubelet  `json:"kubelet,omitempty"` // the kubelet of the node; nil if none runs
+	Findings []node.Finding `json:"findings"`          // the worst first
+	Kubelet  *node.Kubelet  `json:"kubelet,omitempty"` // the kubelet of the node; nil if none runs
 }
 
 // wellKnown are the sockets of runtimes that the doctor examines if there is no configuration.
@@ -53,7 +53,7 @@ func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err := output.check("doctor"); err != nil {
 		return err
 	}
-	d := Diagnosis{Findings: []doctor.Finding{}}
+	d := Diagnosis{Findings: []node.Finding{}}
 	cfg, err := f.readConfig()
 	if err != nil && f.config == "" && !f.given["connect"] {
 		if running := configOfRunning(ctx, adminFlag{f.typed.Admin}); running != nil {
@@ -62,28 +62,28 @@ func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 	}
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			d.add(doctor.Error, "configuration", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
+			d.add(node.Error, "configuration", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
 		}
 		cfg = withoutConfig()
 	}
 	d.configuration(f, cfg)
 	d.running(ctx, cfg)
-	node := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion}
-	found, kubelet := node.Examine()
-	d.Findings, d.Kubelet = doctor.Sort(append(d.Findings, found...)), kubelet
+	examined := &node.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion}
+	found, kubelet := examined.Examine()
+	d.Findings, d.Kubelet = node.Sort(append(d.Findings, found...)), kubelet
 	if output.format == show.Text {
 		d.print(show.NewScreen(out))
 	} else if err := show.Encode(out, output.format, d); err != nil {
 		return err
 	}
-	if len(d.Findings) > 0 && d.Findings[0].Level == doctor.Error {
+	if len(d.Findings) > 0 && d.Findings[0].Level == node.Error {
 		return ErrReported
 	}
 	return nil
 }
 
-func (d *Diagnosis) add(level doctor.Level, about, text, cure string) {
-	d.Findings = append(d.Findings, doctor.Finding{Level: level, About: about, Text: text, Cure: cure})
+func (d *Diagnosis) add(level node.Level, about, text, cure string) {
+	d.Findings = append(d.Findings, node.Finding{Level: level, About: about, Text: text, Cure: cure})
 }
 
 // configOfRunning returns a configuration with the sockets and runtimes of the criproxy that runs, nil if none runs. It
@@ -129,7 +129,7 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 		if b.Name == "" {
 			continue
 		}
-		add := func(level doctor.Level, warnings []string) {
+		add := func(level node.Level, warnings []string) {
 			for _, w := range warnings {
 				text, cure := w, "choose a shorter name"
 				if i := strings.LastIndex(w, "; "); i >= 0 {
@@ -138,9 +138,9 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 				d.add(level, about, text, cure)
 			}
 		}
-		add(doctor.Warning, config.NameWarnings(b.Name))
+		add(node.Warning, config.NameWarnings(b.Name))
 		if cfg.IDs != config.NativeIDs {
-			add(doctor.Note, config.IDWarnings(b.Name)) // nothing is wrong with the node
+			add(node.Note, config.IDWarnings(b.Name)) // nothing is wrong with the node
 		}
 	}
 	for what, path := range map[string]string{"the configuration": f.config, "the folder of plugins": cfg.Hooks, "the state folder": cfg.StateDir} {
@@ -148,22 +148,22 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 			continue
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
-			d.add(doctor.Error, about, fmt.Sprintf("users other than the owner can change %s, %s (mode %04o), and so run any program as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
+			d.add(node.Error, about, fmt.Sprintf("users other than the owner can change %s, %s (mode %04o), and so run any program as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
 		}
 	}
 	if cfg.StateDir == "" && len(cfg.Backends) > 1 {
-		d.add(doctor.Warning, about, "criproxy does not store the remembered answers of the runtimes: if criproxy restarts while a runtime is down, kubelet kills the pods of that runtime", "set stateDir")
+		d.add(node.Warning, about, "criproxy does not store the remembered answers of the runtimes: if criproxy restarts while a runtime is down, kubelet kills the pods of that runtime", "set stateDir")
 	}
 	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
 		for _, err := os.Stat(path); err != nil && path != "/"; _, err = os.Stat(path) {
 			path = filepath.Dir(path) // criproxy makes missing folders when it starts
 		}
 		if err := unix.Access(path, unix.W_OK); err != nil && os.Getuid() == 0 {
-			d.add(doctor.Error, about, fmt.Sprintf("criproxy cannot write to the state folder %s: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
+			d.add(node.Error, about, fmt.Sprintf("criproxy cannot write to the state folder %s: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
 		}
 	}
 	if os.Getuid() != 0 {
-		d.add(doctor.Note, about, "this command does not run as root", "run it as root, as criproxy itself must run: other users cannot see much of the node")
+		d.add(node.Note, about, "this command does not run as root", "run it as root, as criproxy itself must run: other users cannot see much of the node")
 	}
 }
 
@@ -177,47 +177,47 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	defer cancel()
 	var r state.Report
 	if _, err := admin.NewClient(cfg.Admin).Read(ctx, "status", &r); err != nil {
-		d.add(doctor.Note, about, "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
+		d.add(node.Note, about, "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
 		return
 	}
 	for _, b := range r.Backends {
 		switch b.State {
-		case lastknown.Gone.String():
-			d.add(doctor.Error, about, fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime's log; meanwhile kubelet sees its pods as they were")
-		case lastknown.Slow.String():
-			d.add(doctor.Warning, about, fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
+		case memory.Gone.String():
+			d.add(node.Error, about, fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime's log; meanwhile kubelet sees its pods as they were")
+		case memory.Slow.String():
+			d.add(node.Warning, about, fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
 		}
 	}
 	if r.Config.Error != "" {
-		d.add(doctor.Error, about, "the configuration was not reloaded: "+show.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
+		d.add(node.Error, about, "the configuration was not reloaded: "+show.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
 	}
 	for _, w := range r.Config.NeedsRestart {
-		d.add(doctor.Warning, about, "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
+		d.add(node.Warning, about, "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
 	}
 	if r.Version != version.Version {
-		d.add(doctor.Note, about, fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, version.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
+		d.add(node.Note, about, fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, version.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
 	}
 	if r.Hooks != nil {
 		for _, p := range r.Hooks.Plugins {
 			if p.State != "ready" {
-				d.add(doctor.Warning, about, fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks shows the details; if its policy is Fail, pods do not start")
+				d.add(node.Warning, about, fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks shows the details; if its policy is Fail, pods do not start")
 			}
 		}
 	}
 }
 
 // backends asks the runtimes themselves.
-func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.Backend {
-	var all []doctor.Backend
+func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []node.Backend {
+	var all []node.Backend
 	for _, b := range cfg.Backends {
-		all = append(all, doctor.Backend{Name: director.Backend{Name: b.Name}.String(), Prefix: b.Name, Address: b.Address})
+		all = append(all, node.Backend{Name: director.Backend{Name: b.Name}.String(), Prefix: b.Name, Address: b.Address})
 	}
 	if len(all) == 0 {
 		return nil
 	}
 	a, err := api.Read(cfg)
 	if err != nil {
-		d.add(doctor.Error, "configuration", err.Error(), "correct it; criproxy check tries it without serving")
+		d.add(node.Error, "configuration", err.Error(), "correct it; criproxy check tries it without serving")
 		return all
 	}
 	if !api.IsCRI(a.Profile) {
@@ -268,7 +268,7 @@ func (d *Diagnosis) print(out *show.Screen) {
 		out.Say(0, "This node's kubelet is %s, process %d, and speaks to %s.", show.OrDash(k.Version), k.Process, show.OrDash(k.Endpoint))
 		out.Gap()
 	}
-	colours := map[doctor.Level]show.Colour{doctor.Error: show.Red, doctor.Warning: show.Yellow, doctor.Note: show.Dim}
+	colours := map[node.Level]show.Colour{node.Error: show.Red, node.Warning: show.Yellow, node.Note: show.Dim}
 	narrow := *out
 	if narrow.Width == 0 || narrow.Width > readable {
 		narrow.Width = readable
@@ -278,7 +278,7 @@ func (d *Diagnosis) print(out *show.Screen) {
 		out.Paint(colours[f.Level], 0, "%s  %s", strings.ToUpper(string(f.Level)), f.About)
 		narrow.Say(4, "%s", f.Text)
 		narrow.Say(4, "-> %s", f.Cure)
-		if f.Level == doctor.Error {
+		if f.Level == node.Error {
 			bad++
 		}
 	}

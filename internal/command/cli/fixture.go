@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/replay"
 	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
@@ -104,7 +104,7 @@ func (c *playedCount) add(p replay.Played) {
 		how += ", whose request differs"
 	}
 	if !c.quiet {
-		fmt.Fprintf(c.out, "%-26s %s  %s\n", inspect.Sanitize(inspect.ShortMethod(p.Method)), p.Code, how)
+		fmt.Fprintf(c.out, "%-26s %s  %s\n", calls.Sanitize(calls.ShortMethod(p.Method)), p.Code, how)
 	}
 }
 

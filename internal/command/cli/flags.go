@@ -12,9 +12,9 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/trust"
 )
 
 // Flags are the command line of serve and check.
@@ -182,7 +182,7 @@ func (f *Flags) readConfig() (*config.Config, error) {
 		data, err := os.ReadFile(f.config)
 		f.content = string(data)
 		if err == nil {
-			err = trust.File(f.config)
+			err = host.File(f.config)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
@@ -24,7 +24,7 @@ does not answer. It fails if the list is not complete.`
 	if err := a.parse(args, out, about, 0); err != nil {
 		return err
 	}
-	if err := (&inspect.Filter{Namespace: filter.Namespace, Backend: filter.Backend}).Check(); err != nil {
+	if err := (&calls.Filter{Namespace: filter.Namespace, Backend: filter.Backend}).Check(); err != nil {
 		return &UsageError{err}
 	}
 	print := func(to *show.Screen) error {

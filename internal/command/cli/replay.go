@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	text "github.com/criproxy/criproxy/internal/base/dump"
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/replay"
 	"github.com/criproxy/criproxy/internal/observe/show"
@@ -81,7 +81,7 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 	if err != nil {
 		return err
 	}
-	if err := (&inspect.Filter{Method: plan.method}).Check(); err != nil {
+	if err := (&calls.Filter{Method: plan.method}).Check(); err != nil {
 		return &UsageError{fmt.Errorf("replay: %w", err)}
 	}
 	if *to == "" && !*dry {
@@ -168,17 +168,17 @@ func printResult(out io.Writer, res replay.Result) {
 	if res.NotSent == "" && len(res.Changes) == 0 {
 		return
 	}
-	fmt.Fprintf(out, "call %d  %s\n", res.Call.ID, inspect.Sanitize(inspect.ShortMethod(res.Call.Method)))
+	fmt.Fprintf(out, "call %d  %s\n", res.Call.ID, calls.Sanitize(calls.ShortMethod(res.Call.Method)))
 	if res.NotSent != "" {
 		fmt.Fprintf(out, "    not sent: %s\n", res.NotSent)
 	}
 	for _, c := range res.Changes {
 		fmt.Fprintf(out, "    < %s\n", c.Path)
 		if c.Before != "" {
-			fmt.Fprintf(out, "        - %s\n", inspect.Sanitize(c.Before))
+			fmt.Fprintf(out, "        - %s\n", calls.Sanitize(c.Before))
 		}
 		if c.After != "" {
-			fmt.Fprintf(out, "        + %s\n", inspect.Sanitize(c.After))
+			fmt.Fprintf(out, "        + %s\n", calls.Sanitize(c.After))
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/replay"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
@@ -32,10 +32,10 @@ type replayPlan struct {
 }
 
 // choose fills in send and leftOut.
-func (p *replayPlan) choose(calls []*replay.Call) {
-	for _, c := range calls {
+func (p *replayPlan) choose(recorded []*replay.Call) {
+	for _, c := range recorded {
 		switch {
-		case p.method != "" && !inspect.Matches(p.method, inspect.ShortMethod(c.Method)) && !inspect.Matches(p.method, strings.TrimPrefix(c.Method, "/")):
+		case p.method != "" && !calls.Matches(p.method, calls.ShortMethod(c.Method)) && !calls.Matches(p.method, strings.TrimPrefix(c.Method, "/")):
 		case !p.failed && c.Ended && c.Code != codes.OK && c.Code != codes.Canceled:
 			p.leftOut++
 		default:
@@ -55,7 +55,7 @@ func (p *replayPlan) writes() (n int, methods []string) {
 	for _, c := range p.send {
 		if changes(c.Method) {
 			n++
-			if name := inspect.ShortMethod(c.Method); !slices.Contains(methods, name) {
+			if name := calls.ShortMethod(c.Method); !slices.Contains(methods, name) {
 				methods = append(methods, name)
 			}
 		}
@@ -75,7 +75,7 @@ func (p *replayPlan) allow(ctx context.Context, conn grpc.ClientConnInterface, s
 	if replay.IsFixture(asking, conn, socket) {
 		return nil
 	}
-	what := fmt.Sprintf("%d of %d calls would change something at %s: %s", n, len(p.send), socket, inspect.Sanitize(strings.Join(methods, ", ")))
+	what := fmt.Sprintf("%d of %d calls would change something at %s: %s", n, len(p.send), socket, calls.Sanitize(strings.Join(methods, ", ")))
 	if term.IsTerminal(int(os.Stdin.Fd())) && show.NewScreen(errOut).Width > 0 {
 		fmt.Fprintf(errOut, "%s\nType the path of the socket to send them: ", what)
 		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -101,7 +101,7 @@ func (p *replayPlan) show(out *show.Screen) {
 		if why != "" {
 			why = "cannot be sent: " + why
 		}
-		rows = append(rows, append(show.Cells(fmt.Sprint(c.ID), inspect.ShortMethod(c.Method)), what, show.Cell{Text: why}))
+		rows = append(rows, append(show.Cells(fmt.Sprint(c.ID), calls.ShortMethod(c.Method)), what, show.Cell{Text: why}))
 	}
 	out.Table([]string{"CALL", "METHOD", "WHAT", ""}, rows)
 	n, _ := p.writes()

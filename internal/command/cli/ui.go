@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/ui"
 )
@@ -31,7 +31,7 @@ func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	server := ui.New(ui.Config{Admin: socket, Open: func(h *capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error) {
+	server := ui.New(ui.Config{Admin: socket, Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
 		shown := callView{schema: schema}
 		if err := shown.open(h, io.Discard); err != nil {
 			return nil, nil, err

@@ -8,7 +8,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -19,7 +19,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	l.flags(fs)
 	sequence := fs.Bool("sequence", false, "print a sequence diagram in Mermaid's syntax")
 	stats := fs.Bool("stats", false, "count calls, errors, bytes and times by method")
-	page := fs.String("html", "", "write an HTML page to `FILE`, which must not exist yet; - is standard output")
+	file := fs.String("html", "", "write an HTML page to `FILE`, which must not exist yet; - is standard output")
 	if err := parseSub(fs, args, out, "view FILE shows the calls in a file that criproxy wrote; - is standard input.", 1, 1); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	case (*sequence || *stats) && (l.printer.Full || l.printer.Changes):
 		return &UsageError{errors.New("view: -full and -diff show single calls, -sequence and -stats all calls together; choose one")}
 	}
-	if *page != "" && (*sequence || *stats || l.printer.JSON || l.printer.Full || l.printer.Changes) {
+	if *file != "" && (*sequence || *stats || l.printer.JSON || l.printer.Full || l.printer.Changes) {
 		return &UsageError{errors.New("view: the page of -html already shows what -sequence, -stats, -json, -full and -diff show; choose one")}
 	}
 	r, err := capture.Open(fs.Arg(0))
@@ -45,15 +45,15 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	if err := l.open(r.Header(), out); err != nil {
 		return err
 	}
-	if *page != "" {
-		return l.writePage(r, fs, *page, out, errOut)
+	if *file != "" {
+		return l.writePage(r, fs, *file, out, errOut)
 	}
 	l.printer.Date = true
-	var calls []*inspect.Call
-	var counted inspect.Stats
+	var all []*calls.Call
+	var counted calls.Stats
 	switch {
 	case *sequence:
-		l.every = func(c *inspect.Call) { calls = append(calls, c) }
+		l.every = func(c *calls.Call) { all = append(all, c) }
 	case *stats:
 		l.every = counted.Add
 	case !l.printer.JSON:
@@ -75,7 +75,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 		switch {
 		case !match:
 		case *sequence:
-			calls = append(calls, c)
+			all = append(all, c)
 		case !*stats:
 			l.printer.Print(c)
 		}
@@ -83,7 +83,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	l.none(errOut, "calls in "+fs.Arg(0))
 	switch {
 	case *sequence:
-		return inspect.Sequence(out, calls)
+		return calls.Sequence(out, all)
 	case *stats && l.printer.JSON:
 		return json.NewEncoder(l.printer.Out).Encode(counted.Methods())
 	case *stats:

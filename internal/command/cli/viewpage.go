@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/report"
+	"github.com/criproxy/criproxy/internal/observe/page"
 )
 
 // writePage writes the calls of r as a page for browsers to the file at path.
@@ -27,11 +27,11 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 		out = file
 	}
 	buffered := bufio.NewWriterSize(out, 1<<16)
-	page := report.NewWriter(buffered, &l.printer)
-	calls := 0
+	w := page.NewWriter(buffered, &l.printer)
+	n := 0
 	l.printer.JSON = true // the page itself lists missing events
-	l.every = func(c *inspect.Call) { page.Add(c); calls++ }
-	info := report.Info{Title: filepath.Base(fs.Arg(0)), Filter: givenFlags(fs, "html")}
+	l.every = func(c *calls.Call) { w.Add(c); n++ }
+	info := page.Info{Title: filepath.Base(fs.Arg(0)), Filter: givenFlags(fs, "html")}
 	info.Of(r.Header())
 	switch err := l.read(r); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -40,18 +40,18 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 		return fmt.Errorf("%s: %w", fs.Arg(0), err)
 	}
 	rest := l.assembler.UnderWay()
-	slices.SortFunc(rest, func(a, b *inspect.Call) int { return a.Began.Compare(b.Began) })
+	slices.SortFunc(rest, func(a, b *calls.Call) int { return a.Began.Compare(b.Began) })
 	for _, c := range rest {
 		if l.filter.Match(c) {
 			l.every(c)
 		}
 	}
 	info.Missed = l.assembler.Missed()
-	if err := errors.Join(page.Close(info), buffered.Flush()); err != nil {
+	if err := errors.Join(w.Close(info), buffered.Flush()); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	if path != "-" {
-		fmt.Fprintf(errOut, "criproxy: %d calls in %s; open it in a browser\n", calls, path)
+		fmt.Fprintf(errOut, "criproxy: %d calls in %s; open it in a browser\n", n, path)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/trust"
+	"github.com/criproxy/criproxy/internal/base/host"
 )
 
 // FileConfig says where a [Writer] writes.
@@ -64,7 +64,7 @@ func Create(cfg FileConfig) (*Writer, error) {
 }
 
 func (w *Writer) open() error {
-	if err := trust.Folder(filepath.Dir(w.cfg.Path), trust.Sticky); err != nil {
+	if err := host.Folder(filepath.Dir(w.cfg.Path), host.Sticky); err != nil {
 		return fmt.Errorf("creating a capture: %w; or choose another folder", err)
 	}
 	files := max(w.cfg.MaxFiles, 1)

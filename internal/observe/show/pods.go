@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/state"
 )
 
@@ -67,7 +67,7 @@ func printPods(out *Screen, pods []state.Pod, all int, wide bool, now time.Time)
 			}
 			images = append(images, c.Image)
 		}
-		row := Cells(OrDash(p.Namespace), OrDash(p.Name), p.Backend, "", since(now, p.Created), fmt.Sprintf("%d/%d", running, len(p.Containers)), inspect.ShortID(p.ID))
+		row := Cells(OrDash(p.Namespace), OrDash(p.Name), p.Backend, "", since(now, p.Created), fmt.Sprintf("%d/%d", running, len(p.Containers)), calls.ShortID(p.ID))
 		row[3] = st
 		if wide {
 			row[6].Text = p.ID

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 // A Screen prints for people. It removes control characters, because errors quote runtimes, plugins
@@ -66,7 +66,7 @@ func (s *Screen) Say(indent int, format string, args ...any) { s.Paint(Plain, in
 
 // Paint prints a paragraph like Say, in a colour.
 func (s *Screen) Paint(c Colour, indent int, format string, args ...any) {
-	text := inspect.Sanitize(fmt.Sprintf(format, args...))
+	text := calls.Sanitize(fmt.Sprintf(format, args...))
 	for line := range strings.Lines(Wrap(text, indent, s.Width)) {
 		s.write(s.coloured(c, strings.TrimSuffix(line, "\n")) + "\n")
 	}

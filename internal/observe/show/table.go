@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 // A Cell is a cell of a table.
@@ -33,7 +33,7 @@ func (s *Screen) Table(head []string, rows [][]Cell) {
 	}
 	for _, row := range rows {
 		for i := range row {
-			row[i].Text = inspect.Sanitize(row[i].Text)
+			row[i].Text = calls.Sanitize(row[i].Text)
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].Text))
 		}
 	}

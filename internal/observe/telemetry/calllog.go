@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	text "github.com/criproxy/criproxy/internal/base/dump"
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -29,7 +29,7 @@ const maxLogged = 64 << 10
 
 // run logs the events that f reads, until the recorder is closed.
 func (l *callLog) run(f *capture.Follower) {
-	a := inspect.NewAssembler(l.schema, nil)
+	a := calls.NewAssembler(l.schema, nil)
 	a.Copy, a.KeepBytes = true, maxLogged
 	if !klog.V(3).Enabled() {
 		a.KeepBytes = -1
@@ -39,14 +39,14 @@ func (l *callLog) run(f *capture.Follower) {
 		if ev.Kind == capture.Missed {
 			klog.InfoS("Calls are missing here: the log is written too slowly for them, or the flight recorder is too small (-flight-recorder)", "events", ev.Missed)
 		}
-		if c, what := a.Add(&ev); what == inspect.Done && !c.Own {
+		if c, what := a.Add(&ev); what == calls.Done && !c.Own {
 			l.write(c)
 		}
 	}
 }
 
 // write logs a call as one record.
-func (l *callLog) write(c *inspect.Call) {
+func (l *callLog) write(c *calls.Call) {
 	full := klog.V(klog.Level(l.profile.LogLevel(c.Method))).Enabled()
 	keys := []any{"method", c.Method, "client", c.From(), "pid", c.Peer.PID, "backend", strings.Join(c.Backends(), ","), "took", c.Took}
 	if full {
@@ -65,7 +65,7 @@ func (l *callLog) write(c *inspect.Call) {
 	}
 }
 
-func (l *callLog) messages(md protoreflect.MessageDescriptor, ms inspect.Messages) string {
+func (l *callLog) messages(md protoreflect.MessageDescriptor, ms calls.Messages) string {
 	var b []byte
 	for i, m := range ms.Kept {
 		if i > 0 {

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/criproxy/criproxy/internal/hook"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/state"
 )
 
@@ -78,7 +78,7 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	gauge("criproxy_ready", one(s.Ready))
 	for _, b := range s.Backends {
 		gauge("criproxy_backend_up", one(b.IsUp()), b.Name)
-		gauge("criproxy_backend_slow", one(b.State == lastknown.Slow.String()), b.Name)
+		gauge("criproxy_backend_slow", one(b.State == memory.Slow.String()), b.Name)
 		if b.Age != nil {
 			gauge("criproxy_backend_last_known_age_seconds", b.Age.Seconds(), b.Name)
 		}

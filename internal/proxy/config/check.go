@@ -14,9 +14,9 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/address"
+	"github.com/criproxy/criproxy/internal/base/address"
 	"github.com/criproxy/criproxy/internal/base/suggest"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/profile"
 )
@@ -128,10 +128,10 @@ func (c *Config) Check() error {
 		fail("ids: %q: want %q or %q", c.IDs, PrefixIDs, NativeIDs)
 	}
 	for i, b := range c.Backends {
-		switch lastknown.Policy(b.Policy) {
-		case "", lastknown.LastKnown, lastknown.Fail, lastknown.Skip:
+		switch memory.Policy(b.Policy) {
+		case "", memory.LastKnown, memory.Fail, memory.Skip:
 		default:
-			fail("backends[%d].policy: %q: want %q, %q or %q", i, b.Policy, lastknown.LastKnown, lastknown.Fail, lastknown.Skip)
+			fail("backends[%d].policy: %q: want %q, %q or %q", i, b.Policy, memory.LastKnown, memory.Fail, memory.Skip)
 		}
 	}
 	if c.ListBudget < 0 || c.ListBudget > time.Minute {

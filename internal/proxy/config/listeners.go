@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/address"
+	"github.com/criproxy/criproxy/internal/base/address"
 )
 
 // Listener is a socket that clients connect to.

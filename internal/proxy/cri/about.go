@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/wire"
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
@@ -24,7 +24,7 @@ type Names struct {
 	other   map[string]string // :: full name of a field of another API → its part, as in profile.Profile.Shown
 
 	mu       sync.Mutex
-	now, old map[string]inspect.About // :: id → its pod and container; old is dropped when now is full
+	now, old map[string]calls.About // :: id → its pod and container; old is dropped when now is full
 }
 
 // maxNames is how many of the latest ids Names remembers at least.
@@ -37,7 +37,7 @@ func NewNames(p *director.Profile, s *codec.Schema, other map[string]string) (*N
 	if err != nil {
 		return nil, err
 	}
-	return &Names{profile: p, kind: fields.Kind, other: other, now: map[string]inspect.About{}}, nil
+	return &Names{profile: p, kind: fields.Kind, other: other, now: map[string]calls.About{}}, nil
 }
 
 // Labels that kubelet gives to containers.
@@ -48,8 +48,8 @@ const (
 	labelContainer = "io.kubernetes.container.name"
 )
 
-// Message implements [inspect.Namer].
-func (n *Names) Message(md protoreflect.MessageDescriptor, payload []byte) (about inspect.About, items []inspect.About) {
+// Message implements [calls.Namer].
+func (n *Names) Message(md protoreflect.MessageDescriptor, payload []byte) (about calls.About, items []calls.About) {
 	w := aboutWalk{names: n}
 	w.message(md, payload, &about, 0)
 	return about, w.items
@@ -69,10 +69,10 @@ func (n *Names) Bare(id string) string { return n.profile.Bare(id) }
 
 type aboutWalk struct {
 	names *Names
-	items []inspect.About
+	items []calls.About
 }
 
-func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *inspect.About, depth int) {
+func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *calls.About, depth int) {
 	if depth > 10 {
 		return
 	}
@@ -86,14 +86,14 @@ func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *insp
 	}
 }
 
-func (w *aboutWalk) field(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v []byte, a *inspect.About, depth int) {
+func (w *aboutWalk) field(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v []byte, a *calls.About, depth int) {
 	switch {
 	case fd.IsMap():
 		if fd.Name() == "labels" {
 			label(a, v)
 		}
 	case fd.IsList() && fd.Message() != nil:
-		var item inspect.About
+		var item calls.About
 		w.message(fd.Message(), v, &item, depth+1)
 		if len(item.IDs) > 0 {
 			w.items = append(w.items, item)
@@ -105,7 +105,7 @@ func (w *aboutWalk) field(md protoreflect.MessageDescriptor, fd protoreflect.Fie
 	}
 }
 
-func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v string, a *inspect.About) {
+func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v string, a *calls.About) {
 	name := string(md.Name()) + "." + string(fd.Name())
 	switch name {
 	case "PodSandboxMetadata.name":
@@ -143,7 +143,7 @@ func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.Fiel
 }
 
 // otherText takes in a field of another API, as its profile says.
-func (w *aboutWalk) otherText(fd protoreflect.FieldDescriptor, v string, a *inspect.About) {
+func (w *aboutWalk) otherText(fd protoreflect.FieldDescriptor, v string, a *calls.About) {
 	switch w.names.other[string(fd.FullName())] {
 	case profile.AboutID:
 		if !slices.Contains(a.IDs, v) {
@@ -157,7 +157,7 @@ func (w *aboutWalk) otherText(fd protoreflect.FieldDescriptor, v string, a *insp
 }
 
 // label takes a label of a pod or container in, an entry of a map.
-func label(a *inspect.About, entry []byte) {
+func label(a *calls.About, entry []byte) {
 	k, v, ok := wire.MapEntry(entry)
 	if !ok {
 		return
@@ -175,15 +175,15 @@ func label(a *inspect.About, entry []byte) {
 	}
 }
 
-// Learn implements [inspect.Namer].
-func (n *Names) Learn(a inspect.About) {
+// Learn implements [calls.Namer].
+func (n *Names) Learn(a calls.About) {
 	if len(a.IDs) == 0 || a.Pod == "" && a.Container == "" && a.Name == "" && len(a.IDs) < 2 {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, id := range a.IDs {
-		one := inspect.About{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Name: a.Name, IDs: a.IDs[i:]}
+		one := calls.About{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Name: a.Name, IDs: a.IDs[i:]}
 		if i == 0 {
 			one.Container = a.Container
 		}
@@ -191,7 +191,7 @@ func (n *Names) Learn(a inspect.About) {
 	}
 }
 
-func (n *Names) put(id string, a inspect.About) {
+func (n *Names) put(id string, a calls.About) {
 	if was, ok := n.get(id); ok { // an earlier message may have had what this one lacks
 		complete(&a, was, true)
 		if len(a.IDs) < len(was.IDs) {
@@ -200,13 +200,13 @@ func (n *Names) put(id string, a inspect.About) {
 	}
 	a.Image, a.Items = "", 0
 	if len(n.now) >= maxNames {
-		n.old, n.now = n.now, map[string]inspect.About{}
+		n.old, n.now = n.now, map[string]calls.About{}
 	}
 	n.now[id] = a
 }
 
 // complete gives a the names that it lacks and known has. It only gives the name of the container if container is set.
-func complete(a *inspect.About, known inspect.About, container bool) {
+func complete(a *calls.About, known calls.About, container bool) {
 	if a.Pod == "" {
 		a.Namespace, a.Pod, a.UID = known.Namespace, known.Pod, known.UID
 	}
@@ -218,7 +218,7 @@ func complete(a *inspect.About, known inspect.About, container bool) {
 	}
 }
 
-func (n *Names) get(id string) (inspect.About, bool) {
+func (n *Names) get(id string) (calls.About, bool) {
 	if a, ok := n.now[id]; ok {
 		return a, true
 	}
@@ -226,8 +226,8 @@ func (n *Names) get(id string) (inspect.About, bool) {
 	return a, ok
 }
 
-// Complete implements [inspect.Namer].
-func (n *Names) Complete(a inspect.About) inspect.About {
+// Complete implements [calls.Namer].
+func (n *Names) Complete(a calls.About) calls.About {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, id := range a.IDs {
@@ -250,15 +250,15 @@ func (n *Names) Complete(a inspect.About) inspect.About {
 }
 
 // begins finds the only id that begins with start: crictl sends short ids.
-func (n *Names) begins(start string) (found inspect.About, ok bool) {
+func (n *Names) begins(start string) (found calls.About, ok bool) {
 	if len(start) >= 64 {
 		return found, false
 	}
-	for _, m := range []map[string]inspect.About{n.now, n.old} {
+	for _, m := range []map[string]calls.About{n.now, n.old} {
 		for id, a := range m {
 			if strings.HasPrefix(id, start) {
 				if ok {
-					return inspect.About{}, false
+					return calls.About{}, false
 				}
 				found, ok = a, true
 			}

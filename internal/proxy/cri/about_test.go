@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 )
 
@@ -18,7 +18,7 @@ func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 	require.NoError(t, err)
 	names, err := cri.NewNames(cfg.Profile, cfg.Schema, nil)
 	require.NoError(t, err)
-	describe := func(m proto.Message) (inspect.About, []inspect.About) {
+	describe := func(m proto.Message) (calls.About, []calls.About) {
 		b, err := proto.Marshal(m)
 		require.NoError(t, err)
 		return names.Message(m.ProtoReflect().Descriptor(), b)
@@ -26,8 +26,8 @@ func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 	_, pods := describe(&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{
 		{Id: "beta.io__7f", Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}},
 	}})
-	pod := inspect.About{Namespace: "default", Pod: "web", UID: "u", IDs: []string{"beta.io__7f"}}
-	require.Equal(t, []inspect.About{pod}, pods)
+	pod := calls.About{Namespace: "default", Pod: "web", UID: "u", IDs: []string{"beta.io__7f"}}
+	require.Equal(t, []calls.About{pod}, pods)
 	names.Learn(pods[0])
 	_, containers := describe(&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
 		{Id: "beta.io__8a", PodSandboxId: "beta.io__7f", Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: "nginx"}},
@@ -36,7 +36,7 @@ func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 	names.Learn(names.Complete(containers[0]))
 
 	about, _ := describe(&runtimeapi.StopContainerRequest{ContainerId: "beta.io__8a"})
-	assert.Equal(t, inspect.About{Namespace: "default", Pod: "web", UID: "u", Container: "main", IDs: []string{"beta.io__8a", "beta.io__7f"}}, names.Complete(about))
+	assert.Equal(t, calls.About{Namespace: "default", Pod: "web", UID: "u", Container: "main", IDs: []string{"beta.io__8a", "beta.io__7f"}}, names.Complete(about))
 	about, _ = describe(&runtimeapi.StopPodSandboxRequest{PodSandboxId: "beta.io__7"}) // as crictl may send it
 	assert.Equal(t, "web", names.Complete(about).Pod)
 	about, _ = describe(&runtimeapi.StopPodSandboxRequest{PodSandboxId: "9"})

@@ -21,14 +21,14 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/certs"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/api"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/limits"
-	"github.com/criproxy/criproxy/internal/trust"
 )
 
 // backend is one runtime, as a stack of connections: the socket, the limits, the bridge for list
@@ -42,12 +42,12 @@ type backend struct {
 	separator string
 	conn      *director.Conn
 	bounded   *limits.Conn
-	lastKnown *lastknown.Conn // nil for a single runtime
+	lastKnown *memory.Conn // nil for a single runtime
 	top       grpc.ClientConnInterface
 	stop      context.CancelFunc // nil until it runs; only the proxy uses it
 
-	counted    map[string]*lastknown.Finder // :: kind of name → finder of its list
-	remembered *answers                     // from memory
+	counted    map[string]*memory.Finder // :: kind of name → finder of its list
+	remembered *answers                  // from memory
 	notes      *notes
 	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has told it
 
@@ -59,7 +59,7 @@ type backend struct {
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
 // newBackend builds the stack for the i-th runtime of cfg.
-func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*lastknown.Memory, r *records, budget director.Budget) (*backend, error) {
+func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*memory.Memory, r *records, budget director.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile), separator: d.Profile.Separator()}
 	own := r.of(b.String())
 	b.remembered, b.notes = &own.answers, &own.notes
@@ -87,7 +87,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	if !single(cfg) {
 		b.bounded.Whole = limits.WholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
-	b.top, err = lastknown.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
+	b.top, err = memory.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
 	mem := remembered[b.String()]
 	if err != nil || mem == nil {
 		return b, err
@@ -100,12 +100,12 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	if d.Profile.Probe != "" {
 		alive = "/" + pkg + "." + d.Profile.Probe
 	}
-	b.lastKnown, err = lastknown.New(lastknown.Config{
+	b.lastKnown, err = memory.New(memory.Config{
 		Name: b.String(), Conn: b.top,
 		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
 		Equivalents: equivalents,
 		Memory:      mem,
-		Policy:      lastknown.Policy(b.cfg.Policy),
+		Policy:      memory.Policy(b.cfg.Policy),
 		Primary:     i == 0,
 		Required:    b.cfg.Required,
 		Absent:      b.conn.Absent,
@@ -120,7 +120,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", b, err)
 	}
-	b.counted = map[string]*lastknown.Finder{}
+	b.counted = map[string]*memory.Finder{}
 	for _, l := range d.Profile.Known.Lists {
 		if f, err := b.lastKnown.Finder(l.List, ""); err == nil && l.Kind != "" {
 			b.counted[l.Kind] = f
@@ -204,9 +204,9 @@ func (b *backend) connected(err error) {
 		b.lastKnown.Check()
 		return
 	}
-	condition := lastknown.Up
+	condition := memory.Up
 	if err != nil {
-		condition = lastknown.Gone
+		condition = memory.Gone
 	}
 	b.notes.became(condition, time.Now(), err)
 	switch {
@@ -220,24 +220,24 @@ func (b *backend) connected(err error) {
 }
 
 // changed logs one line for each change of the backend's condition.
-func (b *backend) changed(s lastknown.State) {
+func (b *backend) changed(s memory.State) {
 	b.notes.became(s.Condition, s.Since, s.Err)
 	switch {
-	case s.Condition == lastknown.Up && s.Err != nil:
+	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
-	case s.Condition == lastknown.Up:
+	case s.Condition == memory.Up:
 		klog.InfoS("Backend is up", "backend", b, "socket", b.cfg.Address)
-	case s.Condition == lastknown.Slow && b.cfg.Policy == string(lastknown.Fail):
+	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Fail):
 		klog.ErrorS(s.Err, "Backend is slow: clients wait for it", "backend", b, "socket", b.cfg.Address)
-	case s.Condition == lastknown.Slow && b.cfg.Policy == string(lastknown.Skip):
+	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Skip):
 		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
-	case s.Condition == lastknown.Slow:
+	case s.Condition == memory.Slow:
 		klog.ErrorS(s.Err, "Backend is slow: memory gives the answers that are late, all else goes on as usual", "backend", b, "socket", b.cfg.Address)
 	case !s.Seen:
 		klog.ErrorS(s.Err, "Backend is gone, and was not seen since this node booted: lists leave it out while no process listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
-	case b.cfg.Policy == string(lastknown.Fail):
+	case b.cfg.Policy == string(memory.Fail):
 		klog.ErrorS(s.Err, "Backend is gone: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
-	case b.cfg.Policy == string(lastknown.Skip):
+	case b.cfg.Policy == string(memory.Skip):
 		klog.ErrorS(s.Err, "Backend is gone: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
 	default:
 		klog.ErrorS(s.Err, "Backend is gone: lists show its pods as they were, all else about them is Unavailable", "backend", b, "socket", b.cfg.Address)
@@ -351,7 +351,7 @@ func makeStateDir(c *config.Config) {
 	if c.StateDir == "" || len(c.Backends) < 2 {
 		return
 	}
-	err := trust.Folder(c.StateDir, trust.Alone) // lists show what the files there say
+	err := host.Folder(c.StateDir, host.Alone) // lists show what the files there say
 	if err == nil {
 		err = os.MkdirAll(c.StateDir, 0o700)
 	}

@@ -12,8 +12,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/memories"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 // memoriesTime bounds how long a process may take to pass on its memories after the successor has
@@ -79,7 +79,7 @@ type heir struct {
 // heirNote is a note about a call to a backend, for the heir.
 type heirNote struct {
 	Backend string
-	Note    lastknown.Note
+	Note    memory.Note
 }
 
 // heirTime bounds how long the end of a call waits until the heir has its note.
@@ -87,7 +87,7 @@ const heirTime = 5 * time.Second
 
 // send returns when the heir has got the note of a call. A heir that does not answer in time gets
 // no more notes.
-func (h *heir) send(backend string, n lastknown.Note) {
+func (h *heir) send(backend string, n memory.Note) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {

@@ -3,7 +3,7 @@ package daemon
 import (
 	"google.golang.org/grpc"
 
-	"github.com/criproxy/criproxy/internal/access"
+	"github.com/criproxy/criproxy/internal/proxy/access"
 )
 
 // interceptors returns the interceptors of every call, the outermost first. A test holds the order:

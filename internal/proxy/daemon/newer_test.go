@@ -25,7 +25,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	text "github.com/criproxy/criproxy/internal/base/dump"
 	"github.com/criproxy/criproxy/internal/command/fakecri"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/profile"
@@ -231,7 +231,7 @@ func TestAFutureCRIWorksByItsProtoFile(t *testing.T) {
 	}
 	p := startProxy(t, cfg)
 	for _, b := range p.backends() {
-		testkit.Eventually(t, "a backend is up", func() bool { return b.lastKnown.State().Condition == lastknown.Up })
+		testkit.Eventually(t, "a backend is up", func() bool { return b.lastKnown.State().Condition == memory.Up })
 	}
 	cc := muxtest.Connect(t, cfg.Listen)
 	invoke := func(method, message string, request []byte) string {

@@ -20,8 +20,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
-	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/memories"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -142,7 +142,7 @@ func (n *node) image(i int, name string) string {
 }
 
 // stateFile returns the path of the file with the memory of a backend.
-func stateFile(cfg *config.Config, b config.Backend) lastknown.File {
+func stateFile(cfg *config.Config, b config.Backend) memory.File {
 	return folder(cfg).File(memories.Place{Name: nameOf(b), Address: addressOf(b)})
 }
 
@@ -170,19 +170,19 @@ func (n *node) known() *node {
 // isDown waits until the proxy considers runtime i down, and isUp until it considers it up.
 func (n *node) isDown(i int) {
 	n.Helper()
-	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == lastknown.Gone })
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == memory.Gone })
 }
 
 func (n *node) isSlow(i int) {
 	n.Helper()
-	testkit.Eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == lastknown.Slow })
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == memory.Slow })
 }
 
 func (n *node) isUp(i int) {
 	n.Helper()
 	testkit.Eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
 		s := n.proxy.backends()[i].lastKnown.State()
-		return s.Condition == lastknown.Up && s.Seen
+		return s.Condition == memory.Up && s.Seen
 	})
 }
 

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/state"
 )
 
@@ -40,20 +40,20 @@ func (n *notes) is(runtime string, api []string) {
 
 // became notes that the backend has been in a condition since a time. A slow backend that becomes
 // gone, or the reverse, is still in the same outage.
-func (n *notes) became(c lastknown.Condition, since time.Time, why error) {
+func (n *notes) became(c memory.Condition, since time.Time, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all := n.kept.Outages
 	under := len(all) > 0 && all[0].To.IsZero()
 	switch {
-	case c == lastknown.Up && under:
+	case c == memory.Up && under:
 		all[0].To = since
-	case c == lastknown.Up:
+	case c == memory.Up:
 	case !under:
 		all = slices.Insert(all, 0, state.Outage{State: c.String(), From: since})
 		fallthrough
 	default:
-		if c == lastknown.Gone {
+		if c == memory.Gone {
 			all[0].State = c.String()
 		}
 		if why != nil {

@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -82,7 +82,7 @@ func TestTheItemsOfARuntimeThatIsGoneStayInAllLists(t *testing.T) {
 					require.NoError(t, err, "%s %s", form, l.name)
 					require.ElementsMatch(t, idsOf(before[l.name]), idsOf(got), "%s %s", form, l.name)
 					if form == "unary" && !way.slow {
-						assert.Equal(t, []string{"beta.io"}, header[lastknown.HeaderKey], "%s: it says that it is from memory", l.name)
+						assert.Equal(t, []string{"beta.io"}, header[memory.HeaderKey], "%s: it says that it is from memory", l.name)
 					}
 					for _, item := range got {
 						for _, was := range before[l.name] {

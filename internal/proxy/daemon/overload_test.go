@@ -19,7 +19,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/command/fakecri"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/limits"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -87,7 +87,7 @@ func TestCallsOverTheLimitOfABackendAreRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "backend beta.io has 2 calls under way, which is its limit")
 	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: here.containers[0]})
 	assert.NoError(t, err)
-	assert.NotEqual(t, lastknown.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "being busy is not being down")
+	assert.NotEqual(t, memory.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "being busy is not being down")
 	thaw()
 	require.NoError(t, <-one)
 	require.NoError(t, <-two)
@@ -165,7 +165,7 @@ func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	_, err = listContainers(nil).streamed(n)
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
-	assert.NotEqual(t, lastknown.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "it is none of the runtime's doing")
+	assert.NotEqual(t, memory.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "it is none of the runtime's doing")
 	m.Give(total(n) - left)
 	_, err = listContainers(nil).streamed(n)
 	require.NoError(t, err)
@@ -211,7 +211,7 @@ func TestAReplyWaitsForRoomBeforeItIsRead(t *testing.T) {
 	_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
-	assert.Equal(t, lastknown.Up, n.state(1).Condition, "it is none of the runtime's doing")
+	assert.Equal(t, memory.Up, n.state(1).Condition, "it is none of the runtime's doing")
 	asked, done := len(n.runtimes[1].Calls("ListContainers")), make(chan error, 1)
 	go func() {
 		_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})

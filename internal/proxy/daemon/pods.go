@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/state"
 )
@@ -69,7 +69,7 @@ func (b *backend) pods(ctx context.Context, prefix string) ([]state.Pod, error) 
 		errs[1] = b.top.Invoke(ctx, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, &containers, grpc.Header(&headers[1]))
 	})
 	wg.Wait()
-	fromMemory := len(headers[0][lastknown.HeaderKey])+len(headers[1][lastknown.HeaderKey]) > 0
+	fromMemory := len(headers[0][memory.HeaderKey])+len(headers[1][memory.HeaderKey]) > 0
 	pods := []state.Pod{}
 	place := map[string]int{} // :: native id of a sandbox → its place in pods
 	for _, s := range sandboxes.GetItems() {

@@ -22,15 +22,15 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/access"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/hook"
-	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/memories"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/profile/drift"
+	"github.com/criproxy/criproxy/internal/proxy/access"
 	"github.com/criproxy/criproxy/internal/proxy/api"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/limits"
@@ -83,8 +83,8 @@ type Proxy struct {
 // An assembly is a configuration with the backends and memories made from it. It is immutable.
 type assembly struct {
 	cfg      *config.Config
-	backends []*backend                   // the primary first
-	memories map[string]*lastknown.Memory // :: name; empty if the backends have no memory
+	backends []*backend                // the primary first
+	memories map[string]*memory.Memory // :: name; empty if the backends have no memory
 }
 
 // Options has settings of a proxy that are not in its configuration. The zero value is for a process

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/access"
+	"github.com/criproxy/criproxy/internal/proxy/access"
 	"github.com/criproxy/criproxy/internal/proxy/api"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 )

@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/base/recovery"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/state"
@@ -98,9 +98,9 @@ func (b *backend) state() (state string, since time.Time, err error) {
 	case b.since.IsZero():
 		return "connecting", started, nil
 	case b.lost != nil:
-		return lastknown.Gone.String(), b.since, b.lost
+		return memory.Gone.String(), b.since, b.lost
 	}
-	return lastknown.Up.String(), b.since, nil
+	return memory.Up.String(), b.since, nil
 }
 
 // report asks the backend for its version and its items, and returns its state.
@@ -146,9 +146,9 @@ func (b *backend) report(ctx context.Context) state.Backend {
 	if r.State, r.Since, err = b.state(); err != nil {
 		r.Error = err.Error()
 	}
-	r.LastKnown = r.State != lastknown.Up.String() && r.Pods != nil
+	r.LastKnown = r.State != memory.Up.String() && r.Pods != nil
 	b.remembered.each(func(_ string, n uint64) { r.Remembered += n })
-	if r.State != lastknown.Gone.String() {
+	if r.State != memory.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
 	}
 	b.notes.is(r.Runtime, r.API)

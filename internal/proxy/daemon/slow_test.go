@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -40,7 +40,7 @@ func (n *node) change(f func(*config.Config)) {
 	n.cfg = &cfg
 }
 
-func (n *node) state(i int) lastknown.State { return n.proxy.backends()[i].lastKnown.State() }
+func (n *node) state(i int) memory.State { return n.proxy.backends()[i].lastKnown.State() }
 
 func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 		asked := func() int { return len(n.runtimes[1].Calls("ListPodSandbox")) }
 		for before := asked(); asked() < before+5; {
 			n.lists(web.sandbox, db.sandbox)
-			require.NotEqual(t, lastknown.Gone, n.state(1).Condition, "%v", n.state(1).Err)
+			require.NotEqual(t, memory.Gone, n.state(1).Condition, "%v", n.state(1).Err)
 			_, err := n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: db.containers[0], Cmd: []string{"true"}})
 			require.NoError(t, err, "all else passes as usual")
 		}

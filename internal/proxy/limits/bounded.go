@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 // Conn is a connection to a backend that bounds the calls of clients, and the memory of the lists
@@ -63,11 +63,11 @@ func (b *bound) give() {
 
 // WholeLists returns the methods of pkg that stream a list which lastknown joins into one message
 // before it passes the list on.
-func WholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[string]bool {
+func WholeLists(lists []memory.List, schema *codec.Schema, pkg string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range schema.Methods() {
 		if ok, _ := path.Match("/"+pkg+".*/*", m.Name); ok && m.ServerStreams {
-			all[m.Name] = slices.ContainsFunc(lists, func(l lastknown.List) bool { return l.Stream == path.Base(m.Name) })
+			all[m.Name] = slices.ContainsFunc(lists, func(l memory.List) bool { return l.Stream == path.Base(m.Name) })
 		}
 	}
 	return all

@@ -148,7 +148,7 @@ func (s *limitedStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// Keep takes n bytes until the call of ctx ends, for an answer from lastknown. It fails if they are
+// Keep takes n bytes until the call of ctx ends, for an answer from memory. It fails if they are
 // not free now.
 func Keep(ctx context.Context, n int) error {
 	c := callOf(ctx)

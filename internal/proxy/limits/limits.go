@@ -20,7 +20,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 )
 
@@ -85,7 +85,7 @@ func New(cfg *config.Config, profile *director.Profile, schema *codec.Schema) *M
 // Configure applies the settings that a reload may change. A list waits for memory for at most half
 // of its budget, so that no runtime counts as slow because of criproxy itself.
 func (m *Memory) Configure(cfg *config.Config) {
-	m.replyWait.Store(int64(min(MemoryWait, cmp.Or(cfg.ListBudget, lastknown.DefaultBudget)/2)))
+	m.replyWait.Store(int64(min(MemoryWait, cmp.Or(cfg.ListBudget, memory.DefaultBudget)/2)))
 }
 
 // Usage returns how many bytes the messages of calls under way take, how many they may take, and

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/proxy/config"
 )
@@ -37,8 +37,8 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 		fmt.Sprintf("`maxCalls` of the backend, %d", config.DefaultMaxCalls),
 		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
 		fmt.Sprintf("`-flight-recorder`, %d MiB", capture.DefaultBytes/mib),
-		fmt.Sprintf("what criproxy remembers of a runtime | %d MiB", lastknown.DefaultMaxBytes/mib),
-		fmt.Sprintf("the time is %s (half of `listBudget`, at most %s)", lastknown.DefaultBudget/2, MemoryWait),
+		fmt.Sprintf("what criproxy remembers of a runtime | %d MiB", memory.DefaultMaxBytes/mib),
+		fmt.Sprintf("the time is %s (half of `listBudget`, at most %s)", memory.DefaultBudget/2, MemoryWait),
 		fmt.Sprintf("Messages below %d KiB are not counted", smallMessage>>10),
 		fmt.Sprintf("MemoryMax=%dM", 512+512/2), // as TestMemoryStaysNearGOMEMLIMIT holds
 	} {

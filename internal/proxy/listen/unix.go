@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/peercred"
-	"github.com/criproxy/criproxy/internal/trust"
 )
 
 // Unix opens the socket at path, with a mode. It replaces a socket file that no process serves, and
@@ -33,7 +33,7 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 		return nil, err
 	}
 	defer dir.Close() // also releases the lock
-	if err := trust.Folder(filepath.Dir(path), trust.Sticky); err != nil {
+	if err := host.Folder(filepath.Dir(path), host.Sticky); err != nil {
 		return nil, fmt.Errorf("another user could put a socket in its place, and be taken for criproxy: %w; or choose another path with %s", err, flag)
 	}
 	// No other process may act between the look at the old file and the new one.

@@ -50,8 +50,8 @@ func TestArchitectureNamesFilesThatExist(t *testing.T) {
 	named := regexp.MustCompile("`([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+\\.(?:go|yaml|js|md|proto))`").FindAllStringSubmatch(string(data), -1)
 	require.NotEmpty(t, named)
 	for _, m := range named {
-		if strings.HasPrefix(m[1], "page/") { // of internal/report
-			m[1] = "internal/report/" + m[1]
+		if strings.HasPrefix(m[1], "page/") { // of internal/observe/page
+			m[1] = "internal/observe/page/" + m[1]
 		}
 		assert.FileExists(t, filepath.Join("../../..", m[1]))
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 var (
@@ -58,7 +58,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 	var err error
 	w.api, err = criadapter.Config(criadapter.Options{})
 	w.must(err)
-	cfg := &config{budget: lastknown.DefaultBudget, silence: lastknown.DefaultSilence, stateDir: stateDir, native: w.random.IntN(3) == 0, boot: "the first"}
+	cfg := &config{budget: memory.DefaultBudget, silence: memory.DefaultSilence, stateDir: stateDir, native: w.random.IntN(3) == 0, boot: "the first"}
 	for i, name := range []string{"A", "B", "C"} {
 		r := newRuntime(w, name, seed)
 		w.runtimes = append(w.runtimes, r)
@@ -185,7 +185,7 @@ func (w *world) chaos() {
 			w.says("process %d hands over", old.number)
 			var heir *proxy
 			began := make(chan struct{})
-			old.memories.HandOn(func(name string, n lastknown.Note) {
+			old.memories.HandOn(func(name string, n memory.Note) {
 				<-began
 				_ = heir.memories.Learn(name, n) // the heir may not have the backend any more
 			})

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 const (
@@ -657,13 +657,13 @@ func (w *world) judgeConditions() {
 		lasts := time.Since(since)
 		slow := max(p.latency[lists].most, p.latency[statuses].most, p.latency[rest].most)
 		switch {
-		case b.fast(c) && lasts > settled+90*time.Second && state.Condition != lastknown.Up:
+		case b.fast(c) && lasts > settled+90*time.Second && state.Condition != memory.Up:
 			w.violated("backend %s answers all at once for %s, and is %s: %v", b.key(), lasts, state.Condition, state.Err)
-		case steady && state.Condition == lastknown.Gone && lasts > settled && p.latency[alive].most < c.cfg.silence*3/4 && (slow < c.cfg.silence*3/4 || p.latency[alive].most <= fast):
+		case steady && state.Condition == memory.Gone && lasts > settled && p.latency[alive].most < c.cfg.silence*3/4 && (slow < c.cfg.silence*3/4 || p.latency[alive].most <= fast):
 			w.violated("backend %s answers for %s, and is gone: %v", b.key(), lasts, state.Err)
-		case !p.reachable() && lasts > 5*time.Second && state.Condition != lastknown.Gone && !p.frozen:
+		case !p.reachable() && lasts > 5*time.Second && state.Condition != memory.Gone && !p.frozen:
 			w.violated("backend %s is not there for %s, and is %s", b.key(), lasts, state.Condition)
-		case p.frozen && lasts > b.silence(c)+5*time.Second && state.Condition != lastknown.Gone:
+		case p.frozen && lasts > b.silence(c)+5*time.Second && state.Condition != memory.Gone:
 			w.violated("backend %s answers nothing for %s, and is %s", b.key(), lasts, state.Condition)
 		}
 	}

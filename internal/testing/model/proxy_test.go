@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/memories"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 )
 
@@ -98,7 +98,7 @@ func latest(all []telling, before time.Time) int {
 type stack struct {
 	key    string
 	wire   *wire
-	known  *lastknown.Conn
+	known  *memory.Conn
 	top    grpc.ClientConnInterface
 	stop   context.CancelFunc
 	states []reported // world.mu guards it
@@ -106,7 +106,7 @@ type stack struct {
 
 // reported is a state with which Watch was called.
 type reported struct {
-	lastknown.State
+	memory.State
 	at time.Time
 }
 
@@ -156,7 +156,7 @@ func (c *config) places() []memories.Place {
 }
 
 // build makes the stacks of cfg, and their memory. It keeps the stacks of old that have not changed.
-func (p *proxy) build(cfg *config, old *config) (director.Config, map[string]*lastknown.Memory) {
+func (p *proxy) build(cfg *config, old *config) (director.Config, map[string]*memory.Memory) {
 	next := p.memories.Next(cfg.places(), cfg.folder())
 	d := p.world.api
 	d.NativeNames = cfg.native
@@ -179,19 +179,19 @@ func (p *proxy) build(cfg *config, old *config) (director.Config, map[string]*la
 	return d, next
 }
 
-func (p *proxy) newStack(cfg *config, i int, d director.Config, key string, mem *lastknown.Memory) *stack {
+func (p *proxy) newStack(cfg *config, i int, d director.Config, key string, mem *memory.Memory) *stack {
 	b := &cfg.backends[i]
 	s := &stack{key: key, wire: &wire{runtime: b.runtime, address: b.address, process: p.number}}
-	bridge, err := lastknown.Bridge(s.wire, d.Profile.Known.Lists, d.Schema, pkg)
+	bridge, err := memory.Bridge(s.wire, d.Profile.Known.Lists, d.Schema, pkg)
 	p.world.must(err)
-	s.known, err = lastknown.New(lastknown.Config{
+	s.known, err = memory.New(memory.Config{
 		Name: b.key(), Conn: bridge, Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
 		Equivalents: cri.ImageNames,
 		Memory:      mem, Primary: i == 0,
 		Absent: s.wire.absent,
 		Budget: cfg.budget, Silence: cfg.silence,
 		Alive: "/" + pkg + ".RuntimeService/Version",
-		Watch: func(state lastknown.State) {
+		Watch: func(state memory.State) {
 			p.world.mu.Lock()
 			s.states = append(s.states, reported{state, time.Now()})
 			p.world.trace("process %d: backend %s is %s: %v", p.number, b.key(), state.Condition, state.Err)

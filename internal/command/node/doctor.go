@@ -1,0 +1,106 @@
+// Package node examines a node. It finds what would not work with criproxy between kubelet and the runtimes, and says
+// how to fix it. It changes nothing.
+//
+// It looks at files, processes and sockets. The caller asks the runtimes themselves, and passes their answers in
+// [Backend].
+package node
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+
+	"github.com/criproxy/criproxy/internal/peercred"
+)
+
+// A Level is how bad a finding is.
+type Level string
+
+// The levels.
+const (
+	Error   Level = "error"   // something does not work
+	Warning Level = "warning" // it works, with consequences
+	Note    Level = "note"    // good to know
+)
+
+// A Finding is one thing that was found. Its JSON is stable.
+type Finding struct {
+	Level Level  `json:"level"`
+	About string `json:"about"` // the part of the node: "kubelet", "sockets", ...
+	Text  string `json:"text"`
+	Cure  string `json:"cure"` // how to fix it; for a note, what to know
+}
+
+// Node is the node to examine. Only Listen is required.
+type Node struct {
+	// Root is the root of the node's file system. Empty means /.
+	Root string
+
+	Listen   string // the socket that kubelet is to speak to
+	Backends []Backend
+
+	// Separator stands between the prefix and the id of a backend. Empty means that ids have no
+	// prefix.
+	Separator string
+
+	// Version returns the version of the kubelet program at exe, such as "v1.34.1". Nil means that the version stays
+	// unknown.
+	Version func(exe string) (string, error)
+
+	// Connected returns the inodes of the sockets that are connected to the socket at path. Nil means [Connected],
+	// which asks the kernel.
+	Connected func(path string) ([]uint32, error)
+
+	// Served returns the process that serves the socket at path. Nil means [peercred.Serving].
+	Served func(path string) (peercred.Process, error)
+}
+
+// Backend is one of the runtimes.
+type Backend struct {
+	Name    string // for people; "primary" if it has none
+	Prefix  string // the text before the separator in its ids; empty for the primary
+	Address string
+	Driver  string // its cgroup driver, "systemd" or "cgroupfs"; empty if it does not report one
+	HTTP    bool   // its socket serves HTTP/1 as well as CRI, as CRI-O's does
+}
+
+// Examine returns the findings, the worst first, and the kubelet of the node, nil if none runs.
+func (n *Node) Examine() ([]Finding, *Kubelet) {
+	e := &examination{Node: n}
+	if e.Connected == nil {
+		e.Connected = Connected
+	}
+	if e.Served == nil {
+		e.Served = peercred.Serving
+	}
+	e.processes = e.readProcesses()
+	e.kubelets()
+	e.drivers()
+	e.sockets()
+	e.clients()
+	e.logs()
+	return Sort(e.found), e.kubelet
+}
+
+// Sort sorts all in place, the worst first, and returns it.
+func Sort(all []Finding) []Finding {
+	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Level.rank(), b.Level.rank()) })
+	return all
+}
+
+func (l Level) rank() int { return slices.Index([]Level{Error, Warning, Note}, l) }
+
+// examination is the state of one Examine.
+type examination struct {
+	*Node
+	processes []process
+	kubelet   *Kubelet // nil if there is none
+	found     []Finding
+}
+
+func (e *examination) add(level Level, about, text, cure string) {
+	e.found = append(e.found, Finding{level, about, text, cure})
+}
+
+// file returns the path at which this process can read the node's file at path.
+func (e *examination) file(path string) string { return filepath.Join("/", e.Root, path) }

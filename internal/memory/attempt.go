@@ -1,0 +1,143 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/status"
+)
+
+// An attempt is a call to the backend in whose place memory may answer.
+type attempt struct {
+	method string
+	lag    *lag
+	list   *list // the list that it asks for; nil if it asks for something else
+	// usable reports whether memory has the answer. If long is set, the call has waited for
+	// long, and memory's answer may be older than a change that a client made. Conn.mu is held.
+	usable func(long bool) bool
+	// anyAnswer says that an error counts as an answer in time, as with statuses: it is about
+	// the item, and not about how the backend is doing.
+	anyAnswer bool
+
+	// Conn.mu guards the fields below.
+	cancel  context.CancelCauseFunc
+	overdue bool        // it has used up its budget
+	late    bool        // and its budget was Config.Budget, not the deadline of a client in a hurry
+	long    bool        // it has taken so long that an old answer is better than none
+	timer   *time.Timer // sets long
+	ended   bool
+}
+
+// errRemembered ends an attempt: memory answers in its place.
+var errRemembered = errors.New("memory has the answer")
+
+// try calls f, which asks the backend. When f has used up its budget and memory has the answer,
+// try returns errRemembered. Otherwise f goes on until memory has the answer, or until the
+// client's time is over. A call that has used up its budget makes its method late.
+func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) error) error {
+	epoch, err := c.alive()
+	if err != nil {
+		return err
+	}
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	defer a.cancel(nil)
+	defer context.AfterFunc(epoch, func() { a.cancel(context.Cause(epoch)) })()
+
+	budget := c.cfg.Budget
+	if deadline, ok := ctx.Deadline(); ok { // a client in a hurry gets its answer before it leaves
+		budget = min(budget, time.Until(deadline)*3/4)
+	}
+	timer := time.AfterFunc(budget, func() { c.overdue(a, budget) })
+	err = c.pulse.of(ctx, f)
+	timer.Stop()
+
+	c.mu.Lock()
+	c.leave(a)
+	answered := err == nil || a.anyAnswer && ctx.Err() == nil && !unreachable(err)
+	if answered && !a.late {
+		c.isInTime(a.lag)
+	}
+	c.mu.Unlock()
+	if err != nil && context.Cause(ctx) == errRemembered {
+		return errRemembered
+	}
+	return c.judge(epoch, err)
+}
+
+// await waits until memory has the answer, and then returns errRemembered. It does not ask the
+// backend: another goroutine does that in the background.
+func (c *Conn) await(ctx context.Context, a *attempt) error {
+	epoch, err := c.alive()
+	if err != nil {
+		return err
+	}
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	defer a.cancel(nil)
+	defer context.AfterFunc(epoch, func() { a.cancel(context.Cause(epoch)) })()
+	c.mu.Lock()
+	c.wait(a, c.cfg.Silence)
+	c.mu.Unlock()
+	<-ctx.Done()
+	c.mu.Lock()
+	c.leave(a)
+	c.mu.Unlock()
+	if context.Cause(ctx) == errRemembered {
+		return errRemembered
+	}
+	return c.judge(epoch, status.FromContextError(ctx.Err()).Err())
+}
+
+// wait ends an attempt as soon as memory has its answer. After the time long an old answer
+// suffices. c.mu is held.
+func (c *Conn) wait(a *attempt, long time.Duration) {
+	a.overdue = true
+	c.waiting[a] = struct{}{}
+	if a.list != nil { // the time counts from the change that the answer must show
+		long = max(0, min(long, time.Until(a.list.behind.Add(c.cfg.Silence))))
+	}
+	a.timer = time.AfterFunc(long, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		a.long = true
+		c.relieve(a)
+	})
+	c.relieve(a)
+}
+
+// leave ends an attempt. c.mu is held.
+func (c *Conn) leave(a *attempt) {
+	a.ended = true
+	delete(c.waiting, a)
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// overdue notes that an attempt has used up its budget.
+func (c *Conn) overdue(a *attempt, budget time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.ended {
+		return
+	}
+	if budget == c.cfg.Budget {
+		a.late = true
+		c.isLate(a.lag, lateError(a.method, budget))
+	}
+	c.wait(a, c.cfg.Silence-budget)
+}
+
+// relieveAll ends the calls in whose place memory can answer by now. c.mu is held.
+func (c *Conn) relieveAll() {
+	for a := range c.waiting {
+		c.relieve(a)
+	}
+}
+
+func (c *Conn) relieve(a *attempt) {
+	if !a.ended && a.overdue && a.usable(a.long) {
+		delete(c.waiting, a)
+		a.cancel(errRemembered)
+	}
+}

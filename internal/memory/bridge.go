@@ -1,0 +1,200 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// Bridge returns a connection on which each list has both its methods, even if the backend has
+// only one of them: List, which answers in one message, or Stream. kubelet stops streaming for good,
+// for all backends, at the first Unimplemented.
+//
+// A backend that has both methods gets exactly the calls that clients make.
+func Bridge(conn grpc.ClientConnInterface, lists []List, schema *codec.Schema, pkg string) (grpc.ClientConnInterface, error) {
+	compiled, err := compileLists(lists, schema, pkg)
+	if err != nil {
+		return nil, err
+	}
+	b := &bridge{ClientConnInterface: conn, pairs: map[string]*list{}}
+	for _, l := range compiled {
+		if l.unary != nil && l.stream != nil {
+			b.pairs[l.unary.Name], b.pairs[l.stream.Name] = l, l
+		}
+	}
+	return b, nil
+}
+
+type bridge struct {
+	grpc.ClientConnInterface
+	pairs map[string]*list // :: full method → its list
+}
+
+// Invoke makes a unary call. It makes the reply of a List from a Stream if the backend has no List.
+func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+	l := b.pairs[name]
+	if l == nil {
+		return b.ClientConnInterface.Invoke(ctx, name, args, reply, opts...)
+	}
+	err := b.ClientConnInterface.Invoke(ctx, name, args, reply, opts...)
+	if status.Code(err) != codes.Unimplemented {
+		return err
+	}
+	request, frameErr := codec.FrameOf(args)
+	if frameErr != nil {
+		return frameErr
+	}
+	answer, _, streamErr := l.collect(ctx, b.ClientConnInterface, request, opts)
+	if status.Code(streamErr) == codes.Unimplemented {
+		return err // it has neither method: the client gets the error of the one it called
+	}
+	if streamErr != nil {
+		return streamErr
+	}
+	return codec.Deliver(reply, answer)
+}
+
+// NewStream opens a stream. It makes the messages of a Stream from a List if the backend has no
+// Stream.
+func (b *bridge) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	cs, err := b.ClientConnInterface.NewStream(ctx, desc, name, opts...)
+	l := b.pairs[name]
+	if err != nil || l == nil {
+		return cs, err
+	}
+	return &bridgedStream{ClientStream: cs, ctx: ctx, conn: b.ClientConnInterface, list: l}, nil
+}
+
+// bridgedStream is a stream that calls the unary list instead if the first receive shows that
+// the backend has no such stream.
+type bridgedStream struct {
+	grpc.ClientStream
+	ctx     context.Context // the call's, not the stream's, which ends when the stream fails
+	conn    grpc.ClientConnInterface
+	list    *list
+	request *codec.Frame
+	began   bool
+	listed  bool // the unary list has been called instead
+	rest    []*codec.Frame
+	header  metadata.MD
+	trailer metadata.MD
+}
+
+func (s *bridgedStream) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return err
+	}
+	f.Bytes()
+	s.request = f.Ref()
+	return s.ClientStream.SendMsg(f)
+}
+
+// Header waits for the first message as well: only that shows whether the header is the
+// stream's or the list's.
+func (s *bridgedStream) Header() (metadata.MD, error) {
+	if s.listed {
+		return s.header, nil
+	}
+	return s.ClientStream.Header()
+}
+
+func (s *bridgedStream) Trailer() metadata.MD {
+	if s.listed {
+		return s.trailer
+	}
+	return s.ClientStream.Trailer()
+}
+
+func (s *bridgedStream) RecvMsg(m any) error {
+	if !s.listed {
+		err := s.ClientStream.RecvMsg(m)
+		if s.began || status.Code(err) != codes.Unimplemented || s.request == nil {
+			s.began = true
+			return err
+		}
+		var answer codec.Frame
+		opts := []grpc.CallOption{grpc.Header(&s.header), grpc.Trailer(&s.trailer)}
+		listErr := s.conn.Invoke(s.ctx, s.list.unary.Name, s.request, &answer, opts...)
+		s.request.Free()
+		if status.Code(listErr) == codes.Unimplemented {
+			s.began = true
+			return err // it has neither
+		}
+		s.listed = true
+		if listErr != nil {
+			return listErr
+		}
+		if s.rest, err = s.list.split(&answer); err != nil {
+			return err
+		}
+	}
+	if len(s.rest) == 0 {
+		return io.EOF
+	}
+	f := s.rest[0]
+	s.rest = s.rest[1:]
+	return codec.Deliver(m, f)
+}
+
+// maxCollected and maxParts bound a list that a backend streams: the bytes are 16 times
+// what fits in one message.
+const (
+	maxCollected = 256 << 20
+	maxParts     = 1 << 20
+)
+
+// collect asks for a list by its streaming method and joins the parts into one message. It
+// checks each part, because one that is cut off would swallow the beginning of the next.
+func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, request *codec.Frame, opts []grpc.CallOption) (answer *codec.Frame, utf8 bool, err error) {
+	name := l.stream.Name
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	header, trailer := codec.MetadataOf(opts)
+	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := cs.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
+		return nil, false, err
+	}
+	if err := cs.CloseSend(); err != nil {
+		return nil, false, err
+	}
+	var parts []*codec.Frame
+	utf8 = true
+	size := 0
+	for {
+		f := &codec.Frame{}
+		err := cs.RecvMsg(f)
+		if err == nil {
+			text, err := wellFormed(l.shape, name, f)
+			if err != nil {
+				return nil, false, err
+			}
+			utf8 = utf8 && text
+			parts = append(parts, f)
+			if size += f.Len(); size > maxCollected || len(parts) > maxParts {
+				return nil, false, status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams a list of more than %d bytes or %d messages, which is the limit", name, maxCollected, maxParts)
+			}
+			continue
+		}
+		if header != nil {
+			*header, _ = cs.Header()
+		}
+		if trailer != nil {
+			*trailer = cs.Trailer()
+		}
+		if errors.Is(err, io.EOF) {
+			return codec.Concat(parts), utf8, nil
+		}
+		return nil, false, err
+	}
+}

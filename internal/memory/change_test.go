@@ -1,0 +1,112 @@
+package memory_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/memory"
+)
+
+// Every 2 s kubelet tries to stop a container of a gone runtime. After the runtime came back slow, each
+// try used to make clients wait for its list.
+func TestARefusedCallOutdatesNothing(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.goes(t, w)
+		assert.Equal(t, codes.Unavailable, status.Code(w.bind(t.Context(), "a")))
+		n.when(only("List", hang))
+		n.library.with(func() { n.down = false })
+		w.until(t, memory.Slow)
+		began := time.Now()
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"}`, got)
+		assert.Zero(t, time.Since(began), "memory still has the list, and answers at once")
+	}, "a")
+}
+
+func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		held, release := n.holding("Get")
+		go w.get(t, "a") // its answer is the old status
+		<-held
+		n.library.with(func() { n.library.books["a"] = `title: "new"` })
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		time.Sleep(1500 * time.Millisecond) // Run has asked for its status
+		close(release)
+		time.Sleep(time.Millisecond)
+		n.goes(t, w)
+		got, err := w.get(t, "a")
+		require.NoError(t, err)
+		assert.Contains(t, got, `title: "new"`)
+	}, "a")
+}
+
+// A change may affect a status without affecting a list.
+func TestAStatusFromBeforeAChangeDoesNotCount(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		held, release := n.holding("Get")
+		go w.get(t, "a")
+		<-held
+		n.when(only("Get", hang)) // no later status comes
+		require.NoError(t, w.bind(t.Context(), "a"))
+		close(release)
+		time.Sleep(time.Millisecond)
+		n.goes(t, w)
+		_, err := w.get(t, "a")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "it is older than the change")
+		_, err = w.get(t, "b")
+		assert.NoError(t, err, "b was not changed")
+	}, "a", "b")
+}
+
+// A runtime whose state is damaged may answer NotFound to everything.
+func TestNotFoundForAllWipesNoStatus(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(func(_ context.Context, method string) error {
+			if method == "List" {
+				return nil
+			}
+			return status.Error(codes.NotFound, "nothing is here")
+		})
+		assert.Equal(t, codes.NotFound, status.Code(w.bind(t.Context(), "a")))
+		time.Sleep(5 * time.Second) // Run has asked for its status
+		n.goes(t, w)
+		got, err := w.get(t, "a")
+		require.NoError(t, err)
+		assert.Contains(t, got, "only in a status")
+	}, "a")
+}
+
+// Calls under way at a reload finish on the connection that they began on.
+func TestACallThatOutlivesAReloadIsRemembered(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		old := n.watch(t, func(c *memory.Config) { c.Budget = time.Minute })
+		n.library.with(func() { n.library.books["b"] = "" })
+		held, release := n.holding("List")
+		told := make(chan string)
+		go func() {
+			got, _ := old.list(t, "")
+			told <- got
+		}()
+		<-held
+		n.when(only("List", hang))
+		w := n.watch(t, func(c *memory.Config) { c.Memory = old.Memory() })
+		old.Retire()
+		close(release)
+		require.Equal(t, `books {id: "a"} books {id: "b"}`, <-told)
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"} books {id: "b"}`, got, "a client knows of b already")
+	}, "a")
+}

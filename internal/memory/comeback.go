@@ -1,0 +1,223 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// comeBack asks a backend that is gone for its gates, after asking Alive. A backend that answers
+// them is up. One that is alive, but does not answer its gates in time, is slow. comeBack reports
+// whether the backend is up or slow.
+func (c *Conn) comeBack(ctx context.Context) bool {
+	c.mu.Lock()
+	retired := c.retired
+	c.mu.Unlock()
+	if retired { // another connection asks the backend
+		return false
+	}
+	bound := mostPatience
+	var dead error
+	if c.cfg.Alive != "" {
+		if dead = c.isAlive(ctx); unreachable(dead) || status.Code(dead) == codes.DeadlineExceeded || ctx.Err() != nil {
+			c.stillGone(dead)
+			return false
+		}
+		bound = c.cfg.Budget // what takes longer goes on in the background
+	}
+	gates := c.askGates(ctx, bound)
+	if dead != nil && !slices.ContainsFunc(gates, func(g *gateAnswer) bool { return g.err == nil }) {
+		c.stillGone(dead) // it answers every call with an error
+		return false
+	}
+	c.lockWhenQuiet(ctx)
+	defer c.mu.Unlock()
+	for _, g := range gates {
+		defer g.answer.Free()
+		if ctx.Err() != nil || c.retired || g.err != nil && (c.cfg.Alive == "" || unreachable(g.err)) {
+			c.state.Err = c.reason(errors.Join(g.err, ctx.Err()))
+			return false
+		}
+	}
+	c.beginEpoch()
+	var why error
+	for _, g := range gates {
+		switch {
+		case g.err != nil && status.Code(g.err) != codes.Canceled:
+			g.list.lag.failing = true
+			c.setLate(&g.list.lag, failedError(g.list.anyMethod().Name, g.err))
+		case g.err != nil, g.took > c.cfg.Budget:
+			c.setLate(&g.list.lag, lateError(g.list.anyMethod().Name, c.cfg.Budget))
+		}
+		if g.err == nil {
+			g.list.observe(g.seq, g.at, g.answer)
+		}
+		if why == nil {
+			why = g.list.lag.why
+		}
+	}
+	c.mem.gone = false
+	c.seeLocked()
+	if why != nil {
+		c.become(Slow, why)
+	} else {
+		c.become(Up, nil)
+	}
+	close(c.back)
+	c.Check()
+	return true
+}
+
+// lockWhenQuiet locks c.mu once no change has been refused for the time quiet. A caller whose change
+// was refused may be halfway through a sequence of calls, which must fail as a whole: kubelet sends
+// StopPodSandbox whatever StopContainer returned, and that kills the containers at once. Such calls
+// follow each other within milliseconds.
+func (c *Conn) lockWhenQuiet(ctx context.Context) {
+	end := time.Now().Add(mostQuiet)
+	for {
+		c.mu.Lock()
+		wait := min(time.Until(c.refused.Add(quiet)), time.Until(end))
+		if wait <= 0 || ctx.Err() != nil {
+			return
+		}
+		c.mu.Unlock()
+		sleep(ctx, wait, nil)
+	}
+}
+
+// noteRefusal notes that a change was refused because the backend is gone.
+func (c *Conn) noteRefusal() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = time.Now()
+}
+
+// beginEpoch begins a new epoch: the backend has come back, perhaps as another version of it.
+// c.mu is held.
+func (c *Conn) beginEpoch() {
+	for _, g := range c.lags {
+		g.inTime, g.failing = 0, false
+		c.setLate(g, nil)
+	}
+	for _, l := range c.lists {
+		if !l.spec.Gate {
+			l.touch()
+		}
+	}
+	for _, k := range c.kept {
+		k.lag.asked = time.Time{}
+	}
+	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
+	c.silent = false
+	c.pulse.answers.Add(1) // the silence that made it gone is over
+}
+
+// isAlive calls Alive. If the backend is slow to answer even that, and not because a hang has
+// just ended, isAlive raises c.patience, so that it counts as gone only after a longer silence.
+func (c *Conn) isAlive(ctx context.Context) error {
+	c.mu.Lock()
+	bound := max(c.probeTime, c.patience)
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	ask := func() (took time.Duration, err error) {
+		began := time.Now()
+		err = c.next.Invoke(ctx, c.cfg.Alive, &codec.Frame{}, &codec.Frame{})
+		return time.Since(began), err
+	}
+	took, err := ask()
+	if err == nil && took > c.cfg.Silence { // perhaps it hung and that is over: measure again
+		took, err = ask()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err != nil && ctx.Err() != nil: // it may answer later than that: wait longer next time
+		c.probeTime = min(2*bound, mostPatience)
+	case err == nil:
+		c.probeTime = 0
+		if took > c.patience {
+			c.patience = min(2*took, mostPatience)
+		}
+	}
+	return err
+}
+
+// stillGone replaces the reason why the backend is gone by the latest one, which may be more
+// precise than the first.
+func (c *Conn) stillGone(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case status.Code(err) == codes.Canceled, status.Code(err) == codes.DeadlineExceeded:
+		return // that is less precise than what there is
+	case unreachable(err):
+		c.silent = false
+		c.state.Err = c.reason(err)
+	default:
+		c.state.Err = failedError(c.cfg.Alive, err)
+	}
+}
+
+// gateAnswer is the backend's answer to one gate.
+type gateAnswer struct {
+	list   *list
+	answer *codec.Frame
+	err    error
+	seq    uint64
+	at     time.Time
+	took   time.Duration
+}
+
+// askGates asks for all gates at once. After bound it cancels those that have not been answered.
+func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer time.AfterFunc(bound, cancel).Stop()
+	var gates []*gateAnswer
+	var wg sync.WaitGroup
+	for _, l := range c.lists {
+		if !l.spec.Gate {
+			continue
+		}
+		g := &gateAnswer{list: l, answer: &codec.Frame{}, at: time.Now()}
+		gates = append(gates, g)
+		c.mu.Lock()
+		g.seq = l.begin()
+		c.mu.Unlock()
+		wg.Go(func() {
+			g.err = c.cfg.Panicked.Do(l.anyMethod().Name, func() error {
+				answer, _, err := c.fetch(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil)
+				if err == nil {
+					g.answer = answer
+				}
+				return err
+			})
+			g.took = time.Since(g.at)
+		})
+	}
+	wg.Wait()
+	return gates
+}
+
+// seeLocked notes, once, that the backend has been seen. One complete gate is enough: the other
+// gates then fail with Unavailable while the backend is gone, and are not taken to be empty.
+// c.mu is held.
+func (c *Conn) seeLocked() {
+	gated, complete := false, false
+	for _, l := range c.lists {
+		gated = gated || l.spec.Gate
+		complete = complete || l.spec.Gate && l.complete
+	}
+	if (complete || !gated) && (!c.mem.seen || c.mem.unsure != nil) {
+		c.mem.seen, c.mem.unsure, c.mem.news = true, nil, true
+		c.state.Seen = true
+	}
+}

@@ -1,0 +1,282 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A Condition says whether a backend answers.
+type Condition int
+
+// The conditions.
+const (
+	// Up: it answers in time.
+	Up Condition = iota
+	// Slow: a list, status or reply that memory keeps did not come within its budget, or was
+	// an error. Memory answers those calls. All other calls pass as usual.
+	Slow
+	// Gone: it cannot be reached, has answered nothing at all for a while, or answers
+	// every call with an error. No call goes to it.
+	Gone
+)
+
+func (c Condition) String() string { return [...]string{"up", "slow", "gone"}[c] }
+
+// State is the condition of a backend, with its time and reason.
+type State struct {
+	Condition Condition
+	Since     time.Time
+	Seen      bool  // it has answered a list since the machine was booted
+	Err       error // why it is slow or gone; for a backend that is up, another problem, such as with its file
+}
+
+// calm is how many answers in time make a method that was late punctual again, if Silence
+// has passed since it was late.
+const calm = 3
+
+// lag says whether the answers of one method come late. Conn.mu guards it.
+type lag struct {
+	method  string
+	why     error         // why it is late; nil if it is not
+	failing bool          // its latest answer was an error
+	inTime  int           // how many answers came in time since one was late
+	since   time.Time     // when an answer was last late
+	asked   time.Time     // when the latest request in the background was made
+	took    time.Duration // how long the latest such request that has ended took
+	flying  int           // how many such requests are under way
+}
+
+func (g *lag) late() bool { return g.why != nil }
+
+// isLate notes that a method has not answered within its budget. c.mu is held.
+func (c *Conn) isLate(g *lag, why error) {
+	if g.why == nil {
+		c.setLate(g, why)
+	}
+	g.inTime, g.since = 0, time.Now()
+	c.reconsider()
+	c.Check()
+}
+
+// isFailing notes that a method has answered with an error. Memory answers the calls that wait
+// for its next answer. c.mu is held.
+func (c *Conn) isFailing(g *lag, why error) {
+	g.failing = true
+	c.isLate(g, why)
+	for a := range c.waiting {
+		if a.lag == g {
+			a.long = true
+			c.relieve(a)
+		}
+	}
+}
+
+// setLate records why a method is late, or with nil that it is in time. The next connection to the
+// backend inherits the reason. c.mu is held.
+func (c *Conn) setLate(g *lag, why error) {
+	g.why = why
+	if delete(c.mem.late, g.method); why != nil {
+		c.mem.late[g.method] = why.Error()
+	}
+	c.mem.news = true
+}
+
+// isInTime notes an answer within the budget. c.mu is held.
+func (c *Conn) isInTime(g *lag) {
+	g.failing = false
+	if g.why == nil {
+		return
+	}
+	if g.inTime++; g.inTime >= calm && time.Since(g.since) >= c.cfg.Silence {
+		c.setLate(g, nil)
+		c.reconsider()
+	}
+}
+
+// reconsider makes the condition of a backend that is not gone follow its lags. c.mu is
+// held.
+func (c *Conn) reconsider() {
+	if c.state.Condition == Gone {
+		return
+	}
+	var why error
+	for _, g := range c.lags {
+		if g.why != nil {
+			why = g.why
+			break
+		}
+	}
+	switch {
+	case why == nil && c.state.Condition == Slow:
+		c.become(Up, nil)
+	case why != nil && c.state.Condition == Up:
+		c.become(Slow, why)
+	}
+}
+
+// become changes the condition. Run calls Watch later, because a Watch that blocks, as a log can,
+// must not stop a call. c.mu is held.
+func (c *Conn) become(condition Condition, why error) {
+	c.state = State{Condition: condition, Since: time.Now(), Seen: c.mem.seen, Err: why}
+	c.tell(c.state)
+}
+
+// tell queues a state for Watch, which Run calls. c.mu is held.
+func (c *Conn) tell(s State) {
+	if c.retired {
+		return
+	}
+	c.unwatched = append(c.unwatched, s)
+	select {
+	case c.telling <- struct{}{}:
+	default:
+	}
+}
+
+// tellAll calls Watch for each state in the queue.
+func (c *Conn) tellAll() {
+	c.mu.Lock()
+	states := c.unwatched
+	c.unwatched = nil
+	c.mu.Unlock()
+	for _, s := range states {
+		if c.cfg.Watch != nil {
+			c.cfg.Watch(s)
+		}
+	}
+}
+
+// isGone marks the backend gone, if it is still in epoch.
+func (c *Conn) isGone(epoch context.Context, why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.epoch == epoch && c.state.Condition != Gone {
+		c.goneNow(c.reason(why), false)
+	}
+}
+
+// goneNow marks the backend gone and ends all calls under way, because kubelet counts a probe
+// that runs into its deadline as failed. silent says that the backend has answered nothing.
+// c.mu is held.
+func (c *Conn) goneNow(why error, silent bool) {
+	c.silent, c.back = silent, make(chan struct{})
+	c.mem.gone, c.mem.news = true, true
+	for _, g := range c.lags {
+		c.mem.late[g.method] = "was gone: " + why.Error()
+	}
+	c.become(Gone, why)
+	c.endEpoch(why)
+	c.Check()
+}
+
+// call calls f, which asks the backend, unless the backend is gone. It cancels f if the backend
+// goes.
+func (c *Conn) call(ctx context.Context, f func(context.Context) error) error {
+	epoch, err := c.alive()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(epoch, cancel)()
+	return c.judge(epoch, c.pulse.of(ctx, f))
+}
+
+// alive returns the context of the current epoch, which ends when the backend goes, or an error
+// if the backend is gone.
+func (c *Conn) alive() (context.Context, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Condition == Gone {
+		return nil, c.unavailable()
+	}
+	return c.epoch, nil
+}
+
+// unavailable is the error of a call to a backend that is gone. c.mu is held.
+func (c *Conn) unavailable() error {
+	return status.Errorf(codes.Unavailable, "criproxy: backend %s is gone since %s: %v",
+		c.cfg.Name, c.state.Since.Format(time.TimeOnly), c.state.Err)
+}
+
+// judge returns the client's error for the error of a call that began in epoch. If the backend
+// could not be reached, judge marks it gone.
+func (c *Conn) judge(epoch context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if epoch.Err() != nil { // it ended because the backend went
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.state.Condition == Gone {
+			return c.unavailable()
+		}
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s was gone meanwhile: %v", c.cfg.Name, context.Cause(epoch))
+	}
+	if unreachable(err) {
+		c.isGone(epoch, err)
+	}
+	return err
+}
+
+// unreachable reports whether err says that the backend could not be reached. Such errors have a
+// method Unreachable; an Unavailable of the backend itself has not.
+func unreachable(err error) bool {
+	var u interface{ Unreachable() bool }
+	return status.Code(err) == codes.Unavailable && errors.As(err, &u) && u.Unreachable()
+}
+
+// reason is err without the words with which every message about the backend begins.
+func (c *Conn) reason(err error) error {
+	return errors.New(strings.TrimPrefix(status.Convert(err).Message(), "criproxy: backend "+c.cfg.Name+" "))
+}
+
+// lateError is why a method counts as late.
+func lateError(method string, budget time.Duration) error {
+	return fmt.Errorf("has not answered %s within %s", method, budget)
+}
+
+// failedError is why a method that answers with an error counts as late.
+func failedError(method string, err error) error {
+	s := status.Convert(err)
+	return fmt.Errorf("answers %s with %s: %s", method, s.Code(), s.Message())
+}
+
+// ours reports whether a call failed because of a limit of this process. Such an error says
+// nothing about the backend, and there is no room for an answer from memory either. Such errors
+// have a method Ours.
+func ours(err error) bool {
+	var o interface{ Ours() bool }
+	return errors.As(err, &o) && o.Ours()
+}
+
+// aboutTheRequest reports whether an error is about the request, and not about how the backend
+// is doing.
+func aboutTheRequest(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
+		return true
+	}
+	return false
+}
+
+// ended reports whether a client has gone or its deadline has passed. It looks at the clock,
+// because a backend may notice the deadline before our own timer does.
+func ended(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+}
+
+// Retire tells the Conn that another connection uses its Memory now. From then on this one makes no
+// requests of its own, and does not call Watch. Calls under way go on.
+func (c *Conn) Retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.retired = true
+}

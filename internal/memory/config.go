@@ -1,0 +1,103 @@
+package memory
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/recovery"
+)
+
+// A Policy says what a backend that is down means for lists.
+type Policy string
+
+// The policies.
+const (
+	// LastKnown keeps the backend's items, and answers its status calls.
+	LastKnown Policy = "last-known"
+	// Fail fails every list, of all backends.
+	Fail Policy = "fail"
+	// Skip leaves the backend's items out, as the original CRI Proxy did. kubelet
+	// kills pods that it does not see.
+	Skip Policy = "skip"
+)
+
+// The defaults of a [Config].
+const (
+	DefaultBudget   = 2 * time.Second
+	DefaultSilence  = 10 * time.Second
+	DefaultInterval = time.Second
+	DefaultMaxBytes = 64 << 20
+)
+
+// HeaderKey is the key of the header that marks an answer from memory. Its value
+// is the backend's name.
+const HeaderKey = "criproxy-last-known"
+
+// Config configures a [Conn].
+type Config struct {
+	Name string                   // of the backend, for errors
+	Conn grpc.ClientConnInterface // to the backend; takes messages of type *codec.Frame
+
+	Schema  *codec.Schema
+	Package string // of the methods that Spec names
+	Spec    Spec
+
+	// Equivalents returns all names under which an item with this name may be
+	// listed, the name itself included. Optional.
+	Equivalents func(name string) []string
+
+	// Memory holds the answers of the backend, for this connection and for those before and
+	// after it. Nil means a new, empty one.
+	Memory *Memory
+
+	// Policy says what lists do while the backend is down. Empty means LastKnown.
+	Policy Policy
+
+	// Primary marks the backend without which there is no node. It is never left out of a list,
+	// and memory never answers a Reply that is Live in its place.
+	Primary bool
+
+	// Absent reports whether no process listens at the backend's address now. If in addition the
+	// backend has not been seen since the machine was booted, that is evidence that it has no
+	// items, and lists leave it out. Nil means that there is no such evidence.
+	Absent func(context.Context) bool
+
+	// Required makes lists wait for a backend even if it is absent, for at most RequiredWait,
+	// and then fail.
+	Required     bool
+	RequiredWait time.Duration // zero means Silence
+
+	// Budget is how long an answer may take before memory answers in its place. Zero means
+	// DefaultBudget. Silence is how long a backend may answer nothing at all before it is gone.
+	// Zero means DefaultSilence. Interval is how often the Conn asks a backend that no client
+	// asks. Zero means DefaultInterval.
+	Budget   time.Duration
+	Silence  time.Duration
+	Interval time.Duration
+
+	// Alive is the full name of a unary method that a backend answers quickly even when it is
+	// busy. Its answer distinguishes a slow backend from one that is gone. Optional: without it
+	// the lists decide.
+	Alive string
+
+	// MaxBytes bounds the memory, in bytes. Zero means DefaultMaxBytes.
+	MaxBytes int
+
+	// Watch is called by Run for each change of state, one after another. A Watch that
+	// blocks delays only the next call of Watch. Optional.
+	Watch func(State)
+
+	// Remembered is called for each answer from memory, with the method's full name. It
+	// must return at once. Optional.
+	Remembered func(method string)
+
+	// Room reserves n bytes for a list that memory gives to the call of ctx. It must not wait.
+	// If it fails, so does the call. Nil means that there is always room.
+	Room func(ctx context.Context, n int) error
+
+	// Panicked is called for each panic in the background. Optional.
+	Panicked recovery.Hook
+}

@@ -1,0 +1,207 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
+)
+
+// removing makes Bind remove the book that it names.
+func removing(c *memory.Config) {
+	c.Spec.Lists[0].Changed, c.Spec.Lists[0].Removed = []string{"Put"}, []string{"Bi*"}
+}
+
+func TestAListThatFailsShowsWhatWasCreated(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{
+		"fails": func(context.Context, string) error { return errors.New("no lists today") },
+		"hangs": func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNoTime(t, func(t *testing.T, n *near) {
+				w := n.watch(t, func(c *memory.Config) { c.Primary = true })
+				n.when(only("List", fault))
+				require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "b" book {title: "Tale"}`), &codec.Frame{}))
+				for range 3 {
+					got, err := w.list(t, "")
+					require.NoError(t, err)
+					assert.Equal(t, `books {id: "a"} books {id: "b" title: "Tale"}`, got)
+				}
+			}, "a")
+		})
+	}
+}
+
+func TestWhatWasRemovedIsNotListedAgain(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, removing)
+		held, release := n.holding("List") // a request from before the removal is answered after it
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			_, _ = w.list(t, "")
+		}()
+		<-held
+		n.when(only("List", func(context.Context, string) error { return errors.New("no lists today") }))
+		require.NoError(t, w.bind(t.Context(), "a")) // Run lists again at once
+		close(release)
+		<-answered
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "b"}`, got)
+		n.goes(t, w)
+		got, err = w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "b"}`, got)
+	}, "a", "b")
+}
+
+// The runtime says that it has removed a book, but still lists it. Its later list counts.
+func TestARuntimesLaterListIsBelieved(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, removing)
+		require.NoError(t, w.bind(t.Context(), "a"))
+		time.Sleep(5 * time.Second)
+		n.goes(t, w)
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"} books {id: "b"}`, got)
+	}, "a", "b")
+}
+
+func TestAChangeHoldsUpListsOnlyOnce(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		require.NoError(t, w.bind(t.Context(), "a"))
+		time.Sleep(memory.DefaultSilence - 3*time.Second)
+		began := time.Now()
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(began), 4*time.Second, "the change was a while ago")
+		for range 5 { // however many changes follow
+			require.NoError(t, w.bind(t.Context(), "a"))
+			got, err := w.list(t, "")
+			require.NoError(t, err)
+			assert.Equal(t, `books {id: "a"}`, got)
+		}
+		assert.LessOrEqual(t, time.Since(began), 4*time.Second, "all together")
+	}, "a")
+}
+
+// The process ends right after the call, and the runtime goes with it.
+func TestAStatusFromBeforeAChangeIsNotRead(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		file := memory.File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
+		w := n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", file) })
+		require.NoError(t, w.Memory().Save())
+		n.when(only("Get", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		require.NoError(t, w.bind(t.Context(), "a"))
+		require.NoError(t, w.Memory().Save())
+		w.Retire()
+		n.library.with(func() { n.down = true })
+
+		w = n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", file) })
+		_, err := w.get(t, "a")
+		assert.Equal(t, codes.Unavailable, status.Code(err))
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"}`, got)
+	}, "a")
+}
+
+// The backend answers the status of a book while its lists hang.
+func TestABackendThatAnsweredAnythingMayHaveItems(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		w := n.watch(t, nil)
+		_, err := w.get(t, "a")
+		require.NoError(t, err)
+		n.goes(t, w)
+		_, err = w.list(t, "")
+		assert.Equal(t, codes.Unavailable, status.Code(err))
+	}, "a")
+}
+
+// On a full disk the file can be emptied, but not written.
+func TestAFileThatCouldNotBeWrittenIsNotBelieved(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		dir := t.TempDir()
+		file := memory.File{Path: filepath.Join(dir, "beta.io.known")}
+		w := n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", file) })
+		require.NoError(t, w.Memory().Save())
+		memory.FailWrites(w.Memory())
+		require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "b"`), &codec.Frame{}))
+		require.Error(t, w.Memory().Save())
+		w.Retire()
+		w.Memory().Release()
+		n.library.with(func() { n.down = true })
+
+		w = n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", file) })
+		_, err := w.list(t, "")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "it lacks b")
+	}, "a")
+}
+
+// An earlier version ran last, and wrote to the path that it knew.
+func TestTheFileThatWasWrittenLastCounts(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		dir := t.TempDir()
+		file := memory.File{Path: filepath.Join(dir, "beta.io.known"), Older: []string{filepath.Join(dir, "beta.io-0.known")}}
+		w := n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", memory.File{Path: file.Older[0]}) })
+		require.NoError(t, w.Memory().Save())
+		w.Retire()
+		long := time.Now().Add(-time.Hour)
+		require.NoError(t, os.WriteFile(file.Path, []byte("of before"), 0o600))
+		require.NoError(t, os.Chtimes(file.Path, long, long))
+		require.NoError(t, os.Chtimes(file.Older[0], time.Now(), time.Now()))
+		assert.NoError(t, memory.Open("beta.io", file).Err())
+	}, "a")
+}
+
+// The runtime does not know short ids, and answers that such an item is gone.
+func TestOnlyAWholeIDTakesAnItemOffTheList(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, removing)
+		n.when(only("List", func(context.Context, string) error { return errors.New("no lists today") }))
+		require.NoError(t, w.bind(t.Context(), "a"))
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "abc"}`, got)
+	}, "abc")
+}
+
+func TestAHandoverHoldsUpNoList(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		data, err := w.Memory().Encode()
+		require.NoError(t, err)
+		w.Retire()
+		mem, err := memory.Receive("beta.io", memory.File{}, data)
+		require.NoError(t, err)
+		next, err := memory.New(n.config(t, func(c *memory.Config) { c.Memory = mem }))
+		require.NoError(t, err)
+		began := time.Now()
+		reply := &codec.Frame{}
+		require.NoError(t, next.Invoke(t.Context(), muxtest.Method("List"), &codec.Frame{}, reply))
+		assert.Equal(t, `books {id: "a"}`, muxtest.Text("ListResponse", reply))
+		assert.Less(t, time.Since(began), memory.DefaultBudget)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, next.Run(ctx))
+	}, "a")
+}

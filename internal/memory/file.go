@@ -1,0 +1,334 @@
+package memory
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// bootIDFile changes with each boot of the machine, random(4).
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// A File says where a [Memory] is kept.
+type File struct {
+	Path string // empty: nowhere
+
+	// Older are paths at which earlier versions kept it. They are removed once Path is
+	// written.
+	Older []string
+
+	// Address is the address of the backend. The file records it for a later process, in which
+	// the backend may have another name. Optional.
+	Address string
+
+	// Boot is a text that is different after each start of the node. Optional: the kernel's boot
+	// id is enough, unless a node can restart without its machine.
+	Boot string
+}
+
+// file is where a Memory is kept.
+type file struct {
+	sync.Mutex // guards the fields below
+	File
+	write    func(string, *fileContent) error // writeFile
+	written  bool                             // this process has written it, at Path
+	released bool                             // another process has it now
+	failing  bool                             // the latest attempt to write it failed, and was reported
+}
+
+// bootID identifies the current start of this node.
+func (f *File) bootID() string {
+	id, _ := os.ReadFile(bootIDFile)
+	return strings.TrimSpace(strings.TrimSpace(string(id)) + " " + f.Boot)
+}
+
+// sameBoot reports whether a memory is of the current start of the node. Earlier versions wrote
+// the boot id of the machine alone.
+func (f *File) sameBoot(id string) bool {
+	return id == f.bootID() || id == (&File{}).bootID()
+}
+
+// Open returns the Memory of a backend that is kept in a file. The file need not exist. Open
+// ignores a file of an earlier boot: everything that ran then is dead. If the file cannot be
+// read or written, Open does not fail; instead the backend's lists fail, with the reason, until
+// the backend has answered. See [Memory.Err].
+func Open(name string, at File) *Memory {
+	m := newMemoryAt(name, at)
+	if at.Path == "" {
+		return m
+	}
+	path := at.latest()
+	if path == "" {
+		return m
+	}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = m.decode(data, path, false)
+	} else {
+		err = fmt.Errorf("reading what was remembered: %w", err)
+	}
+	if err == nil && len(m.lists) > 0 {
+		if failure := writable(at.Path); failure != nil { // the previous process could not write it either
+			m = newMemoryAt(name, at)
+			err = fmt.Errorf("%s may be old, because its folder cannot be written (%w); make it writable, or remove the file", path, failure)
+		}
+	}
+	m.unsure = err
+	return m
+}
+
+func newMemoryAt(name string, at File) *Memory {
+	m := NewMemory(name)
+	m.file.File, m.address = at, at.Address
+	return m
+}
+
+// writable returns an error if no file can be made where path is.
+func writable(path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// latest returns the path of the file that was written last. That may be one of Older, if an
+// earlier version has run since. It is empty if there is no file.
+func (f *File) latest() (path string) {
+	var written time.Time
+	for _, one := range append([]string{f.Path}, f.Older...) {
+		info, err := os.Stat(one)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return one // reading it says why
+		case path == "" || info.ModTime().After(written):
+			path, written = one, info.ModTime()
+		}
+	}
+	return path
+}
+
+// Receive returns the Memory that another process has encoded. It is kept in a file from now on,
+// as after [Open].
+func Receive(name string, at File, data []byte) (*Memory, error) {
+	m := newMemoryAt(name, at)
+	if err := m.decode(data, "the memory that was handed over", true); err != nil {
+		return nil, err
+	}
+	m.news = true
+	return m, nil
+}
+
+// decode fills m from data; from says, for errors, where the data came from. The backend may have
+// changed since, so its lists are asked for again, unless the backend was gone.
+func (m *Memory) decode(data []byte, from string, handed bool) error {
+	content, err := decodeFile(data)
+	if err != nil {
+		return fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", from, err)
+	}
+	if content.Backend != m.name {
+		return fmt.Errorf("%s is about backend %s, not %s; remove it", from, content.Backend, m.name)
+	}
+	if !m.file.sameBoot(content.BootID) {
+		return nil
+	}
+	for key, f := range content.Lists {
+		l := newMemory()
+		l.raw, l.complete, l.at = f.Reply, true, content.Saved
+		if !content.Gone && !(handed && f.Fresh) { // otherwise there can be nothing newer
+			l.touch()
+		}
+		if f.Statuses != nil {
+			l.statuses = f.Statuses
+		}
+		m.lists[key] = l
+	}
+	for method, reply := range content.Replies {
+		m.replies[method] = &replyMemory{reply, true}
+	}
+	m.seen, m.gone = !content.Unseen, content.Gone
+	maps.Copy(m.late, content.Late)
+	return nil
+}
+
+// saveNews is Save for the end of a round. Of failures in a row it returns the first only. The
+// next round tries again.
+func (m *Memory) saveNews() error {
+	err := m.Save()
+	m.file.Lock()
+	defer m.file.Unlock()
+	before := m.file.failing
+	m.file.failing = err != nil
+	if before {
+		return nil
+	}
+	return err
+}
+
+// Save writes the file, if there is anything new. A reader finds either the old file or the new
+// one. The file need not survive a crash of the machine, since the containers do not either.
+func (m *Memory) Save() error {
+	m.file.Lock()
+	defer m.file.Unlock()
+	if m.file.Path == "" || m.file.released || !m.hasNews() && !m.lost() {
+		return nil
+	}
+	if err := m.file.write(m.file.Path, m.content()); err != nil {
+		m.mu.Lock()
+		m.news = true
+		m.mu.Unlock()
+		distrust(m.file.Path)
+		return fmt.Errorf("writing the memory of the runtime: %w", err)
+	}
+	m.file.written = true
+	for _, path := range m.file.Older {
+		_ = os.Remove(path) // it need not be there
+	}
+	m.file.Older = nil
+	return nil
+}
+
+// KeepAs gives the backend another name, and keeps m in a file from now on.
+func (m *Memory) KeepAs(name string, at File) {
+	m.file.Lock()
+	defer m.file.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.name == name && m.file.Path == at.Path && m.address == at.Address {
+		return
+	}
+	m.file.File, m.file.written = at, false
+	m.name, m.address, m.news = name, at.Address, true
+}
+
+// Name returns the name of the backend.
+func (m *Memory) Name() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.name
+}
+
+// NameAndAddress returns the name and the address of the backend whose memory the file at path
+// holds. ok is false if the file cannot be read or is of another boot.
+func NameAndAddress(path, boot string) (name, address string, ok bool) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", "", false
+	}
+	return NameAndAddressIn(data, boot)
+}
+
+// NameAndAddressIn is NameAndAddress for what [Memory.Encode] has returned.
+func NameAndAddressIn(data []byte, boot string) (name, address string, ok bool) {
+	content, err := decodeFile(data)
+	if err != nil || !(&File{Boot: boot}).sameBoot(content.BootID) {
+		return "", "", false
+	}
+	return content.Backend, content.Address, true
+}
+
+// Encode returns m for [Receive].
+func (m *Memory) Encode() ([]byte, error) {
+	var body bytes.Buffer
+	if err := m.content().encode(gob.NewEncoder(&body)); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body.Bytes())
+	return bytes.Join([][]byte{[]byte(fileMagic), sum[:], body.Bytes()}, nil), nil
+}
+
+// Release leaves the file to another process: this one does not write it any more.
+func (m *Memory) Release() {
+	m.file.Lock()
+	defer m.file.Unlock()
+	m.file.released = true
+}
+
+// Forget removes the file of a backend that is no longer configured.
+func (m *Memory) Forget() error {
+	m.Release()
+	m.file.Lock()
+	defer m.file.Unlock()
+	if err := os.Remove(m.file.Path); m.file.Path != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forgetting a backend that is no longer configured: %w", err)
+	}
+	return nil
+}
+
+// lost reports whether a file that this process has written has been removed.
+func (m *Memory) lost() bool {
+	if !m.file.written {
+		return false
+	}
+	_, err := os.Lstat(m.file.Path)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// hasNews reports whether the file is out of date.
+func (m *Memory) hasNews() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	news := m.news
+	for _, l := range m.lists {
+		if l.by != nil {
+			l.by.settle()
+		}
+		news = news || l.news
+	}
+	return news && (m.seen || m.met.Load())
+}
+
+// content returns the content for the file.
+func (m *Memory) content() *fileContent {
+	content := &fileContent{BootID: m.file.bootID(), Saved: time.Now(), Lists: map[string]fileList{}, Replies: map[string][]byte{}}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	content.Backend, content.Address = m.name, m.address
+	m.news = false
+	content.Gone, content.Late = m.gone, maps.Clone(m.late)
+	content.Unseen = !m.seen && !m.met.Load() && m.unsure == nil
+	for key, l := range m.lists {
+		reply := l.raw
+		if l.by != nil {
+			l.by.settle()
+			reply = l.by.reply(everything)
+		}
+		l.news = false
+		if !l.complete {
+			continue
+		}
+		statuses := make(map[string][]byte, len(l.statuses))
+		for id, s := range l.statuses {
+			if !l.stale[id] {
+				statuses[id] = s
+			}
+		}
+		content.Lists[key] = fileList{reply, statuses, !l.dirty()}
+	}
+	for method, k := range m.replies {
+		if k.known {
+			content.Replies[method] = k.reply
+		}
+	}
+	return content
+}
+
+// distrust empties a file that could not be rewritten, which needs no space on the disk. Its
+// content is out of date. An empty file is better than none: after a crash it makes the lists
+// fail until the backend has answered.
+func distrust(path string) {
+	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
+		_ = f.Close() // nothing was written
+	}
+}

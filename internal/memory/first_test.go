@@ -1,0 +1,144 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
+)
+
+// On a busy node it also takes a while until memory has all statuses.
+func TestTheFirstListOfAClientIsRemembered(t *testing.T) {
+	l := newLibrary(t, "a1", "a2")
+	following := make(chan struct{}, 10)
+	l.fault = func(ctx context.Context, method string) error {
+		if method == "Get" { // statuses are slow
+			following <- struct{}{}
+			return hang(ctx, method)
+		}
+		return nil
+	}
+	w := watch(t, l, func(c *memory.Config) { c.Budget = 2 * time.Second })
+	<-following // Run has had a complete answer to its own list
+	got, err := w.list(t, "")
+	require.NoError(t, err)
+	require.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "the list that kubelet gets")
+	l.stop()
+	w.until(t, memory.Gone)
+	got, err = w.list(t, "")
+	require.NoError(t, err)
+	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "an empty list kills pods")
+}
+
+func TestAListThatDidNotFitIsNotEmptyAfterARestart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "beta.io.known")
+	l := newLibrary(t)
+	for i := range 100 {
+		l.books[fmt.Sprint("b", i)] = fmt.Sprintf("title: %q", strings.Repeat("x", 100))
+	}
+	cfg := func(c *memory.Config) {
+		c.MaxBytes, c.Memory = 5000, memory.Open("beta.io", memory.File{Path: file})
+	}
+	w := watch(t, l, cfg)
+	require.Eventually(t, func() bool { _, err := os.Stat(file); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	l.stop()
+	w.until(t, memory.Gone)
+	w.stop()
+	w = watch(t, l, cfg)
+	got, err := w.list(t, "")
+	assert.Equal(t, codes.Unavailable, status.Code(err), "nor after a restart; got %q", got)
+}
+
+func TestAListNarrowedByAnUnknownFieldIsNotWhole(t *testing.T) {
+	l := newLibrary(t, "a1", "a2")
+	l.path += "2"
+	srv := muxtest.Serve(t, l.path, func(method string, stream grpc.ServerStream) error {
+		if filepath.Base(method) != "List" {
+			return l.serve(method, stream)
+		}
+		request := &codec.Frame{}
+		if err := stream.RecvMsg(request); err != nil {
+			return err
+		}
+		text := l.list()
+		if strings.HasPrefix(string(request.Bytes()), "\x7a") { // string field 15: an id
+			text = fmt.Sprintf("books {id: %q}", request.Bytes()[2:])
+		}
+		return stream.SendMsg(muxtest.Bytes("ListResponse", text))
+	})
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	reply := &codec.Frame{}
+	require.NoError(t, w.Invoke(t.Context(), muxtest.Method("List"), codec.NewFrame([]byte("\x7a\x02a1")), reply))
+	require.Equal(t, `books {id: "a1"}`, muxtest.Text("ListResponse", reply))
+	srv.Stop()
+	w.get(t, "a1")
+	w.until(t, memory.Gone)
+	got, err := w.list(t, "")
+	require.NoError(t, err)
+	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
+}
+
+// containerd answers Unimplemented if its CRI plugin did not load.
+func TestABackendWithoutTheServiceIsDown(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "beta.io.known")
+	withFile := func(c *memory.Config) { c.Memory = memory.Open("beta.io", memory.File{Path: file}) }
+	l := newLibrary(t, "a1")
+	w := watch(t, l, withFile)
+	settled(t, w, l)
+	l.stop()
+	w.until(t, memory.Gone)
+	l.with(func() {
+		l.fault = func(context.Context, string) error {
+			return status.Error(codes.Unimplemented, "unknown service library.v1.Library")
+		}
+	})
+	l.start(t)    // as containerd with a CRI plugin that does not load
+	for range 2 { // and after a restart of ours
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a1"}`, got)
+		assert.NotEqual(t, memory.Up, w.State().Condition)
+		w.stop()
+		w = watch(t, l, withFile)
+	}
+}
+
+func TestAStreamThatWasCancelledIsNotKept(t *testing.T) {
+	type key struct{}
+	l := newLibrary(t, "a1")
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	const n = 20
+	gone := make(chan struct{}, n)
+	for range n {
+		func() {
+			val := &struct{ b [1 << 16]byte }{}
+			runtime.AddCleanup(val, func(struct{}) { gone <- struct{}{} }, struct{}{})
+			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, val))
+			cs, err := w.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"))
+			require.NoError(t, err)
+			require.NoError(t, cs.SendMsg(&codec.Frame{}))
+			cancel() // suffices by the documentation of grpc.ClientConnInterface
+		}()
+	}
+	assert.Eventually(t, func() bool {
+		runtime.GC()
+		return len(gone) == n
+	}, 10*time.Second, 50*time.Millisecond, "what its context holds is kept")
+	assert.Equal(t, memory.Up, w.State().Condition)
+}

@@ -1,0 +1,360 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// list answers a list, from the backend if that answers within its budget, otherwise from memory.
+// name is the unary or the streaming method; both have the same request.
+func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	now, soon, usable := c.answersFor(l)
+	if now {
+		return c.remembered(ctx, l, request, opts)
+	}
+	var answer *codec.Frame
+	var err error
+	if soon {
+		err = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable})
+	} else {
+		answer, err = c.ask(ctx, l, name, request, opts, usable)
+	}
+	if errors.Is(err, errCameBack) {
+		answer, err = c.ask(ctx, l, name, request, opts, usable)
+	}
+	switch {
+	case err == nil:
+		return answer, nil
+	case errors.Is(err, errRemembered):
+		return c.remembered(ctx, l, request, opts)
+	case ended(ctx), ours(err), aboutTheRequest(err) && !l.unfiltered(request.Bytes()):
+		return nil, err
+	case c.State().Condition == Gone:
+		return c.listOfGone(ctx, l, request, err, opts)
+	}
+	return c.listInstead(ctx, l, request, err, opts)
+}
+
+// answersFor decides what to do about a list with which the backend is late. now says that memory
+// answers at once. soon says that a client has changed something, and that memory answers when the
+// backend has answered the request that answersFor makes in the background. If neither is set, the
+// caller asks the backend. usable is [Conn.usableList] for a call that begins now.
+func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	usable = c.usableList(l)
+	if c.state.Condition == Gone || !l.lag.late() || c.retired || c.cfg.Policy != LastKnown {
+		return false, false, usable // with Skip and Fail, the answer of each call decides
+	}
+	c.askBehind(l)
+	now = usable(false)
+	return now, !now && l.complete && !l.lag.failing, usable
+}
+
+// usableList returns a function that reports whether memory has the answer to a list that begins
+// now. Memory must have the whole list, and it must not be older than a change from before the
+// call, unless that change was Silence ago. An optional list may be empty, so that a late backend
+// does not delay the others. c.mu is held.
+func (c *Conn) usableList(l *list) func(long bool) bool {
+	changed := l.changed
+	return func(long bool) bool {
+		has := l.complete && (long || changed < l.answered || older(l.behind, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
+		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
+	}
+}
+
+// never is the usable of calls that only the backend can answer.
+func never(bool) bool { return false }
+
+// errCameBack is the error of a list during which the backend went and came back.
+var errCameBack = status.Error(codes.Unavailable, "criproxy: the backend was gone and came back meanwhile")
+
+// ask asks the backend, and remembers what it answers.
+func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption, usable func(bool) bool) (*codec.Frame, error) {
+	epoch, err := c.alive()
+	if err != nil {
+		return nil, err
+	}
+	all := l.unfiltered(request.Bytes())
+	c.mu.Lock()
+	seq, at := l.begin(), time.Now()
+	c.mu.Unlock()
+
+	var answer *codec.Frame
+	var utf8 bool
+	err = c.try(ctx, &attempt{method: name, lag: &l.lag, list: l, usable: usable}, func(ctx context.Context) (err error) {
+		answer, utf8, err = c.fetch(ctx, l, name, request, opts)
+		return err
+	})
+	if err != nil {
+		switch {
+		case errors.Is(err, errRemembered), ended(ctx):
+		case epoch.Err() != nil:
+			if c.State().Condition != Gone {
+				err = errCameBack
+			}
+		case ours(err):
+		case l.lacking(err) || c.spares(l): // it is an answer in time
+			c.mu.Lock()
+			c.isInTime(&l.lag)
+			c.mu.Unlock()
+		case all || !aboutTheRequest(err):
+			c.mu.Lock()
+			c.isFailing(&l.lag, failedError(name, err))
+			c.mem.meet()
+			c.mu.Unlock()
+		}
+		return nil, err
+	}
+	if c.observe(epoch, l, seq, at, request, answer, all) {
+		// An item has changed, or is gone. Only the whole list shows which, and memory must learn
+		// that before the client gets the answer.
+		c.mu.Lock()
+		usable := c.usableList(l)
+		c.mu.Unlock()
+		whole, err := c.ask(ctx, l, name, &codec.Frame{}, nil, usable)
+		switch {
+		case err == nil:
+			whole.Free()
+		case errors.Is(err, errRemembered): // it comes, in the background
+		case !aboutTheRequest(err):
+			return nil, err
+		}
+	}
+	say(opts, utf8)
+	return answer, nil
+}
+
+// observe remembers the answer to request seq, which was made at the time at in epoch. lacks
+// reports whether the answer lacks items that match the request in memory.
+func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.epoch != epoch: // the answer is older than what memory has learned since
+	case all:
+		l.observe(seq, at, answer)
+		c.mem.gone = false
+		c.seeLocked() // from the first answer on, later lists must not lack what a client has seen
+		c.relieveAll()
+	case seq > l.answered:
+		if lacks = l.merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
+			l.touch()
+			c.askBehind(l)
+			return false
+		}
+	}
+	return lacks
+}
+
+// spares reports whether an error in place of the list does no harm: Run never asks for the list, and memory does not have
+// all of it. A runtime may fail such a list for ever, as containerd 1.6 does with ListPodSandboxStats while it has a sandbox
+// that has ended.
+func (c *Conn) spares(l *list) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !l.spec.Gate && l.spec.Every == 0 && !l.complete
+}
+
+// lacking reports whether err says that the backend has no such list, and may do without it.
+func (l *list) lacking(err error) bool {
+	return status.Code(err) == codes.Unimplemented && !l.spec.Gate && !l.complete
+}
+
+// askBehind asks for the whole list in the background, unless such a request is under way
+// already. If something has changed since that was made, askBehind makes one more. c.mu is held.
+func (c *Conn) askBehind(l *list) {
+	latest := l.asked + 1
+	if c.askInBackground(&l.lag, l.anyMethod().Name, l.touchedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l) }) {
+		l.latest = latest
+	}
+}
+
+// mostFlying bounds how many requests for one answer may be under way in the background.
+const (
+	mostFlying = 3
+
+	// flightTimes bounds how long each of them waits, in times of Silence.
+	flightTimes = 3
+)
+
+// askInBackground runs f, which makes a request of the method of g, in a goroutine. It reports
+// false if enough requests are under way: one; or two, if more is set; or up to mostFlying, while
+// the latest has taken so long that its answer may never come. c.mu is held.
+func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
+	room := g.flying == 0 || g.flying == 1 && more || g.flying < mostFlying && time.Since(g.asked) >= c.cfg.Silence
+	if !room || c.retired || c.life.Err() != nil {
+		return false
+	}
+	g.flying++
+	g.asked = time.Now() // also if it fails: a backend need not have the method
+	began := g.asked
+	c.behind.Go(func() {
+		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
+		defer cancel()
+		_ = c.cfg.Panicked.Run(method, func() { f(ctx) }) // the hook reports a panic; the request is repeated
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		g.flying--
+		g.took = time.Since(began)
+		c.Check() // its statuses may be wanted now
+	})
+	return true
+}
+
+// renew asks the backend for the whole list and remembers the answer.
+func (c *Conn) renew(ctx context.Context, l *list) {
+	if answer, err := c.ask(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil, never); err == nil {
+		answer.Free()
+	}
+}
+
+// fetch asks for a list by the method name, unary or streaming, and returns its items in one
+// well-formed message. It reports whether all text in it is UTF-8.
+func (c *Conn) fetch(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (answer *codec.Frame, utf8 bool, err error) {
+	if l.stream == nil || name != l.stream.Name {
+		answer = &codec.Frame{}
+		if err := c.next.Invoke(ctx, name, request, answer, opts...); err != nil {
+			return nil, false, err
+		}
+		utf8, err = wellFormed(l.shape, name, answer)
+		return answer, utf8, err
+	}
+	return l.collect(ctx, c.next, request, opts)
+}
+
+// remembered answers a list from memory.
+func (c *Conn) remembered(ctx context.Context, l *list, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cfg.Policy == Skip {
+		return &codec.Frame{}, nil
+	}
+	for _, l := range c.lists { // a filter may look into another list
+		l.settle()
+	}
+	if !l.complete && !l.spec.Optional { // settle found the answer to be malformed
+		return nil, c.unknown(l, c.state.Err)
+	}
+	matches, err := l.matcher(request.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	answer := l.reply(matches)
+	if c.cfg.Room != nil {
+		if err := c.cfg.Room(ctx, len(answer)); err != nil {
+			return nil, err
+		}
+	}
+	c.mark(l.anyMethod().Name, opts)
+	return codec.NewFrame(answer), nil
+}
+
+// listInstead answers a list for a backend that is not gone and that answered err. The lists of
+// the other backends do not fail because of that, as long as memory has this backend's items.
+func (c *Conn) listInstead(ctx context.Context, l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
+	c.mu.Lock()
+	complete := l.complete
+	c.mu.Unlock()
+	switch {
+	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
+		return c.remembered(ctx, l, request, opts)
+	case l.lacking(err), c.cfg.Primary, errors.Is(err, errCameBack):
+		return nil, err // the client gets the backend's own error
+	case c.cfg.Policy == LastKnown && l.spec.Optional:
+		return c.remembered(ctx, l, request, opts)
+	}
+	if c.cfg.Policy == Fail {
+		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return nil, c.unknown(l, failedError(l.anyMethod().Name, err))
+}
+
+// listOfGone answers a list for a backend that is gone, because of err.
+func (c *Conn) listOfGone(ctx context.Context, l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
+	if c.cfg.Policy == Fail {
+		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
+	}
+	c.mu.Lock()
+	enough := c.cfg.Policy == Skip || l.complete || l.spec.Optional
+	c.mu.Unlock()
+	switch {
+	case enough:
+		return c.remembered(ctx, l, request, opts)
+	case c.hasNothing(ctx):
+		return &codec.Frame{}, nil
+	}
+	if c.comesBack(ctx) {
+		return c.list(ctx, l, l.anyMethod().Name, request, opts)
+	}
+	if ended(ctx) {
+		return nil, status.FromContextError(context.Cause(ctx)).Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return nil, c.unknown(l, c.state.Err)
+}
+
+// hasNothing reports whether there is evidence that the backend has no items: no process listens
+// at its address, and memory has nothing of it. The primary always counts as having items.
+func (c *Conn) hasNothing(ctx context.Context) bool {
+	c.mu.Lock()
+	may := c.state.Condition == Gone && !c.mem.seen && !c.mem.met.Load() && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
+	c.mu.Unlock()
+	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
+}
+
+// comesBack waits for a backend that may just be starting, and of which memory has too little. It
+// reports whether the backend came back.
+func (c *Conn) comesBack(ctx context.Context) bool {
+	c.mu.Lock()
+	wait := c.cfg.RequiredWait
+	if c.silent || c.cfg.Primary {
+		wait = 0 // a client has waited for it already, or would get an error at once without us
+	}
+	back := c.back
+	c.mu.Unlock()
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	select {
+	case <-back:
+		return true
+	case <-ctx.Done():
+	case <-timeout.C:
+	}
+	return false
+}
+
+// unknown is the error of a list of a backend that may have items that memory lacks. c.mu is held.
+func (c *Conn) unknown(l *list, why error) error {
+	what := "it has not listed them since this node was booted"
+	switch {
+	case !c.mem.seen && c.cfg.Required:
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s is required, has not been seen since this node was booted, and did not come within %s: %v",
+			c.cfg.Name, c.cfg.RequiredWait, why)
+	case c.mem.unsure != nil:
+		what = c.mem.unsure.Error()
+	case c.mem.seen:
+		what = fmt.Sprintf("its first answer has not come yet, or it has more items than fit in the %d bytes of memory for it", c.cfg.MaxBytes)
+	}
+	return status.Errorf(codes.Unavailable,
+		"criproxy: backend %s %v; it may have items that criproxy does not remember (%s), and kubelet kills the pods that a list lacks: mend the backend, or take it out of the configuration",
+		c.cfg.Name, why, what)
+}
+
+func (l *list) anyMethod() *codec.Method {
+	if l.unary != nil {
+		return l.unary
+	}
+	return l.stream
+}

@@ -1,0 +1,109 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+// listStream is a list that a client wants in several messages. It receives the whole list from
+// the backend before it hands on the first message, because it could not take back half a list
+// if the other half did not come.
+type listStream struct {
+	ctx     context.Context
+	conn    *Conn
+	list    *list
+	name    string
+	opts    []grpc.CallOption
+	request *codec.Frame
+	header  metadata.MD
+	rest    []*codec.Frame
+	err     error
+	asked   bool
+}
+
+func (s *listStream) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return err
+	}
+	s.request = f.Ref()
+	return nil
+}
+
+func (s *listStream) CloseSend() error { return nil }
+
+func (s *listStream) RecvMsg(m any) error {
+	s.ask()
+	if s.err != nil {
+		return s.err
+	}
+	if len(s.rest) == 0 {
+		return io.EOF
+	}
+	f := s.rest[0]
+	s.rest = s.rest[1:]
+	return codec.Deliver(m, f)
+}
+
+func (s *listStream) ask() {
+	if s.asked {
+		return
+	}
+	s.asked = true
+	if s.request == nil {
+		s.request = &codec.Frame{}
+	}
+	defer s.request.Free()
+	answer, err := s.conn.list(s.ctx, s.list, s.name, s.request, append(slices.Clip(s.opts), grpc.Header(&s.header)))
+	if err != nil {
+		s.err = err
+		return
+	}
+	s.rest, s.err = s.list.split(answer)
+}
+
+func (s *listStream) Header() (metadata.MD, error) {
+	s.ask()
+	return s.header, nil
+}
+
+func (s *listStream) Trailer() metadata.MD     { return nil }
+func (s *listStream) Context() context.Context { return s.ctx }
+
+// batch is how many bytes of items a message of a stream holds, at least one
+// item. It is below gRPC's default limit of 4 MiB.
+const batch = 1 << 20
+
+// split cuts a list into messages.
+func (l *list) split(answer *codec.Frame) ([]*codec.Frame, error) {
+	if answer.Len() == 0 {
+		return nil, nil
+	}
+	if answer.Len() <= batch {
+		return []*codec.Frame{answer}, nil
+	}
+	body := answer.Bytes()
+	var parts []*codec.Frame
+	for begin, i := 0, 0; i < len(body); {
+		field := next(body[i:])
+		if field == nil {
+			return nil, fmt.Errorf("splitting a list: malformed at byte %d", i)
+		}
+		i += len(field)
+		if i-begin >= batch || i == len(body) {
+			parts = append(parts, codec.NewFrame(body[begin:i]))
+			begin = i
+		}
+	}
+	return parts, nil
+}

@@ -1,0 +1,24 @@
+package memory
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// While this process is stopped, or its machine sleeps, no answer can come.
+func TestAPauseOfThisProcessIsNoSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pulse
+		p.underWay.Add(1)
+		assert.Zero(t, p.beat(2*time.Second))
+		time.Sleep(time.Second)
+		assert.Equal(t, time.Second, p.beat(2*time.Second))
+		time.Sleep(time.Hour)
+		assert.Equal(t, 3*time.Second, p.beat(2*time.Second))
+		p.answers.Add(1)
+		assert.Zero(t, p.beat(2*time.Second))
+	})
+}

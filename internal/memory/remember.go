@@ -1,0 +1,225 @@
+package memory
+
+import (
+	"bytes"
+	"maps"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// memory is the remembered state of one list. Memory.mu guards it.
+type memory struct {
+	by       *list  // reads the answers
+	raw      []byte // an answer that an earlier process wrote and that no list has read yet; nil: none
+	complete bool   // items are those of a complete answer
+	items    items
+	seen     []bool // scratch of unchanged
+	news     bool   // items or statuses differ from those in the file
+
+	// A complete answer that settle has not read yet, because no call has needed that.
+	pending *codec.Frame
+
+	// Requests are numbered, so that a late answer does not replace a newer one.
+	asked    uint64    // the latest request
+	answered uint64    // the request whose answer is remembered
+	shown    uint64    // the latest request with a filter whose answer showed something new
+	changed  uint64    // the latest request that was made before something changed
+	behind   time.Time // since when the answer may be older than a change; meaningless if it is not
+	at       time.Time // when the answered request was made
+
+	creations map[string]creation // :: id → its creation, until an answer is sure to show it
+	removals  map[string]uint64   // :: id that was removed → the latest request before
+	removed   map[string]struct{} // ids that were removed; the backend still counts as their owner
+
+	statuses map[string][]byte // :: id → what the status call replied; empty: there is none
+	stale    map[string]bool   // :: id that has been listed otherwise since its status was asked for
+	renamed  map[string]uint64 // :: name that a call may have given or taken → the latest request before
+
+	outdatings uint64            // calls that have changed items
+	outdated   map[string]uint64 // :: id → the latest of them that changed it, unless its status is newer
+}
+
+// asksStatus reports whether the status of an item says more than the item itself.
+func (l *list) asksStatus() bool { return l.status != nil && l.status.wrap == 0 }
+
+// begin numbers a request for all items.
+func (l *memory) begin() uint64 {
+	l.asked++
+	return l.asked
+}
+
+// touch notes that something has changed. Answers to earlier requests may not show it.
+func (l *memory) touch() {
+	if !l.dirty() {
+		l.behind = time.Now()
+	}
+	l.changed = l.begin() // a number of its own, so that changes can be told apart
+}
+
+// touchedSince reports whether something has changed since a request was made.
+func (l *memory) touchedSince(seq uint64) bool { return l.changed >= seq }
+
+// dirty reports whether the remembered answer may be older than a change.
+func (l *memory) dirty() bool { return l.touchedSince(l.answered) }
+
+// observe remembers the complete answer to request seq, unless a later request has been answered.
+// It keeps a reference to the answer, not a copy.
+func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
+	if seq < l.answered || seq < l.shown {
+		return
+	}
+	if l.pending != nil {
+		l.pending.Free()
+	}
+	l.pending, l.answered, l.at, l.complete = answer.Ref(), seq, at, true
+	l.behind = at // at the earliest
+	l.shownSince(seq)
+}
+
+// settle reads a pending answer. If that is malformed, the items stay as they were; if there were
+// none, the list no longer counts as complete.
+func (l *list) settle() {
+	if l.pending == nil {
+		return
+	}
+	answer := l.pending
+	l.pending = nil
+	defer answer.Free()
+	if l.unchanged(answer.Bytes()) {
+		return
+	}
+	items, err := l.parse(bytes.Clone(answer.Bytes()))
+	if err != nil {
+		l.complete = len(l.items.ids) > 0
+		return
+	}
+	l.news = l.news || len(items.ids) != len(l.items.ids)
+	for id, body := range items.all() {
+		if old, ok := l.items.get(id); !ok || !same(l.item, old, body) {
+			l.stale[id] = l.asksStatus()
+			l.news = true
+			l.changesWhole(body, true)
+		}
+	}
+	for id, old := range l.items.all() {
+		if _, ok := items.get(id); !ok {
+			l.changesWhole(old, true)
+		}
+	}
+	l.items = *items
+	l.amend()
+	gone := func(id string) bool { _, ok := l.items.get(id); return !ok }
+	maps.DeleteFunc(l.statuses, func(id string, _ []byte) bool { return gone(id) })
+	maps.DeleteFunc(l.stale, func(id string, _ bool) bool { return gone(id) })
+	maps.DeleteFunc(l.outdated, func(id string, _ uint64) bool { return gone(id) })
+}
+
+// merge remembers the items in the answer to a request with a filter. The answer need not be
+// complete, but its items are true. lacks reports whether the answer lacks items that match the
+// request in memory.
+func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
+	for _, f := range l.filters { // a filter may look into another list
+		if f.of != nil {
+			f.of.settle()
+		}
+	}
+	l.settle()
+	items, err := l.parse(answer)
+	if err != nil {
+		return false
+	}
+	if matches, err := l.matcher(request); err == nil {
+		for id, item := range l.items.all() {
+			if _, ok := items.get(id); !ok && matches(id, item) {
+				lacks = true
+				break
+			}
+		}
+	}
+	for id, item := range items.all() {
+		if old, ok := l.items.get(id); ok && same(l.item, old, item) {
+			continue
+		}
+		if before, removed := l.removals[id]; removed && seq <= before {
+			continue // the answer is to a request from before the removal
+		}
+		l.items.put(id, bytes.Clone(item))
+		l.changesWhole(item, true)
+		l.shown = max(l.shown, seq)
+		l.stale[id] = l.asksStatus()
+		l.news = true
+		l.touch() // the rest may have changed as well
+	}
+	l.amend()
+	return lacks
+}
+
+// everything matches all items.
+func everything(string, []byte) bool { return true }
+
+// reply returns all items that match, as the reply to a list.
+func (l *list) reply(matches func(id string, item []byte) bool) []byte {
+	number := protowire.Number(l.number)
+	var bodies [][]byte
+	size := 0 // computed first, so that a long reply is allocated once
+	for id, item := range l.items.all() {
+		if matches(id, item) {
+			bodies = append(bodies, item)
+			size += protowire.SizeTag(number) + protowire.SizeBytes(len(item))
+		}
+	}
+	b := make([]byte, 0, size)
+	for _, item := range bodies {
+		b = protowire.AppendTag(b, number, protowire.BytesType)
+		b = protowire.AppendBytes(b, item)
+	}
+	return b
+}
+
+// holds returns how many ids begin with name, and 1 if one of them is exactly name.
+func (l *list) holds(name []byte) int {
+	l.settle()
+	_, listed := l.items.get(string(name))
+	_, created := l.creations[string(name)]
+	if _, removed := l.removed[string(name)]; listed || created || removed {
+		return 1
+	}
+	n := 0
+	for _, id := range l.items.ids {
+		if len(id) > len(name) && id[:len(name)] == string(name) {
+			n++
+		}
+	}
+	for id := range l.creations {
+		if _, listed := l.items.get(id); !listed && len(id) > len(name) && id[:len(name)] == string(name) {
+			n++
+		}
+	}
+	return n
+}
+
+// resolve returns the id that is name, or else the only id that begins with name.
+func (l *list) resolve(name string) (string, bool) {
+	if _, ok := l.items.get(name); ok {
+		return name, true
+	}
+	found, n := "", 0
+	for _, id := range l.items.ids {
+		if name != "" && len(id) > len(name) && id[:len(name)] == name {
+			found, n = id, n+1
+		}
+	}
+	return found, n == 1
+}
+
+// bytes is the size of the items and statuses.
+func (l *memory) bytes() int {
+	n := l.items.size
+	for _, s := range l.statuses {
+		n += len(s)
+	}
+	return n
+}

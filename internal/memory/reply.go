@@ -1,0 +1,133 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// kept is a compiled Reply with the latest reply.
+type kept struct {
+	spec   Reply
+	method *codec.Method
+	shape  *rewrite.Shape
+
+	*replyMemory     // guarded by Memory.mu
+	lag          lag // guarded by Memory.mu
+}
+
+func compileReplies(specs []Reply, schema *codec.Schema, pkg string) ([]*kept, error) {
+	var all []*kept
+	var errs []error
+	for i, spec := range specs {
+		m := findMethod(schema, pkg, spec.Method)
+		if m == nil || !m.Unary() {
+			errs = append(errs, fmt.Errorf("known.replies[%d]: no unary method is called %q", i, spec.Method))
+			continue
+		}
+		all = append(all, &kept{spec: spec, method: m, shape: rewrite.NewShape(m.Output)})
+	}
+	return all, errors.Join(errs...)
+}
+
+// keptReply answers a call whose reply is kept, from the backend if that answers within its
+// budget, otherwise from memory. It marks an answer from memory, for callers that need a fresh
+// one.
+func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply any, opts []grpc.CallOption) error {
+	request, err := codec.FrameOf(args)
+	if err != nil {
+		return err
+	}
+	live := c.cfg.Primary && k.spec.Live
+	// Calls wait for a late primary if memory has no reply. Other backends must not delay calls.
+	usable := func(bool) bool { return !live && (c.cfg.Policy == LastKnown && k.known || !c.cfg.Primary) }
+	c.mu.Lock()
+	late := c.state.Condition != Gone && k.lag.late() && usable(false)
+	if late {
+		c.askReplyBehind(k)
+	}
+	c.mu.Unlock()
+	err = errRemembered
+	if !late {
+		var answer *codec.Frame
+		if answer, err = c.askReply(ctx, k, name, request, opts, usable); err == nil {
+			return codec.Deliver(reply, answer)
+		}
+	}
+	remembered := errors.Is(err, errRemembered)
+	if live || !remembered && (c.cfg.Policy != LastKnown || ended(ctx) || ours(err)) {
+		return err
+	}
+	if c.cfg.Policy == LastKnown && c.hasNothing(ctx) {
+		return codec.Deliver(reply, &codec.Frame{})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.state.Condition == Up && !remembered:
+		return err
+	case k.known && c.cfg.Policy == LastKnown:
+		c.mark(name, opts)
+		return codec.Deliver(reply, codec.NewFrame(bytes.Clone(k.reply)))
+	case remembered:
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and criproxy remembers no earlier answer", c.cfg.Name, k.lag.why)
+	}
+	return err
+}
+
+// askReply asks the backend. It remembers the answer if the request is empty.
+func (c *Conn) askReply(ctx context.Context, k *kept, name string, request *codec.Frame, opts []grpc.CallOption, usable func(bool) bool) (*codec.Frame, error) {
+	answer := &codec.Frame{}
+	at := time.Now()
+	err := c.try(ctx, &attempt{method: name, lag: &k.lag, usable: usable, anyAnswer: true}, func(ctx context.Context) error {
+		if err := c.next.Invoke(ctx, name, request, answer, opts...); err != nil {
+			return err
+		}
+		_, err := wellFormed(k.shape, name, answer)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if request.Len() == 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !k.known || !bytes.Equal(k.reply, answer.Bytes()) {
+			k.reply, c.mem.news = bytes.Clone(answer.Bytes()), true
+		}
+		k.known, k.lag.asked = true, at
+	}
+	return answer, nil
+}
+
+// askReplyBehind asks for a reply in the background, unless such a request is under way. c.mu is
+// held.
+func (c *Conn) askReplyBehind(k *kept) {
+	c.askInBackground(&k.lag, k.method.Name, false, func(ctx context.Context) {
+		if answer, err := c.askReply(ctx, k, k.method.Name, &codec.Frame{}, nil, never); err == nil {
+			answer.Free()
+		}
+	})
+}
+
+// Reply returns what the backend last replied to an empty request of a method
+// whose replies are kept, and whether it ever did. The bytes must not be changed.
+func (c *Conn) Reply(method string) ([]byte, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.kept {
+		if k.spec.Method == method {
+			return k.reply, k.known
+		}
+	}
+	return nil, false
+}

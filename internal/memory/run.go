@@ -1,0 +1,199 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+const (
+	// firstWait and lastWait are the shortest and the longest pause between attempts to find a
+	// backend back. They are those with which kubelet reconnects.
+	firstWait = 100 * time.Millisecond
+	lastWait  = 3 * time.Second
+
+	// quiet is how long a backend stays gone after criproxy has refused it a change, and mostQuiet
+	// bounds that if refusals keep coming: see lockWhenQuiet.
+	quiet     = 500 * time.Millisecond
+	mostQuiet = 2 * time.Second
+
+	// breath is the least time between two rounds, however much changes.
+	breath = 50 * time.Millisecond
+
+	// mostPatience bounds how long a backend that has shown that it answers late may be
+	// silent: as long as kubelet waits for an answer.
+	mostPatience = 2 * time.Minute
+)
+
+// Run looks after the backend until ctx ends: it asks for answers that no client has asked for,
+// finds out when the backend is gone or back, and writes the file. It returns when everything that
+// it started has ended. The caller must not use the Conn after Run.
+func (c *Conn) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, c.end)() // requests in the background end at once, not with the next round
+	rounds := make(chan struct{}, 1)
+	// In goroutines of their own: a disk or a log that hangs must not delay the rounds.
+	c.behind.Go(func() {
+		for range rounds {
+			_ = c.cfg.Panicked.Run("writing the memory of backend "+c.cfg.Name, c.save) // the hook reports a panic; the next round tries again
+		}
+	})
+	c.behind.Go(func() {
+		for {
+			select {
+			case <-c.telling:
+				_ = c.cfg.Panicked.Run("telling of backend "+c.cfg.Name, c.tellAll) // the hook reports a panic
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	wait := firstWait
+	for {
+		next := c.cfg.Interval
+		_ = c.cfg.Panicked.Run("looking after backend "+c.cfg.Name, func() { // the hook reports a panic; the next round follows
+			if c.State().Condition != Gone {
+				c.refresh()
+				wait = firstWait
+			} else if !c.comeBack(ctx) {
+				next, wait = wait, min(wait*2, lastWait)
+			}
+		})
+		select {
+		case rounds <- struct{}{}:
+		default: // the goroutine is behind, and will write the results of this round as well
+		}
+		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
+			c.mu.Lock()
+			c.end() // from here on nothing new goes on in the background
+			c.mu.Unlock()
+			close(rounds)
+			c.behind.Wait()
+			return c.mem.Save()
+		}
+	}
+}
+
+// sleep waits for d or until it is woken, and reports whether ctx goes on.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// save writes the file. It passes the first of several failures in a row to Watch.
+func (c *Conn) save() {
+	if err := c.mem.saveNews(); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s := c.state
+		s.Err = err
+		c.tell(s)
+	}
+}
+
+// refresh asks, without waiting, for answers that are old or that a call has changed. It marks the
+// backend gone if that has been silent for too long.
+func (c *Conn) refresh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.retired { // otherwise another connection asks
+		c.askDue()
+	}
+	silent := c.pulse.beat(2 * c.cfg.Interval)
+	if silent > 0 || slices.ContainsFunc(c.lags, (*lag).late) {
+		c.probe()
+	}
+	if silent >= c.patience {
+		c.goneNow(fmt.Errorf("accepts connections, and has answered nothing for %s", c.patience), true)
+	}
+	c.bound()
+}
+
+// askDue asks for the answers that are old or that a call has changed. c.mu is held.
+func (c *Conn) askDue() {
+	for _, l := range c.lists {
+		due := l.spec.Every > 0 && (!l.complete || l.dirty() || older(l.at, l.spec.Every))
+		// A late method that no client calls is tried again, with pauses as long as its answers
+		// take, to find out whether it is still late.
+		if due || l.lag.late() && older(l.lag.asked, c.pause(&l.lag)) {
+			c.askBehind(l)
+		}
+	}
+	c.follow()
+	for _, k := range c.kept {
+		if k.spec.Every > 0 && older(k.lag.asked, k.spec.Every) || k.lag.late() && older(k.lag.asked, c.pause(&k.lag)) {
+			c.askReplyBehind(k)
+		}
+	}
+}
+
+// pause is the time between two requests of a late method that no client calls: twice as long as
+// its latest answer took, within bounds.
+func (c *Conn) pause(g *lag) time.Duration {
+	return max(c.cfg.Interval, min(2*g.took, c.cfg.Silence))
+}
+
+// probe calls Alive, without waiting, unless such a call is under way. c.mu is held.
+func (c *Conn) probe() {
+	if c.cfg.Alive == "" || c.probing || c.life.Err() != nil {
+		return
+	}
+	c.probing = true
+	epoch := c.epoch
+	c.behind.Go(func() {
+		err := c.call(c.life, func(ctx context.Context) error {
+			return c.next.Invoke(ctx, c.cfg.Alive, &codec.Frame{}, &codec.Frame{})
+		})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.probing = false
+		if err != nil && c.life.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && c.allFailing() {
+			c.goneNow(failedError(c.cfg.Alive, err), false)
+		}
+	})
+}
+
+// allFailing reports whether the latest answer to each gate was an error. If Alive fails, too, the
+// backend answers every call with an error. c.mu is held.
+func (c *Conn) allFailing() bool {
+	all := false
+	for _, l := range c.lists {
+		if l.spec.Gate && !l.lag.failing {
+			return false
+		}
+		all = all || l.spec.Gate
+	}
+	return all
+}
+
+// older reports whether the time at is longer ago than d. A time in the future counts as long ago:
+// the clock was set back.
+func older(at time.Time, d time.Duration) bool {
+	since := time.Since(at)
+	return since < 0 || since >= d
+}
+
+// bound keeps the memory within its limit. It first drops the statuses, which Run asks for again
+// when there is room, and then whole lists, which fail in an outage from then on. c.mu is held.
+func (c *Conn) bound() {
+	if c.mem.bytes() <= c.cfg.MaxBytes {
+		return
+	}
+	for _, l := range c.lists {
+		clear(l.statuses)
+	}
+	for i := len(c.lists) - 1; i >= 0 && c.mem.bytes() > c.cfg.MaxBytes; i-- {
+		l := c.lists[i]
+		l.settle()
+		l.dropDrafts()
+		l.items, l.complete, l.news = items{}, false, true
+	}
+}

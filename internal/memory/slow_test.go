@@ -1,0 +1,220 @@
+package memory_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/memory"
+)
+
+func TestABackendWhoseListsAreLateIsNeverGone(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(func(ctx context.Context, method string) error {
+			if method == "Bind" {
+				return hang(ctx, method)
+			}
+			return only("List", taking(2500*time.Millisecond))(ctx, method)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- w.bind(ctx, "a") }()
+		for range 10 * 60 {
+			time.Sleep(100 * time.Millisecond)
+			require.NotEqual(t, memory.Gone, w.State().Condition, "%v", w.State().Err)
+			began := time.Now()
+			got, err := w.list(t, "")
+			require.NoError(t, err)
+			require.Equal(t, `books {id: "a"}`, got)
+			require.LessOrEqual(t, time.Since(began), memory.DefaultBudget)
+		}
+		assert.Empty(t, ended, "the call under way goes on")
+		cancel()
+		<-ended
+	}, "a")
+}
+
+func TestOneAnswerInTimeEndsNoSlowness(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, func(c *memory.Config) {
+			c.Interval, c.Spec.Lists[0].Every = 8*time.Second, 8*time.Second // and no client asks more often
+		})
+		n.when(only("List", taking(3*time.Second)))
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		w.until(t, memory.Slow)
+		time.Sleep(10 * time.Second)
+		n.library.called("List")
+		n.when(nil)
+		for began := time.Now(); w.State().Condition != memory.Up; time.Sleep(time.Second) {
+			require.Less(t, time.Since(began), 2*time.Minute, "it is up again")
+		}
+		assert.GreaterOrEqual(t, n.library.called("List"), 3, "fewer would make it slow and up in turn")
+	}, "a")
+}
+
+// containerd answers so when its CRI plugin has gone, while it still answers Version.
+func TestABackendThatLosesItsListsIsNotUp(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(only("List", func(context.Context, string) error { return status.Error(codes.Unimplemented, "unknown service") }))
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"}`, got)
+		assert.Equal(t, memory.Slow, w.State().Condition)
+	}, "a")
+}
+
+func TestASlowBackendsListShowsAClientsChange(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(only("List", taking(4*time.Second)))
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		w.until(t, memory.Slow)
+		require.NoError(t, w.bind(t.Context(), "a"))
+		n.library.with(func() { n.library.books["a"] = `title: "bound"` })
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Contains(t, got, `title: "bound"`)
+	}, "a")
+}
+
+func TestABackendThatNeverAnsweredIsNotEmpty(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		n.when(hang)
+		w := n.watch(t, nil)
+		got, err := w.list(t, "")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "got %q", got)
+	}, "a")
+}
+
+func TestThePrimaryIsNeverLeftOut(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		n.down = true
+		w := n.watch(t, func(c *memory.Config) { c.Primary = true })
+		got, err := w.list(t, "")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "got %q", got)
+	})
+}
+
+// frozen returns a fault that holds up all calls until thaw is called.
+func frozen() (fault func(context.Context, string) error, thaw func()) {
+	warm := make(chan struct{})
+	return func(ctx context.Context, _ string) error {
+		select {
+		case <-warm:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, func() { close(warm) }
+}
+
+func TestASecondHangIsFoundAsSoonAsTheFirst(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		for _, lasts := range []time.Duration{38 * time.Second, 60 * time.Second} {
+			fault, thaw := frozen()
+			began := time.Now()
+			n.when(fault)
+			w.until(t, memory.Gone)
+			assert.Less(t, time.Since(began), memory.DefaultSilence+5*time.Second)
+			time.Sleep(lasts - time.Since(began))
+			n.when(nil)
+			thaw()
+			w.until(t, memory.Up)
+			time.Sleep(30 * time.Second)
+		}
+	}, "a")
+}
+
+func TestAHangEndsTheCallsOfBeforeAReload(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(hang)
+		began := time.Now()
+		ended := make(chan error)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		go func() { ended <- w.bind(ctx, "a") }()
+		time.Sleep(time.Millisecond)
+		w.Retire()
+		assert.Equal(t, codes.Unavailable, status.Code(<-ended))
+		assert.Less(t, time.Since(began), memory.DefaultSilence+5*time.Second)
+	}, "a")
+}
+
+func TestAWatchThatBlocksStopsNoCall(t *testing.T) {
+	l := newLibrary(t, "a")
+	release := make(chan struct{})
+	w := watch(t, l, func(c *memory.Config) { c.Watch = func(memory.State) { <-release } })
+	settled(t, w, l)
+	l.stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 3 {
+			got, err := w.list(t, "")
+			assert.NoError(t, err)
+			assert.Equal(t, `books {id: "a"}`, got)
+		}
+	}()
+	select {
+	case <-done:
+		assert.Equal(t, memory.Gone, w.State().Condition)
+	case <-time.After(10 * time.Second):
+		t.Error("a list waits for Watch")
+	}
+	close(release)
+	<-done
+}
+
+// A runtime that is not installed has no pods. The process before and after a handover agree.
+func TestAnAbsentBackendStaysSoOverAHandover(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "known")
+	require.NoError(t, os.WriteFile(broken, []byte("broken"), 0o600))
+	for path, want := range map[string]codes.Code{"": codes.OK, broken: codes.Unavailable} {
+		inNoTime(t, func(t *testing.T, n *near) {
+			n.down = true
+			before := n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", memory.File{Path: path}) })
+			_, err := before.list(t, "")
+			require.Equal(t, want, status.Code(err))
+			handed, err := before.Memory().Encode()
+			require.NoError(t, err)
+			after := n.watch(t, func(c *memory.Config) {
+				c.Memory, err = memory.Receive("beta.io", memory.File{}, handed)
+				require.NoError(t, err)
+			})
+			_, err = after.list(t, "")
+			assert.Equal(t, want, status.Code(err), "%v", err)
+		})
+	}
+}
+
+// A call is under way during the first round after the hang.
+func TestAHangEndsWhenTheBackendComesBack(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(hang)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		assert.Error(t, w.bind(ctx, "a"))
+		require.Equal(t, memory.Gone, w.State().Condition)
+		n.when(only("Bind", taking(5*time.Second)))
+		for w.State().Condition == memory.Gone {
+			time.Sleep(time.Millisecond)
+		}
+		assert.NoError(t, w.bind(t.Context(), "a"), "the call goes on to its end")
+		assert.NotEqual(t, memory.Gone, w.State().Condition)
+	}, "a")
+}

@@ -1,0 +1,119 @@
+package calls
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// A Filter says which calls to show. The zero Filter shows all calls except those that criproxy makes
+// itself.
+type Filter struct {
+	Method    string        // patterns for the method with or without its service, "Run*|Stop*"
+	Backend   string        // patterns for one of the backends that were called
+	Client    string        // patterns for the client's name
+	Status    string        // "OK", "NotFound,Unavailable", "!OK"
+	Namespace string        // patterns
+	Pod       string        // patterns for its name
+	Container string        // patterns for its name
+	ID        string        // the beginning of an id, with or without the backend's prefix
+	Slower    time.Duration // calls that took at least this long
+	Own       bool          // also calls that criproxy makes itself
+
+	// FollowPod shows the calls about one pod. It is the pod's name, NAMESPACE/NAME, its uid, or
+	// the beginning of its sandbox's id.
+	FollowPod string
+}
+
+// Check returns the first mistake in a filter, or nil if there is none.
+func (f *Filter) Check() error {
+	for _, p := range []struct{ name, value string }{
+		{"method", f.Method}, {"backend", f.Backend}, {"client", f.Client}, {"namespace", f.Namespace}, {"pod", f.Pod}, {"container", f.Container},
+	} {
+		for _, one := range strings.Split(p.value, "|") {
+			if _, err := path.Match(one, ""); err != nil {
+				return fmt.Errorf("-%s: %q is not a pattern: want letters, *, ? and [a-z]; separate several patterns with |", p.name, one)
+			}
+		}
+	}
+	for _, name := range strings.Split(strings.TrimPrefix(f.Status, "!"), ",") {
+		if _, ok := codeNamed(name); !ok && f.Status != "" {
+			return fmt.Errorf("-status: %q is not a code: want one such as OK, NotFound or Unavailable; separate several with commas; a leading ! selects all others", name)
+		}
+	}
+	return nil
+}
+
+func codeNamed(name string) (codes.Code, bool) {
+	name = strings.ReplaceAll(name, "_", "")
+	for c := codes.OK; c <= codes.Unauthenticated; c++ {
+		if strings.EqualFold(c.String(), name) || c == codes.Canceled && strings.EqualFold(name, "cancelled") {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// Match reports whether to show a call. For a call under way it uses the duration so far; such a
+// call has no status.
+func (f *Filter) Match(c *Call) bool {
+	return (f.Own || !c.Own) &&
+		(f.Method == "" || Matches(f.Method, ShortMethod(c.Method)) || Matches(f.Method, strings.TrimPrefix(c.Method, "/"))) &&
+		(f.Backend == "" || slices.ContainsFunc(c.Backends(), func(name string) bool { return Matches(f.Backend, name) })) &&
+		(f.Client == "" || Matches(f.Client, c.From())) &&
+		(f.Status == "" || f.hasStatus(c)) &&
+		(f.Namespace == "" || Matches(f.Namespace, c.About.Namespace)) &&
+		(f.Pod == "" || Matches(f.Pod, c.About.Pod)) &&
+		(f.Container == "" || Matches(f.Container, c.About.Container)) &&
+		(f.ID == "" || hasID(c, f.ID)) &&
+		c.Took >= f.Slower &&
+		(f.FollowPod == "" || f.follows(c))
+}
+
+func (f *Filter) hasStatus(c *Call) bool {
+	if !c.Ended {
+		return false
+	}
+	names, not := strings.CutPrefix(f.Status, "!")
+	found := false
+	for _, name := range strings.Split(names, ",") {
+		code, ok := codeNamed(name)
+		found = found || ok && code == c.Code
+	}
+	return found != not
+}
+
+func (f *Filter) follows(c *Call) bool {
+	a := c.About
+	if a.Pod == "" && a.UID == "" && len(a.IDs) == 0 {
+		return false
+	}
+	return f.FollowPod == a.Pod || f.FollowPod == a.Namespace+"/"+a.Pod || f.FollowPod == a.UID || hasID(c, f.FollowPod)
+}
+
+// hasID reports whether a call is about an id that begins with start, with or without the backend's
+// prefix.
+func hasID(c *Call, start string) bool {
+	return slices.ContainsFunc(c.About.IDs, func(id string) bool {
+		if c.names != nil {
+			if bare := c.names.Bare(id); bare != "" && strings.HasPrefix(bare, start) {
+				return true
+			}
+		}
+		return strings.HasPrefix(id, start)
+	})
+}
+
+// Matches reports whether s matches one of the patterns, which are separated by "|". It ignores case.
+func Matches(patterns, s string) bool {
+	for _, p := range strings.Split(strings.ToLower(patterns), "|") {
+		if ok, err := path.Match(p, strings.ToLower(s)); err == nil && ok {
+			return true
+		}
+	}
+	return false
+}

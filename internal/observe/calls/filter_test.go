@@ -1,0 +1,61 @@
+package calls_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+)
+
+func TestFiltersSelectCalls(t *testing.T) {
+	ended, underWay := assembled(t)
+	all := append(ended, underWay...)
+	for _, c := range []struct {
+		name   string
+		filter calls.Filter
+		want   []string
+	}{
+		{"all but criproxy's own", calls.Filter{}, []string{"Put", "List", "Get", "Unknown", "Stream"}},
+		{"those too", calls.Filter{Own: true}, []string{"Put", "List", "Get", "Unknown", "Version", "Stream"}},
+		{"method", calls.Filter{Method: "P*|Li?t"}, []string{"Put", "List"}},
+		{"method with its service", calls.Filter{Method: "other.Service/*"}, []string{"Unknown"}},
+		{"backend", calls.Filter{Backend: "beta.*"}, []string{"Put", "List"}},
+		{"the primary", calls.Filter{Backend: "primary"}, []string{"List", "Get"}},
+		{"client", calls.Filter{Client: "kube*"}, []string{"Put", "List", "Get", "Stream"}},
+		{"status", calls.Filter{Status: "NotFound"}, []string{"Get"}},
+		{"as gRPC writes it", calls.Filter{Status: "NOT_FOUND,unimplemented"}, []string{"Get", "Unknown"}},
+		{"other statuses, of calls that have one", calls.Filter{Status: "!OK,NotFound"}, []string{"Unknown"}},
+		{"namespace", calls.Filter{Namespace: "shelf"}, []string{"Put"}},
+		{"pod", calls.Filter{Pod: "T*"}, []string{"Put"}},
+		{"id", calls.Filter{ID: "9"}, []string{"Get"}},
+		{"id without what is before it", calls.Filter{ID: "7f"}, []string{"Put"}},
+		{"slower", calls.Filter{Slower: 8 * time.Millisecond}, []string{"List"}},
+		{"pod's life by name", calls.Filter{FollowPod: "Tale"}, []string{"Put"}},
+		{"by namespace and name", calls.Filter{FollowPod: "shelf/Tale"}, []string{"Put"}},
+		{"by id", calls.Filter{FollowPod: "beta.io__7"}, []string{"Put"}},
+		{"all of it", calls.Filter{Method: "Put", Backend: "primary"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.NoError(t, c.filter.Check())
+			var got []string
+			for _, one := range all {
+				if c.filter.Match(one) {
+					got = append(got, calls.ShortMethod(one.Method))
+				}
+			}
+			assert.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestAnInvalidFilterIsRefused(t *testing.T) {
+	for want, f := range map[string]calls.Filter{
+		`-method: "[" is not a pattern`: {Method: "Run*|["},
+		`-pod: "[a" is not a pattern`:   {Pod: "[a"},
+		`-status: "Fine" is not a code`: {Status: "!OK,Fine"},
+	} {
+		assert.ErrorContains(t, f.Check(), want)
+	}
+}

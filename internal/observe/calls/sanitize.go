@@ -1,0 +1,33 @@
+package calls
+
+import (
+	"io"
+	"strings"
+	"unicode"
+)
+
+// Sanitize replaces control characters, which a terminal would obey, with spaces. Use it for text
+// that comes from runtimes, plugins or clients.
+func Sanitize(s string) string { return sanitize(s, "") }
+
+// Terminal is a writer for texts that people read on a terminal. It replaces control characters
+// other than tabs and line ends, because errors quote runtimes, plugins and clients, and the reader
+// is root.
+type Terminal struct{ io.Writer }
+
+// Write writes b, and returns its length.
+func (t Terminal) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(t.Writer, sanitize(string(b), "\n\t")); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func sanitize(s, but string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && !strings.ContainsRune(but, r) {
+			return ' '
+		}
+		return r
+	}, s)
+}

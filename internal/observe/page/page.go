@@ -1,0 +1,68 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"sync"
+)
+
+//go:embed page
+var files embed.FS
+
+// scripts are the parts of the page's script. Each needs only those before it.
+var scripts = []string{
+	"dom.js", "model.js", "filter.js", "overview.js", "table.js", "detail.js",
+	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "metrics.js", "live.js", "main.js",
+}
+
+// page returns the part that all pages have in common. It uses no template package: it fills in only the program's own
+// text, and text/template makes the linker keep every method of every type.
+var page = sync.OnceValue(func() (p struct{ head, body, script, style []byte }) {
+	read := func(name string) []byte {
+		b, err := files.ReadFile("page/" + name)
+		if err != nil {
+			panic(err) // cannot happen: the file is embedded
+		}
+		return b
+	}
+	p.head, p.body, _ = bytes.Cut(read("page.html"), []byte("<!-- policy, style and data -->\n"))
+	p.style = read("page.css")
+	p.script = []byte("\"use strict\";\n(() => {\n")
+	for _, name := range scripts {
+		p.script = append(p.script, read(name)...)
+	}
+	p.script = append(p.script, "})();\n"...)
+	return p
+})
+
+func hash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// filePolicy lets a page run its script, and make no requests.
+const filePolicy = ""
+
+// livePolicy lets it ask the server that it came from.
+const livePolicy = "; connect-src 'self'"
+
+// policy returns the Content-Security-Policy of a page.
+func policy(more string) string {
+	p := page()
+	return "default-src 'none'; script-src " + hash(p.script) + "; style-src " + hash(p.style) +
+		"; img-src data:; base-uri 'none'; form-action 'none'" + more
+}
+
+func pageBegin(more string) []byte {
+	p := page()
+	b := append([]byte{}, p.head...)
+	b = append(b, `<meta http-equiv="Content-Security-Policy" content="`+policy(more)+"\">\n<style>"...)
+	b = append(append(b, p.style...), "</style>\n"...)
+	return append(b, p.body...)
+}
+
+func pageEnd() []byte {
+	return append(append([]byte("<script>"), page().script...), "</script>\n</body>\n</html>\n"...)
+}

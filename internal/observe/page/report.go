@@ -1,0 +1,154 @@
+package page
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// Info says what a page is about.
+type Info struct {
+	Title    string                  `json:"title"` // the file's name, or the admin socket
+	Program  string                  `json:"program,omitempty"`
+	Created  time.Time               `json:"created,omitzero"` // the recording
+	Listen   string                  `json:"listen,omitempty"`
+	Backends []capture.HeaderBackend `json:"backends,omitempty"`
+	Calls    int                     `json:"calls"`
+	Missed   uint64                  `json:"missed,omitempty"` // events that are not in the recording
+	Cut      bool                    `json:"cut,omitempty"`    // the recording ends in the middle of an event
+	Filter   string                  `json:"filter,omitempty"` // the flags that selected the calls of the page
+	Live     bool                    `json:"live,omitempty"`
+}
+
+// Of fills in the fields that the header of a recording has.
+func (i *Info) Of(h *capture.FileHeader) {
+	i.Program, i.Created, i.Listen, i.Backends = h.Program, h.Created, h.Listen, h.Backends
+}
+
+// How many calls one block of compressed data holds. The page reads all blocks of rows when it starts, and a block of
+// details when a user opens a call. page/detail.js has the same constant.
+const (
+	perRows    = 4096
+	perDetails = 128
+)
+
+// A Writer writes a page with calls. It must not be used by two goroutines at once.
+type Writer struct {
+	out     io.Writer
+	printer *calls.Printer // see Render
+	calls   int
+	rows    Batch
+	details []json.RawMessage
+	shared  []json.RawMessage // parts that the calls of details have in common
+	places  map[string]int    // :: part of a call → its index in shared
+	err     error
+}
+
+// NewWriter returns a writer of a page to out. It uses printer as [Render] does. The caller closes out after Close.
+func NewWriter(out io.Writer, printer *calls.Printer) *Writer {
+	w := &Writer{out: out, printer: printer}
+	w.write(pageBegin(filePolicy))
+	return w
+}
+
+// Add adds a call that has ended or, at the end of the recording, is still under way.
+func (w *Writer) Add(c *calls.Call) {
+	d, row := render(*w.printer, c, w.share)
+	row.Key, row.Lost = uint64(w.calls), !c.Ended
+	w.rows.Add(row)
+	w.details = append(w.details, d)
+	w.calls++
+	if w.calls%perDetails == 0 {
+		w.flushDetails()
+	}
+	if w.rows.Len() == perRows {
+		w.flushRows()
+	}
+}
+
+// Close writes the rest of the page. It returns the first error of all writes.
+func (w *Writer) Close(info Info) error {
+	w.flushDetails()
+	w.flushRows()
+	info.Calls = w.calls
+	data, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	w.block("info", data)
+	w.write(pageEnd())
+	return w.err
+}
+
+// minShared is the least size, in bytes, of a part that is worth sharing.
+const minShared = 64
+
+// share returns the index of a part of a call in shared.
+func (w *Writer) share(part json.RawMessage) json.RawMessage {
+	if len(part) < minShared {
+		return part
+	}
+	at, ok := w.places[string(part)]
+	if !ok {
+		if w.places == nil {
+			w.places = map[string]int{}
+		}
+		at = len(w.shared)
+		w.places[string(part)] = at
+		w.shared = append(w.shared, part)
+	}
+	return strconv.AppendInt(nil, int64(at), 10)
+}
+
+// flushDetails writes {"calls": details, "shared": what they have in common}.
+func (w *Writer) flushDetails() {
+	if len(w.details) == 0 {
+		return
+	}
+	w.block("details-"+strconv.Itoa((w.calls-1)/perDetails), marshal(struct {
+		Calls  []json.RawMessage `json:"calls"`
+		Shared []json.RawMessage `json:"shared"`
+	}{w.details, append([]json.RawMessage{}, w.shared...)}))
+	w.details, w.shared, w.places = w.details[:0], w.shared[:0], nil
+}
+
+func (w *Writer) flushRows() {
+	if w.rows.Len() > 0 {
+		w.block("rows-"+strconv.Itoa((w.calls-1)/perRows), w.rows.JSON())
+		w.rows = Batch{}
+	}
+}
+
+// block writes data as a script element that browsers do not run: base64 of gzip, so that no part of it can be taken
+// for HTML.
+func (w *Writer) block(id string, data []byte) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write(data)
+	w.fail(errors.Join(err, z.Close()))
+	b := append([]byte(`<script type="text/plain" id="`), id...)
+	b = append(b, `">`...)
+	b = base64.StdEncoding.AppendEncode(b, packed.Bytes())
+	w.write(append(b, "</script>\n"...))
+}
+
+func (w *Writer) write(b []byte) {
+	if w.err == nil {
+		_, err := w.out.Write(b)
+		w.fail(err)
+	}
+}
+
+func (w *Writer) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
