@@ -18,7 +18,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(PROXY): FORCE
-	go build -ldflags "-X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
+	go build -ldflags "-X github.com/criproxy/criproxy/internal/settings/config.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
 .PHONY: FORCE help run build dist deb rpm reproducible man test unit unit-and-peers integration runtimes kubelets peers conformance nightly bench microbench soak fuzz chaos mutants lint vm testbed testbed-down clean
 
@@ -34,7 +34,7 @@ PACKAGE := $(NFPM) package -f packaging/nfpm.yaml -t $(DIST)/
 BINARIES := $(ARCHS:%=$(DIST)/linux-%/criproxy)
 
 $(DIST)/linux-%/criproxy: FORCE
-	GOOS=linux GOARCH=$* go build -ldflags "-s -w -X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $@ ./cmd/criproxy
+	GOOS=linux GOARCH=$* go build -ldflags "-s -w -X github.com/criproxy/criproxy/internal/settings/config.Version=$(VERSION)" -o $@ ./cmd/criproxy
 
 dist: $(BINARIES) ## static binaries for amd64 and arm64, and their checksums, in dist
 	cd $(DIST) && for a in $(ARCHS); do cp -p linux-$$a/criproxy criproxy-$(VERSION)-linux-$$a; done

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/address"
 	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
@@ -140,7 +139,7 @@ func (c *Conn) String() string {
 }
 
 func (c *Conn) dial(ctx context.Context, addr string) (net.Conn, error) {
-	nc, err := address.Dial(ctx, addr)
+	nc, err := transport.Dial(ctx, addr)
 	c.dialError.Store(&err)
 	if err == nil {
 		c.dials.Add(1) // before the connection is used
@@ -155,10 +154,10 @@ func (c *Conn) Absent(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, absentTime)
 	defer cancel()
 	for _, one := range c.addresses {
-		if strings.HasPrefix(one, address.DNSScheme) {
+		if strings.HasPrefix(one, transport.DNSScheme) {
 			return false
 		}
-		nc, err := address.Dial(ctx, one)
+		nc, err := transport.Dial(ctx, one)
 		if err == nil {
 			_ = nc.Close() // nothing was sent
 			return false

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/address"
 	"github.com/criproxy/criproxy/internal/base/buffers"
 	"github.com/criproxy/criproxy/internal/base/transport"
 )
@@ -36,15 +35,15 @@ var reconnect = grpc.ConnectParams{
 // link makes the link of c: with gRPC's own client if there are several servers to choose among,
 // otherwise with ours.
 func (c *Conn) link(cfg ConnConfig) (link, error) {
-	if len(cfg.More) > 0 || strings.HasPrefix(cfg.Address, address.DNSScheme) {
+	if len(cfg.More) > 0 || strings.HasPrefix(cfg.Address, transport.DNSScheme) {
 		return c.balanced(cfg)
 	}
-	network, err := address.Network(cfg.Address)
+	network, err := transport.Network(cfg.Address)
 	if err != nil {
 		return nil, err
 	}
 	authority := localhost
-	if cfg.Credentials != nil && network != address.Unix {
+	if cfg.Credentials != nil && network != transport.Unix {
 		authority = cfg.Address
 	}
 	client := transport.ClientConfig{

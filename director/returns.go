@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/criproxy/criproxy/internal/base/address"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // lookEvery is how often the Conn tries a socket at which no process listens.
@@ -42,8 +42,8 @@ func (c *Conn) waitForChange(ctx context.Context, from connectivity.State) bool 
 // returns waits until a process listens at the socket of the backend, and reports false if ctx ends
 // before. It reports false at once for an address that is not a file.
 func (c *Conn) returns(ctx context.Context) bool {
-	network, err := address.Network(c.address)
-	if err != nil || network != address.Unix || len(c.addresses) > 1 {
+	network, err := transport.Network(c.address)
+	if err != nil || network != transport.Unix || len(c.addresses) > 1 {
 		return false
 	}
 	look := time.NewTicker(lookEvery)
@@ -54,7 +54,7 @@ func (c *Conn) returns(ctx context.Context) bool {
 			return false
 		case <-look.C:
 		}
-		nc, err := address.Dial(ctx, c.address)
+		nc, err := transport.Dial(ctx, c.address)
 		if err == nil {
 			_ = nc.Close() // nothing was sent
 			return true

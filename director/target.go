@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
-	"github.com/criproxy/criproxy/internal/base/address"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // targetOf returns a target and options with which gRPC's client finds one or several servers,
@@ -20,16 +20,16 @@ func targetOf(cfg ConnConfig) (target string, opts []grpc.DialOption, err error)
 	all := append([]string{cfg.Address}, cfg.More...)
 	local := cfg.Credentials == nil
 	for _, one := range all {
-		network, err := address.Network(one)
+		network, err := transport.Network(one)
 		if err != nil {
 			return "", nil, err
 		}
-		if strings.HasPrefix(one, address.DNSScheme) && len(all) > 1 {
+		if strings.HasPrefix(one, transport.DNSScheme) && len(all) > 1 {
 			return "", nil, fmt.Errorf("%s: stands for all servers with that name; leave out the other addresses", one)
 		}
-		local = local || network == address.Unix
+		local = local || network == transport.Unix
 	}
-	if err := address.CheckBalance(cfg.Balance); err != nil {
+	if err := transport.CheckBalance(cfg.Balance); err != nil {
 		return "", nil, fmt.Errorf("balance: %w", err)
 	}
 	creds := cfg.Credentials

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -97,7 +97,7 @@ func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
 	p.write("hooks: none\n")
-	var r state.Report
+	var r admin.Report
 	testkit.Eventually(t, "the first reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 1 })
 	require.Len(t, r.Config.NeedsRestart, 1)
 	p.write("hooks: none\nlistBudget: 3s\n")

@@ -28,8 +28,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/command/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -154,7 +153,7 @@ func (p *process) end() {
 // serving returns the process that answers on the admin socket. A process that hands over ends
 // its admin connections, so serving may need another attempt.
 func (p *process) serving() int {
-	var v state.Version
+	var v admin.Version
 	testkit.Eventually(p, "the admin socket answers", func() bool {
 		response, err := admin.NewClient(config.AdminBeside(p.front)).Get(p.Context(), "/version")
 		if err != nil {
@@ -176,7 +175,7 @@ func (p *process) restartRuntime(away, back bool) {
 				return false // cut off by a handover
 			}
 			defer response.Body.Close() // it was only read
-			var r state.Report
+			var r admin.Report
 			return jsonDecode(response.Body, &r) == nil && r.Backends[1].State == want
 		})
 	}

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -119,7 +119,7 @@ func TestEvidenceWithSecretsIsNotKept(t *testing.T) {
 	dump, err := p.ask("dump")
 	require.NoError(t, err)
 	assert.NotContains(t, dump, "hunter2")
-	var r state.Report
+	var r admin.Report
 	_, r = p.status()
 	assert.NotEmpty(t, r.Errors)
 	p.end()

@@ -19,7 +19,6 @@ import (
 	"github.com/criproxy/criproxy/internal/base/suggest"
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/stderr"
 )
 
 // A command is one of criproxy's subcommands.
@@ -62,7 +61,7 @@ func commands() []command {
 
 // killBound is how long any command may run after the signal to end. It is longer than the time after which serve logs
 // what it waits for, so that serve can still write that line.
-const killBound = daemon.ExitBound + 2*stderr.LastRead
+const killBound = daemon.ExitBound + 2*cli.LastRead
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -85,7 +84,7 @@ func kill(errOut io.Writer) {
 	}()
 	select {
 	case <-said:
-	case <-time.After(stderr.LastRead):
+	case <-time.After(cli.LastRead):
 	}
 	os.Exit(1)
 }

@@ -16,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/state"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -82,7 +81,7 @@ func TestScripts(t *testing.T) {
 				response, err := admin.NewClient(args[0]).Get(t.Context(), "/version")
 				ts.Check(err)
 				defer response.Body.Close()
-				var info state.Version
+				var info admin.Version
 				ts.Check(json.NewDecoder(response.Body).Decode(&info))
 				ts.Check(syscall.Kill(info.PID, syscall.SIGUSR1))
 			},

@@ -18,8 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -31,11 +30,11 @@ func (p *process) ask(args ...string) (string, error) {
 	return out.String(), err
 }
 
-func (p *process) pods(args ...string) state.Pods {
+func (p *process) pods(args ...string) admin.Pods {
 	p.Helper()
 	out, err := p.ask(append([]string{"pods", "-json"}, args...)...)
 	require.NoError(p, err, out)
-	var pods state.Pods
+	var pods admin.Pods
 	require.NoError(p, json.Unmarshal([]byte(out), &pods))
 	return pods
 }
@@ -235,7 +234,7 @@ func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
 	p.config = text
 	p.write("ids: native\n")
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
-	var r state.Report
+	var r admin.Report
 	testkit.Eventually(t, "it is reloaded", func() bool { _, r = p.status(); return r.Config.Reloads > 0 })
 	require.Len(t, r.Config.NeedsRestart, 1)
 	assert.Contains(t, r.Config.NeedsRestart[0], "ids: native, was prefix")

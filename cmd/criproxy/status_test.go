@@ -16,19 +16,18 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
-	"github.com/criproxy/criproxy/internal/version"
 )
 
 // status returns the output of criproxy status for p, as text and as JSON.
-func (p *process) status() (string, state.Report) {
+func (p *process) status() (string, admin.Report) {
 	p.Helper()
 	var text, asJSON bytes.Buffer
 	require.NoError(p, run(p.Context(), []string{"status", "-admin", config.AdminBeside(p.front)}, &text, &text))
 	require.NoError(p, run(p.Context(), []string{"status", "-json", "-admin", config.AdminBeside(p.front)}, &asJSON, &asJSON))
-	var r state.Report
+	var r admin.Report
 	dec := json.NewDecoder(&asJSON)
 	dec.DisallowUnknownFields()
 	require.NoError(p, dec.Decode(&r))
@@ -59,11 +58,11 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 
 	text, r := p.status()
 	assert.True(t, r.Ready)
-	assert.Equal(t, version.Version, r.Version)
+	assert.Equal(t, config.Version, r.Version)
 	assert.Equal(t, config.AdminBeside(p.front), r.Admin)
 	require.Len(t, r.Listeners, 2)
 	assert.Equal(t, p.front, r.Listeners[0].Path)
-	assert.Equal(t, state.Listener{Path: ro, Mode: "0622", Owner: r.Listeners[0].Owner, Access: []config.AccessRule{{Methods: []string{"read-only"}, UIDs: []uint32{7}}}, Refused: 1}, r.Listeners[1])
+	assert.Equal(t, admin.Listener{Path: ro, Mode: "0622", Owner: r.Listeners[0].Owner, Access: []config.AccessRule{{Methods: []string{"read-only"}, UIDs: []uint32{7}}}, Refused: 1}, r.Listeners[1])
 	require.Len(t, r.Backends, 2)
 	for i, pods := range []int{2, 1} {
 		b := r.Backends[i]
@@ -104,7 +103,7 @@ func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
 	p.runtimes[0].Kill()
 	p.writeAll("")
 	p.launch()
-	var r state.Report
+	var r admin.Report
 	testkit.Eventually(t, "it shows as gone", func() bool { _, r = p.status(); return r.Backends[0].State == "gone" })
 	assert.False(t, r.Ready)
 	assert.Contains(t, r.Backends[0].Error, "no such file or directory")

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
-	"github.com/criproxy/criproxy/internal/tuning"
 )
 
 func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
@@ -28,6 +28,6 @@ func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
 			continue // the thread has ended
 		}
 		require.NoError(t, err)
-		assert.Equal(t, tuning.TimerSlack, strings.TrimSpace(string(slack)), "%s", thread)
+		assert.Equal(t, cli.TimerSlack, strings.TrimSpace(string(slack)), "%s", thread)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/peercred"
+	"github.com/criproxy/criproxy/internal/base/host"
 )
 
 // connection is the connection to one plugin. It is made when the plugin is registered, stays
@@ -100,7 +100,7 @@ func (c *connection) dial(ctx context.Context, _ string) (net.Conn, error) {
 // cgroupOf returns the content of /proc/PID/cgroup for the process at the other end of nc. It is
 // empty if that cannot be read.
 func cgroupOf(nc net.Conn) string {
-	p, err := peercred.Of(nc)
+	p, err := host.Of(nc)
 	if err != nil {
 		return ""
 	}

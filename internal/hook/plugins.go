@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/base/suggest"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // Config configures [Plugins].
@@ -36,7 +36,7 @@ type Config struct {
 	Skip [2]string
 
 	// MaxMessage bounds, in bytes, messages to plugins, their answers, and the requests that
-	// plugins have changed. Zero means [director.DefaultMaxMessage].
+	// plugins have changed. Zero means [transport.DefaultMaxMessage].
 	MaxMessage int
 
 	// Lookup returns an object that was created before the package saw calls. conn takes the
@@ -97,7 +97,7 @@ func New(cfg Config) (*Plugins, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, director.DefaultMaxMessage)
+	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, transport.DefaultMaxMessage)
 	if cfg.Folder == "" {
 		return nil, errors.New("there is no folder of plugins")
 	}
@@ -119,7 +119,7 @@ func New(cfg Config) (*Plugins, error) {
 }
 
 // Around returns a connection that asks the plugins, and passes calls on to next. It is for the
-// Around of a [director.Config].
+// Around of a director.Config.
 func (p *Plugins) Around(next grpc.ClientConnInterface) grpc.ClientConnInterface {
 	p.next.Store(&next)
 	return &around{next, p}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/internal/containerfile"
@@ -43,7 +43,7 @@ func TestADaemonSetBringsCriproxyToItsNode(t *testing.T) {
 	c.awaitOutput(t, "0", "-n", "criproxy", "get", "daemonset", "criproxy", "-o", "jsonpath={.status.desiredNumberScheduled}")
 	c.kubectl(t, "label", "node", c.node, "criproxy=on")
 	c.kubectl(t, "-n", "criproxy", "wait", "--for=jsonpath={.status.numberReady}=1", "daemonset/criproxy", "--timeout=3m")
-	at(t, m, "criproxy to serve both runtimes", func(r *state.Report) error { return up(r, "0.1.0") })
+	at(t, m, "criproxy to serve both runtimes", func(r *admin.Report) error { return up(r, "0.1.0") })
 	assert.Equal(t, "enabled", m.Run("systemctl", "is-enabled", "criproxy.service"))
 
 	// The node's provisioning points its kubelet at criproxy; existing pods stay.
@@ -67,7 +67,7 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: app, image: %q, arg
 	socket := m.Socket()
 	c.kubectl(t, "-n", "criproxy", "set", "image", "daemonset/criproxy", "on-node=registry.example/criproxy:0.2.0")
 	c.kubectl(t, "-n", "criproxy", "rollout", "status", "daemonset/criproxy", "--timeout=3m")
-	at(t, m, "the new criproxy to serve", func(r *state.Report) error { return up(r, "0.2.0") })
+	at(t, m, "the new criproxy to serve", func(r *admin.Report) error { return up(r, "0.2.0") })
 	assert.Equal(t, socket, m.Socket())
 	assert.Equal(t, "0", m.Show("NRestarts"))
 
@@ -80,7 +80,7 @@ backends:
 `}})
 	require.NoError(t, err)
 	c.kubectl(t, "-n", "criproxy", "patch", "configmap", "criproxy", "--type=merge", "-p", string(patch))
-	at(t, m, "the new configuration to be read", func(r *state.Report) error {
+	at(t, m, "the new configuration to be read", func(r *admin.Report) error {
 		if r.Config.Reloads != 1 {
 			return fmt.Errorf("%+v", r.Config)
 		}
@@ -110,7 +110,7 @@ func emptyPackage(t *testing.T) string {
 }
 
 // at waits until what criproxy says of itself on a machine is as wanted.
-func at(t *testing.T, m *systemd.Machine, what string, wanted func(*state.Report) error) {
+func at(t *testing.T, m *systemd.Machine, what string, wanted func(*admin.Report) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -119,7 +119,7 @@ func at(t *testing.T, m *systemd.Machine, what string, wanted func(*state.Report
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		var r state.Report
+		var r admin.Report
 		if err := json.Unmarshal(out, &r); err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func at(t *testing.T, m *systemd.Machine, what string, wanted func(*state.Report
 }
 
 // up fails unless criproxy has that version, and both its runtimes are up.
-func up(r *state.Report, version string) error {
+func up(r *admin.Report, version string) error {
 	if r.Version != version {
 		return fmt.Errorf("version %s serves", r.Version)
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 )
 
@@ -78,7 +78,7 @@ func (n *node) pluginIsReady() {
 }
 
 // status returns the output of criproxy status.
-func (n *node) status() (report state.Report, err error) {
+func (n *node) status() (report admin.Report, err error) {
 	out, err := n.try("criproxy", "status", "-json")
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &report)

@@ -1,6 +1,7 @@
-// Package host finds out whether another user can change a file. criproxy, which runs as root,
+// This file finds out whether another user can change a file. criproxy, which runs as root,
 // obeys the files that it reads, and writes the calls of all pods to others. No other user may be
 // able to put another file in the place of one of them.
+
 package host
 
 import (

@@ -14,8 +14,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // adminVariable is the environment variable with the path of the admin socket to ask, unless -admin is given.
@@ -72,7 +71,7 @@ func instances(ctx context.Context) []Instance {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, instanceTime)
-		var v state.Version
+		var v admin.Version
 		if _, err := admin.NewClient(path).Read(ctx, "version", &v); err == nil && v.PID != 0 {
 			found = append(found, Instance{path, v.PID, v.Version})
 		}

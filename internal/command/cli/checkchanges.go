@@ -6,8 +6,8 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // changesOf returns what c would change in the process that serves c's admin socket. Its error says why the changes are

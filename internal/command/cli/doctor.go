@@ -20,13 +20,10 @@ import (
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/api"
-	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/state"
-	"github.com/criproxy/criproxy/internal/version"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Diagnosis is the result of the doctor. Its JSON is stable.
@@ -95,7 +92,7 @@ func configOfRunning(ctx context.Context, asked adminFlag) *config.Config {
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
 	defer cancel()
-	var r state.Report
+	var r admin.Report
 	if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil || len(r.Listeners) == 0 {
 		return nil
 	}
@@ -175,7 +172,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*daemon.StatusTime)
 	defer cancel()
-	var r state.Report
+	var r admin.Report
 	if _, err := admin.NewClient(cfg.Admin).Read(ctx, "status", &r); err != nil {
 		d.add(node.Note, about, "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
 		return
@@ -194,8 +191,8 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	for _, w := range r.Config.NeedsRestart {
 		d.add(node.Warning, about, "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
 	}
-	if r.Version != version.Version {
-		d.add(node.Note, about, fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, version.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
+	if r.Version != config.Version {
+		d.add(node.Note, about, fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, config.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
 	}
 	if r.Hooks != nil {
 		for _, p := range r.Hooks.Plugins {
@@ -215,12 +212,12 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []node.Bac
 	if len(all) == 0 {
 		return nil
 	}
-	a, err := api.Read(cfg)
+	a, err := daemon.Read(cfg)
 	if err != nil {
 		d.add(node.Error, "configuration", err.Error(), "correct it; criproxy check tries it without serving")
 		return all
 	}
-	if !api.IsCRI(a.Profile) {
+	if !daemon.IsCRI(a.Profile) {
 		return all // another API has no pods
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // koordFlags are the five flags of KoordRuntimeProxy, with which its unit file can start criproxy.

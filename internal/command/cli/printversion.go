@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/version"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // versions are those of criproxy and of what it is built with. Its JSON is stable.
@@ -23,7 +23,7 @@ func Version(_ context.Context, args []string, out, _ io.Writer) error {
 	if err := a.parse(args, out, "version prints the versions of criproxy and of what it is built with.", 0); err != nil {
 		return err
 	}
-	v := versions{Criproxy: version.Version, Modules: map[string]string{}}
+	v := versions{Criproxy: config.Version, Modules: map[string]string{}}
 	modules := []string{"google.golang.org/grpc", "k8s.io/cri-api"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v.Go = info.GoVersion

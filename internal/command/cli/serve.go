@@ -16,9 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/stderr"
-	"github.com/criproxy/criproxy/internal/tuning"
-	"github.com/criproxy/criproxy/internal/version"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // asText replaces values in the JSON log with the text of their String method, as in the text log. JSON alone would
@@ -40,7 +38,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	unread, err := stderr.NewLog(errOut)
+	unread, err := NewLog(errOut)
 	if err != nil {
 		return err
 	}
@@ -62,8 +60,8 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	signal.Notify(usr2, syscall.SIGUSR2)
 	defer signal.Stop(hup)
 	defer signal.Stop(usr2)
-	tuning.UseFewCPUs()
-	tuning.LetTimersBeLate()
+	UseFewCPUs()
+	LetTimersBeLate()
 	inherited, err := listen.Inherit()
 	if err != nil {
 		return err
@@ -86,7 +84,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	r := &watcher{flags: f, proxy: p}
-	klog.InfoS("Serving", "socket", cfg.Listen, "admin", cfg.Admin, "backends", len(cfg.Backends), "version", version.Version)
+	klog.InfoS("Serving", "socket", cfg.Listen, "admin", cfg.Admin, "backends", len(cfg.Backends), "version", config.Version)
 	watchers.Go(func() {
 		select {
 		case <-p.Serving():

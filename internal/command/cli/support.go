@@ -18,8 +18,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // supportTime bounds how long one part of a bundle may take.
@@ -64,7 +63,7 @@ environments and the output of commands. The names of pods, images and namespace
 func runningConfig(ctx context.Context, socket string) string {
 	ctx, cancel := context.WithTimeout(ctx, supportTime)
 	defer cancel()
-	var running state.Report
+	var running admin.Report
 	if _, err := admin.NewClient(socket).Read(ctx, "status", &running); err != nil || running.Config.File == "" || filepath.IsAbs(running.Config.File) {
 		return running.Config.File
 	}
@@ -115,7 +114,7 @@ func (b *supportBundle) collect(ctx context.Context, socket, file string) {
 	pid := 0
 	b.add(ctx, "versions.txt", func(ctx context.Context, to io.Writer) error {
 		err := Version(ctx, nil, to, to)
-		var running state.Version
+		var running admin.Version
 		if _, asked := admin.NewClient(socket).Read(ctx, "version", &running); asked == nil {
 			pid = running.PID
 			fmt.Fprintf(to, "running: %s, process %d\n", running.Version, running.PID)

@@ -17,9 +17,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/proxy/api"
-	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // reflectTime is how long tap waits for the server's description of its messages.
@@ -94,7 +93,7 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 
 // shownAPI returns what the messages of the server mean: those of CRI, of the flags, and of the
 // server's own description.
-func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOut io.Writer) (*api.API, error) {
+func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOut io.Writer) (*daemon.API, error) {
 	profile, schema, err := flags.load(nil)
 	if err != nil {
 		return nil, err
@@ -106,7 +105,7 @@ func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOu
 	if reflected := reflectServer(ctx, cfg, errOut); reflected != nil {
 		own, schema = own.Join(reflected), schema.Join(reflected)
 	}
-	return &api.API{Config: director.Config{Profile: profile, Schema: schema}, Own: own}, nil
+	return &daemon.API{Config: director.Config{Profile: profile, Schema: schema}, Own: own}, nil
 }
 
 // reflectServer asks the server to describe its messages, by gRPC's reflection. It returns nil if the server does not

@@ -7,7 +7,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/ui"
+	"github.com/criproxy/criproxy/internal/observe/page"
 )
 
 // UI is the subcommand that shows a running criproxy in a browser.
@@ -22,7 +22,7 @@ func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
-	l, err := ui.Listen(*address)
+	l, err := page.Listen(*address)
 	if err != nil {
 		return &UsageError{fmt.Errorf("ui: %w", err)}
 	}
@@ -31,7 +31,7 @@ func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	server := ui.New(ui.Config{Admin: socket, Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
+	server := page.New(page.Config{Admin: socket, Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
 		shown := callView{schema: schema}
 		if err := shown.open(h, io.Discard); err != nil {
 			return nil, nil, err

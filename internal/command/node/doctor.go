@@ -1,8 +1,9 @@
-// Package node examines a node. It finds what would not work with criproxy between kubelet and the runtimes, and says
+// This file examines a node. It finds what would not work with criproxy between kubelet and the runtimes, and says
 // how to fix it. It changes nothing.
 //
 // It looks at files, processes and sockets. The caller asks the runtimes themselves, and passes their answers in
 // [Backend].
+
 package node
 
 import (
@@ -10,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/criproxy/criproxy/internal/peercred"
+	"github.com/criproxy/criproxy/internal/base/host"
 )
 
 // A Level is how bad a finding is.
@@ -51,8 +52,8 @@ type Node struct {
 	// which asks the kernel.
 	Connected func(path string) ([]uint32, error)
 
-	// Served returns the process that serves the socket at path. Nil means [peercred.Serving].
-	Served func(path string) (peercred.Process, error)
+	// Served returns the process that serves the socket at path. Nil means [host.Serving].
+	Served func(path string) (host.Process, error)
 }
 
 // Backend is one of the runtimes.
@@ -71,7 +72,7 @@ func (n *Node) Examine() ([]Finding, *Kubelet) {
 		e.Connected = Connected
 	}
 	if e.Served == nil {
-		e.Served = peercred.Serving
+		e.Served = host.Serving
 	}
 	e.processes = e.readProcesses()
 	e.kubelets()

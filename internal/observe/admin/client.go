@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Client is a client of the admin socket at a path.

@@ -13,9 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/state"
-	"github.com/criproxy/criproxy/internal/version"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Mode allows only the user that criproxy runs as to connect to the admin socket, because its answers are about all
@@ -35,9 +33,9 @@ type Server struct {
 
 // Source is the proxy that answers requests of the admin socket.
 type Source interface {
-	Report(ctx context.Context) state.Report
-	Pods(ctx context.Context) (state.Pods, error)
-	State() state.State
+	Report(ctx context.Context) Report
+	Pods(ctx context.Context) (Pods, error)
+	State() State
 	Config() *config.Config
 }
 
@@ -61,7 +59,7 @@ func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Se
 		})
 	}
 	answer("/version", func(context.Context) (any, error) {
-		return state.Version{Version: version.Version, PID: os.Getpid()}, nil
+		return Version{Version: config.Version, PID: os.Getpid()}, nil
 	})
 	answer("/status", func(ctx context.Context) (any, error) { return p.Report(ctx), nil })
 	answer("/config", func(context.Context) (any, error) { return p.State().Config, nil })

@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
-	"github.com/criproxy/criproxy/internal/version"
 )
 
 // testAdmin serves an admin socket until the test ends, and returns its path.
@@ -36,9 +35,9 @@ func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
 	response, err := NewClient(path).Get(t.Context(), "/version")
 	require.NoError(t, err)
 	defer response.Body.Close()
-	var got state.Version
+	var got Version
 	require.NoError(t, json.NewDecoder(response.Body).Decode(&got))
-	assert.Equal(t, state.Version{Version: version.Version, PID: os.Getpid()}, got)
+	assert.Equal(t, Version{Version: config.Version, PID: os.Getpid()}, got)
 
 	_, err = NewClient(path).Get(t.Context(), "/nothing")
 	require.ErrorContains(t, err, "does not know /nothing")

@@ -11,7 +11,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
-	"github.com/criproxy/criproxy/internal/state"
 )
 
 // PodFilter selects pods.
@@ -21,15 +20,15 @@ type PodFilter struct {
 }
 
 // Pods shows the pods of all backends. It returns the backends whose pods are unknown.
-func Pods(ctx context.Context, q Query, f PodFilter) ([]state.Silent, error) {
-	var pods state.Pods
+func Pods(ctx context.Context, q Query, f PodFilter) ([]admin.Silent, error) {
+	var pods admin.Pods
 	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
 		return nil, err
 	}
 	fits := func(pattern, s string) bool { ok, _ := path.Match(pattern, s); return pattern == "" || ok }
 	all := len(pods.Pods)
-	pods.Pods = slices.DeleteFunc(pods.Pods, func(p state.Pod) bool { return !fits(f.Namespace, p.Namespace) || !fits(f.Backend, p.Backend) })
-	pods.Silent = slices.DeleteFunc(pods.Silent, func(s state.Silent) bool { return !fits(f.Backend, s.Backend) })
+	pods.Pods = slices.DeleteFunc(pods.Pods, func(p admin.Pod) bool { return !fits(f.Namespace, p.Namespace) || !fits(f.Backend, p.Backend) })
+	pods.Silent = slices.DeleteFunc(pods.Silent, func(s admin.Silent) bool { return !fits(f.Backend, s.Backend) })
 	if q.Format == JSON || q.Format == YAML {
 		return pods.Silent, Encode(q.Out, q.Format, pods)
 	}
@@ -38,7 +37,7 @@ func Pods(ctx context.Context, q Query, f PodFilter) ([]state.Silent, error) {
 }
 
 // printPods shows pods, which a filter has selected from all, to people.
-func printPods(out *Screen, pods []state.Pod, all int, wide bool, now time.Time) {
+func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time) {
 	if len(pods) == 0 {
 		if all > 0 {
 			out.Say(0, "None of %d pods matches.", all)

@@ -9,23 +9,23 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
 // report is of a node with trouble of every kind, in long words.
-func report(now time.Time) *state.Report {
-	return &state.Report{
+func report(now time.Time) *admin.Report {
+	return &admin.Report{
 		Version: "1.0.0", PID: 4711, Started: now.Add(-time.Hour), Ready: true,
-		Listeners: []state.Listener{{Path: "/run/criproxy.sock", Mode: "0660", Owner: "root:root", Lost: 2}},
+		Listeners: []admin.Listener{{Path: "/run/criproxy.sock", Mode: "0660", Owner: "root:root", Lost: 2}},
 		Admin:     "/run/criproxy.admin.sock",
-		Backends: []state.Backend{
+		Backends: []admin.Backend{
 			{Name: "primary", State: "up", Since: now.Add(-time.Hour), Runtime: "containerd v2.4.2", API: []string{"runtime.v1"}, Pods: new(12), Containers: new(31), Images: new(9), Address: "/run/containerd/containerd.sock"},
 			{Name: "virtlet.cloud", State: "gone", Since: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection refused", LastKnown: true, Address: "/run/virtlet.sock",
-				Outages: []state.Outage{{State: "gone", From: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection\x1b[2J refused"}}},
+				Outages: []admin.Outage{{State: "gone", From: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection\x1b[2J refused"}}},
 		},
-		Errors:   []state.CallError{{Time: now, Method: "StopContainer", Backend: "virtlet.cloud", Code: "Unavailable", Message: strings.Repeat("no way ", 40), Count: 3}},
-		Recorder: &state.Recorder{Oldest: now.Add(-time.Hour)},
-		Config:   state.Config{File: "/etc/criproxy/config.yaml", Loaded: now.Add(-time.Hour)},
+		Errors:   []admin.CallError{{Time: now, Method: "StopContainer", Backend: "virtlet.cloud", Code: "Unavailable", Message: strings.Repeat("no way ", 40), Count: 3}},
+		Recorder: &admin.Recorder{Oldest: now.Add(-time.Hour)},
+		Config:   admin.Config{File: "/etc/criproxy/config.yaml", Loaded: now.Add(-time.Hour)},
 	}
 }
 

@@ -9,16 +9,15 @@ import (
 
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/state"
 )
 
 // Status shows how a criproxy is doing, and returns its report.
-func Status(ctx context.Context, q Query) (*state.Report, error) {
-	return ask(ctx, q, "status", func(out *Screen, r *state.Report) { printStatus(out, r, time.Now()) })
+func Status(ctx context.Context, q Query) (*admin.Report, error) {
+	return ask(ctx, q, "status", func(out *Screen, r *admin.Report) { printStatus(out, r, time.Now()) })
 }
 
 // printStatus shows the report to people, as of now.
-func printStatus(out *Screen, r *state.Report, now time.Time) {
+func printStatus(out *Screen, r *admin.Report, now time.Time) {
 	is, colour := "ready", Green
 	if trouble := r.Trouble(); !r.Ready {
 		is, colour = "NOT READY: "+trouble, Red
@@ -71,7 +70,7 @@ func printStatus(out *Screen, r *state.Report, now time.Time) {
 }
 
 // printOutages shows when backends were slow or gone.
-func printOutages(out *Screen, all []state.Backend, now time.Time) {
+func printOutages(out *Screen, all []admin.Backend, now time.Time) {
 	title := func() { out.Gap(); out.Paint(Bold, 0, "OUTAGES") }
 	for _, b := range all {
 		for _, o := range b.Outages {
@@ -94,7 +93,7 @@ func clock(t, now time.Time) string {
 	return t.Local().Format("15:04:05")
 }
 
-func printRecorder(out *Screen, r *state.Recorder, now time.Time) {
+func printRecorder(out *Screen, r *admin.Recorder, now time.Time) {
 	if r == nil || r.Oldest.IsZero() {
 		return
 	}
@@ -104,7 +103,7 @@ func printRecorder(out *Screen, r *state.Recorder, now time.Time) {
 }
 
 // accessText describes the access list of a socket.
-func accessText(l *state.Listener) string {
+func accessText(l *admin.Listener) string {
 	if len(l.Access) == 0 {
 		return "all methods, for every client that can open it"
 	}
@@ -156,7 +155,7 @@ func printPlugins(out *Screen, s *hook.State) {
 	}
 }
 
-func printErrors(out *Screen, all []state.CallError, now time.Time) {
+func printErrors(out *Screen, all []admin.CallError, now time.Time) {
 	if len(all) == 0 {
 		return
 	}
@@ -176,7 +175,7 @@ func printErrors(out *Screen, all []state.CallError, now time.Time) {
 }
 
 // printConfig shows the state of the configuration to people, as of now.
-func printConfig(out *Screen, c *state.Config, now time.Time) {
+func printConfig(out *Screen, c *admin.Config, now time.Time) {
 	out.Gap()
 	out.Paint(Bold, 0, "CONFIGURATION")
 	out.Say(2, "%s, loaded %s ago, %d reloads", cmp.Or(c.File, "the command line"), ago(now, c.Loaded), c.Reloads)

@@ -8,21 +8,20 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/state"
 )
 
 // Place is where a pod or a container is. Its JSON is stable.
 type Place struct {
 	Backend   string           `json:"backend"`
-	Pod       state.Pod        `json:"pod"`                 // all of its containers with it
-	Container *state.Container `json:"container,omitempty"` // missing if the id is the pod's
+	Pod       admin.Pod        `json:"pod"`                 // all of its containers with it
+	Container *admin.Container `json:"container,omitempty"` // missing if the id is the pod's
 }
 
 // Where shows which backend an id belongs to: the id of a pod or container, as clients see it or as the runtime made
 // it, or the uid of a pod. The id may be cut short, or have a scheme before it, as kubectl prints it. Where fails if no
 // backend has the id.
 func Where(ctx context.Context, q Query, id string) error {
-	var pods state.Pods
+	var pods admin.Pods
 	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
 		return err
 	}
@@ -49,7 +48,7 @@ func Where(ctx context.Context, q Query, id string) error {
 }
 
 // find returns the places of an id.
-func find(pods []state.Pod, id string) []Place {
+func find(pods []admin.Pod, id string) []Place {
 	if _, bare, ok := strings.Cut(id, "://"); ok {
 		id = bare
 	}
@@ -71,7 +70,7 @@ func find(pods []state.Pod, id string) []Place {
 }
 
 // notFound returns the error about an id that no backend has.
-func notFound(pods *state.Pods, id string) error {
+func notFound(pods *admin.Pods, id string) error {
 	text := fmt.Sprintf("no backend has a pod or a container whose id begins with %q", id)
 	for _, s := range pods.Silent {
 		text += fmt.Sprintf("\nthe pods of backend %s are unknown: %s", s.Backend, s.Error)

@@ -5,12 +5,12 @@ import (
 
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
 // gauges are the metrics whose values are computed when a scraper asks for them.
 type gauges struct {
-	source interface{ State() state.State }
+	source interface{ State() admin.State }
 	descs  map[string]*prometheus.Desc // :: name
 }
 
@@ -51,7 +51,7 @@ var described = []struct {
 	{"criproxy_hook_conflicts_total", "Fields that two plugins changed in one call.", nil},
 }
 
-func NewGauges(source interface{ State() state.State }) *gauges {
+func NewGauges(source interface{ State() admin.State }) *gauges {
 	g := &gauges{source: source, descs: map[string]*prometheus.Desc{}}
 	for _, d := range described {
 		g.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)

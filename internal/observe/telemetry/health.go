@@ -12,11 +12,11 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
 // healthSource is a proxy that knows its health.
-type healthSource interface{ Health() state.Health }
+type healthSource interface{ Health() admin.Health }
 
 // ServeMonitoring adds the paths for monitoring: /metrics, /healthz and /readyz.
 func (m *Metrics) ServeMonitoring(mux *http.ServeMux, p healthSource) {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
 // maxErrors is how many kinds of errors LastErrors remembers.
@@ -25,7 +25,7 @@ const maxErrors = 10
 // concurrent use.
 type LastErrors struct {
 	mu  sync.Mutex
-	all []state.CallError // the latest first
+	all []admin.CallError // the latest first
 }
 
 // add remembers the error of a call. backend is empty if no backend had an error.
@@ -38,10 +38,10 @@ func (l *LastErrors) add(method, backend string, err error) {
 	if about := aboutBackend.FindStringSubmatch(message); backend == "" && about != nil {
 		backend = about[1]
 	}
-	e := state.CallError{Time: time.Now(), Method: path.Base(method), Backend: backend, Code: code.String(), Message: message, Count: 1}
+	e := admin.CallError{Time: time.Now(), Method: path.Base(method), Backend: backend, Code: code.String(), Message: message, Count: 1}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	same := func(o state.CallError) bool {
+	same := func(o admin.CallError) bool {
 		return o.Method == e.Method && o.Backend == e.Backend && o.Code == e.Code
 	}
 	if i := slices.IndexFunc(l.all, same); i >= 0 {
@@ -56,14 +56,14 @@ func (l *LastErrors) add(method, backend string, err error) {
 var aboutBackend = regexp.MustCompile(`^criproxy: backend (\S+) `)
 
 // List returns the errors, the latest first.
-func (l *LastErrors) List() []state.CallError {
+func (l *LastErrors) List() []admin.CallError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.all)
 }
 
 // Restore adds the errors of another process behind those that the list has.
-func (l *LastErrors) Restore(all []state.CallError) {
+func (l *LastErrors) Restore(all []admin.CallError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, all...)

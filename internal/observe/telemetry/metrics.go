@@ -16,7 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/version"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // other is the label of methods that the schema does not have, and of codes that gRPC does not have.
@@ -58,7 +58,7 @@ func NewMetrics() *Metrics {
 	m.backend.register(m.Registry)
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "criproxy_build_info", Help: "1, with the version of criproxy and of Go.",
-		ConstLabels: prometheus.Labels{"version": version.Version, "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": config.Version, "goversion": runtime.Version()},
 	})
 	info.Set(1)
 	m.Registry.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -16,9 +16,9 @@ import (
 func TestOurOwnCallsDoNotPushClientsOut(t *testing.T) {
 	r := &Recording{rec: capture.NewRecorder(capture.Config{Bytes: 64 << 10})}
 	call := func(client bool, method string, err error) {
-		ctx, leg := r.Tracer().Begin(context.Background(), director.LegInfo{Method: method, Client: client})
+		ctx, leg := r.Tracer(nil).Begin(context.Background(), director.LegInfo{Method: method, Client: client})
 		if client {
-			_, inner := r.Tracer().Begin(ctx, director.LegInfo{Method: method})
+			_, inner := r.Tracer(nil).Begin(ctx, director.LegInfo{Method: method})
 			inner.End(nil, nil)
 		}
 		leg.Request(codec.NewFrame(make([]byte, 100)))

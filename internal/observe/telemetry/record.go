@@ -20,11 +20,9 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/state"
-	"github.com/criproxy/criproxy/internal/version"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Recording is the flight recorder of a proxy, with its readers: the log, the file of -capture,
@@ -83,6 +81,7 @@ func (r *Recording) open() error {
 type tracer struct {
 	rec   *capture.Recorder
 	polls *polls
+	peer  func(context.Context) capture.Peer
 }
 
 func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
@@ -95,25 +94,26 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	if !info.Client && !info.Endless && !capture.IsOfClient(ctx) && !t.polls.due(of.Backend, of.Method, time.Now()) {
 		return ctx, &pollLeg{ctx: ctx, rec: t.rec, of: of}
 	}
-	if peer := listen.PeerOf(ctx); info.Client && peer != nil && peer.Known {
-		of.Peer = capture.Peer{PID: int(peer.PID), UID: int(peer.UID), Name: peer.Name}
+	if info.Client && t.peer != nil {
+		of.Peer = t.peer(ctx)
 	}
 	ctx, leg := t.rec.Begin(ctx, of)
 	return ctx, leg
 }
 
-// Tracer returns the tracer for the director, or nil if nothing is recorded.
-func (r *Recording) Tracer() director.Tracer {
+// Tracer returns the tracer for the director, or nil if nothing is recorded. peer says which process made the call of a
+// context; nil leaves that out.
+func (r *Recording) Tracer(peer func(context.Context) capture.Peer) director.Tracer {
 	if r.rec == nil {
 		return nil
 	}
-	return tracer{r.rec, &r.polls}
+	return tracer{r.rec, &r.polls, peer}
 }
 
 // Header describes the source of the events.
 func (r *Recording) Header() capture.FileHeader {
 	h := capture.FileHeader{
-		Version: capture.Version, Program: "criproxy " + version.Version, Created: time.Now().UTC(),
+		Version: capture.Version, Program: "criproxy " + config.Version, Created: time.Now().UTC(),
 		Listen: r.cfg.Listen, UnsafeRaw: r.cfg.UnsafeRaw, Descriptors: r.descriptors, About: r.about,
 	}
 	for _, b := range r.cfg.Backends {
@@ -127,22 +127,22 @@ func (r *Recording) Header() capture.FileHeader {
 func (r *Recording) Follow() *capture.Follower { return r.rec.Follow(true) }
 
 // State returns the state of the recorder and of the file of -capture, or nil if nothing is recorded.
-func (r *Recording) State() *state.Capture {
+func (r *Recording) State() *admin.Capture {
 	if r.rec == nil {
 		return nil
 	}
-	return &state.Capture{
+	return &admin.Capture{
 		Recorded: r.rec.Recorded(), Missed: r.rec.Missed(),
 		File: r.cfg.Capture.Path != "", Failing: r.captureFails.Load(), Failures: r.captureFailures.Load(),
 	}
 }
 
 // Reach returns how far back the recorder reaches, or nil if nothing is recorded.
-func (r *Recording) Reach() *state.Recorder {
+func (r *Recording) Reach() *admin.Recorder {
 	if r.rec == nil {
 		return nil
 	}
-	reach := &state.Recorder{Events: r.rec.Recorded()}
+	reach := &admin.Recorder{Events: r.rec.Recorded()}
 	var ev capture.Event
 	if r.rec.Follow(true).TryNext(&ev) {
 		reach.Oldest = ev.Time

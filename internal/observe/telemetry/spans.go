@@ -22,8 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/version"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Spans make an OpenTelemetry span of each leg of a call, and pass the trace context on to the
@@ -58,7 +57,7 @@ func (s *Spans) Start(ctx context.Context, url string) (stop func(), err error) 
 		return nil, err
 	}
 	about, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", "criproxy"), attribute.String("service.version", version.Version)),
+		resource.WithAttributes(attribute.String("service.name", "criproxy"), attribute.String("service.version", config.Version)),
 		resource.WithHost(), resource.WithFromEnv())
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/wire"
 	"github.com/criproxy/criproxy/internal/observe/calls"
-	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/settings/profile"
 )
 
 // Names finds out which pods, containers and images messages of CRI are about, and remembers to

@@ -23,12 +23,11 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/base/recovery"
-	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/proxy/api"
-	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/limits"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // backend is one runtime, as a stack of connections: the socket, the limits, the bridge for list
@@ -60,7 +59,7 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 
 // newBackend builds the stack for the i-th runtime of cfg.
 func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*memory.Memory, r *records, budget director.Budget) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile), separator: d.Profile.Separator()}
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator()}
 	own := r.of(b.String())
 	b.remembered, b.notes = &own.answers, &own.notes
 	var err error
@@ -69,7 +68,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 		Address:     b.cfg.Address,
 		More:        b.cfg.Addresses,
 		Balance:     b.cfg.Balance,
-		Credentials: certs.New(b.cfg.TLS),
+		Credentials: listen.NewCredentials(b.cfg.TLS),
 		Profile:     d.Profile,
 		Schema:      d.Schema,
 		Conversions: d.Conversions,

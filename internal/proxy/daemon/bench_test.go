@@ -15,7 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/hook/hookapi"
 	"github.com/criproxy/criproxy/hook/plugin"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 

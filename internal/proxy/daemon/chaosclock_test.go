@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/profile/drift"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/settings/drift"
 	"github.com/criproxy/criproxy/internal/testing/invariant"
 	"github.com/criproxy/criproxy/internal/testing/markdown"
 	"github.com/criproxy/criproxy/internal/testing/testkit"

@@ -3,29 +3,41 @@ package daemon
 import (
 	"errors"
 
-	"github.com/criproxy/criproxy/internal/certs"
-	"github.com/criproxy/criproxy/internal/proxy/api"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/cri"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Check completes cfg with the defaults and reads the files that it names. Its error names every
 // mistake.
 func Check(cfg *config.Config) error {
-	cfg.Sources = api.Sources(cfg)
-	if err := errors.Join(cfg.Check(), certs.Check(cfg)); err != nil {
-		return errors.Join(err, api.Mistakes(cfg))
+	cfg.Sources = Sources(cfg)
+	if err := errors.Join(cfg.Check(), checkBuiltIn(cfg), listen.CheckCerts(cfg)); err != nil {
+		return errors.Join(err, Mistakes(cfg))
 	}
 	return nil
 }
 
+// checkBuiltIn returns the mistakes in the access lists of cfg if its API is the built-in one.
+func checkBuiltIn(cfg *config.Config) error {
+	if cfg.Profile != "" || len(cfg.Proto) > 0 {
+		return nil // checkAccess checks them when the API is read
+	}
+	var known []string
+	for _, m := range cri.Methods() {
+		known = append(known, m.Name)
+	}
+	return cfg.CheckMethods(known, true)
+}
+
 // checkAccess returns the mistakes in the access lists of cfg if its API is not the built-in one.
-func checkAccess(cfg *config.Config, a api.API) error {
+func checkAccess(cfg *config.Config, a API) error {
 	if cfg.Profile == "" && len(cfg.Proto) == 0 {
-		return nil // config.Check has checked them
+		return nil // checkBuiltIn has checked them
 	}
 	var known []string
 	for _, m := range a.Profile.AllVersions(a.Schema).Methods() {
 		known = append(known, m.Name)
 	}
-	return cfg.CheckMethods(known, api.IsCRI(a.Profile))
+	return cfg.CheckMethods(known, IsCRI(a.Profile))
 }

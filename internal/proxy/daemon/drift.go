@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"context"
+
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
-	"github.com/criproxy/criproxy/internal/profile/drift"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/settings/drift"
 )
 
 // driftConfig returns the configuration with which the proxy looks for drift in messages.
@@ -14,4 +16,17 @@ func driftConfig(c *config.Config, d director.Config) drift.Config {
 		w.Backends = append(w.Backends, b.Name)
 	}
 	return w
+}
+
+// driftTracer shows a watch the calls of clients.
+type driftTracer struct{ *drift.Watch }
+
+// Begin implements [director.Tracer].
+func (t driftTracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	if info.Client {
+		if leg := t.Watch.Begin(info.Method); leg != nil {
+			return ctx, leg
+		}
+	}
+	return ctx, nil
 }

@@ -10,13 +10,13 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
 // evidence helps people find out what went wrong. It passes to the process that takes over. A file
 // has it too, without the recorded calls, for the process that starts after a crash.
 type evidence struct {
-	Errors   []state.CallError `json:"errors,omitempty"`
+	Errors   []admin.CallError `json:"errors,omitempty"`
 	Backends map[string]noted  `json:"backends,omitempty"` // :: name
 	Recorded []byte            `json:"recorded,omitempty"`
 }

@@ -12,8 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/proxy/api"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Examination describes what criproxy would do with a configuration. Its JSON is stable.
@@ -94,7 +93,7 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 
 // examineProfile compiles the profile for two backends without connecting to them.
 func examineProfile(c *config.Config) (*Examination, error) {
-	a, err := api.Read(c)
+	a, err := Read(c)
 	if err != nil {
 		return nil, err
 	}

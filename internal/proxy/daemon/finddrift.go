@@ -10,9 +10,8 @@ import (
 	"syscall"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/profile/drift"
-	"github.com/criproxy/criproxy/internal/proxy/api"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/settings/drift"
 )
 
 // DriftReport lists fields and methods that the profile does not know. Its JSON is stable.
@@ -25,7 +24,7 @@ type DriftReport struct {
 // FindDrift looks for fields and methods that the profile does not know. It looks in the descriptors
 // and, if ask is set, in the calls of the criproxy that serves this configuration.
 func FindDrift(ctx context.Context, c *config.Config, ask bool) (*DriftReport, error) {
-	a, err := api.Read(c)
+	a, err := Read(c)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/memories"
 	"github.com/criproxy/criproxy/internal/memory"
 )
 
@@ -148,7 +147,7 @@ func legacyError(err error) error {
 
 // follow learns of the calls that the previous process still has under way, until that process ends
 // or l is closed.
-func (l *Legacy) follow(m *memories.Memories) {
+func (l *Legacy) follow(m *Memories) {
 	if l == nil {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // collectors is the pattern of fluent-bit's kubernetes filter, and of fluentd's, for the files in

@@ -26,8 +26,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/criproxy/criproxy/internal/certs"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -138,7 +138,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 		first.write(files, name)
 	}
 	backend := &keepListener{Listener: listenTCP(t, "127.0.0.1:0")}
-	serveHealth(t, backend, "one", grpc.Creds(certs.New(&server)))
+	serveHealth(t, backend, "one", grpc.Creds(listen.NewCredentials(&server)))
 	spare := listenTCP(t, "127.0.0.1:0")
 	front := spare.Addr().String()
 	spare.Close()
@@ -151,7 +151,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	require.NoError(t, err)
 	runUntilEnd(t, p)
 
-	cc := dial(t, front, grpc.WithTransportCredentials(certs.New(&client)))
+	cc := dial(t, front, grpc.WithTransportCredentials(listen.NewCredentials(&client)))
 	require.NoError(t, checkHealth(t, cc, "one"))
 	assert.NoError(t, checkHealth(t, dial(t, "unix:"+cfg.Listen), "one"), "the socket needs no certificate")
 
@@ -174,7 +174,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 		_, err := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen)).Check(ctx, &healthpb.HealthCheckRequest{Service: "one"})
 		return err == nil
 	})
-	require.NoError(t, checkHealth(t, dial(t, front, grpc.WithTransportCredentials(certs.New(&client))), "one"))
+	require.NoError(t, checkHealth(t, dial(t, front, grpc.WithTransportCredentials(listen.NewCredentials(&client))), "one"))
 	old := dial(t, front, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
 	_, err = healthpb.NewHealthClient(old).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 	assert.ErrorContains(t, err, "certificate signed by unknown authority")
@@ -195,7 +195,7 @@ func TestABackendWithAStrangeCertificateGetsNoCalls(t *testing.T) {
 	newAuthority(t, "its").write(server, "server")
 	newAuthority(t, "ours").write(ours, "criproxy")
 	backend := listenTCP(t, "127.0.0.1:0")
-	serveHealth(t, backend, "one", grpc.Creds(certs.New(&config.TLS{Cert: server.Cert, Key: server.Key})))
+	serveHealth(t, backend, "one", grpc.Creds(listen.NewCredentials(&config.TLS{Cert: server.Cert, Key: server.Key})))
 	cfg := healthConfig(t, dir, config.Backend{Address: backend.Addr().String(), TLS: &config.TLS{CA: ours.CA}})
 	startProxy(t, cfg)
 	testkit.Eventually(t, "the call fails, and says why", func() bool {
@@ -225,7 +225,7 @@ func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
 			return l, nil
 		},
 		"TLS": func(int) (net.Listener, []grpc.ServerOption) {
-			return listenTCP(t, "127.0.0.1:0"), []grpc.ServerOption{grpc.Creds(certs.New(&files))}
+			return listenTCP(t, "127.0.0.1:0"), []grpc.ServerOption{grpc.Creds(listen.NewCredentials(&files))}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestAServerIsFoundByDNS(t *testing.T) {
 	files := tlsFiles(dir, "all")
 	newAuthority(t, "all").write(files, "server")
 	l := listenTCP(t, "127.0.0.1:0")
-	serveHealth(t, l, "one", grpc.Creds(certs.New(&files)))
+	serveHealth(t, l, "one", grpc.Creds(listen.NewCredentials(&files)))
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	secured := files

@@ -20,10 +20,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
-	"github.com/criproxy/criproxy/internal/memories"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -143,7 +142,7 @@ func (n *node) image(i int, name string) string {
 
 // stateFile returns the path of the file with the memory of a backend.
 func stateFile(cfg *config.Config, b config.Backend) memory.File {
-	return folder(cfg).File(memories.Place{Name: nameOf(b), Address: addressOf(b)})
+	return folder(cfg).File(Place{Name: nameOf(b), Address: addressOf(b)})
 }
 
 // known waits until memory has all items of the runtimes, with their statuses: until the

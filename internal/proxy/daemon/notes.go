@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
 // maxOutages is how many outages of a backend the notes hold.
@@ -23,7 +23,7 @@ type notes struct {
 type noted struct {
 	Runtime string         `json:"runtime,omitempty"`
 	API     []string       `json:"api,omitempty"`
-	Outages []state.Outage `json:"outages,omitempty"` // the latest first
+	Outages []admin.Outage `json:"outages,omitempty"` // the latest first
 }
 
 // is notes the runtime and the API that the backend has told.
@@ -50,7 +50,7 @@ func (n *notes) became(c memory.Condition, since time.Time, why error) {
 		all[0].To = since
 	case c == memory.Up:
 	case !under:
-		all = slices.Insert(all, 0, state.Outage{State: c.String(), From: since})
+		all = slices.Insert(all, 0, admin.Outage{State: c.String(), From: since})
 		fallthrough
 	default:
 		if c == memory.Gone {

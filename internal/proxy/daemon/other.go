@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // other connects to the primary, for a client of s that does not begin with HTTP/2: at its socket for CRI, CRI-O also serves

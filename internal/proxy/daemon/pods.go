@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/proxy/config"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // errNoPods is the error of Pods for another API than CRI.
@@ -24,16 +24,16 @@ var errNoPods = errors.New("only CRI has pods, and this criproxy serves another 
 
 // Pods asks every backend for its pods and containers. A backend that does not answer is named
 // in the result. It fails if the API has no pods.
-func (p *Proxy) Pods(ctx context.Context) (state.Pods, error) {
+func (p *Proxy) Pods(ctx context.Context) (admin.Pods, error) {
 	s := p.now.Load()
-	lists := make([][]state.Pod, len(s.backends))
+	lists := make([][]admin.Pod, len(s.backends))
 	errs := make([]error, len(s.backends))
 	ctx, cancel := context.WithTimeout(ctx, StatusTime)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, b := range s.backends {
 		if !b.cri {
-			return state.Pods{}, errNoPods
+			return admin.Pods{}, errNoPods
 		}
 		prefix := ""
 		if i > 0 && s.cfg.IDs != config.NativeIDs {
@@ -42,21 +42,21 @@ func (p *Proxy) Pods(ctx context.Context) (state.Pods, error) {
 		wg.Go(func() { lists[i], errs[i] = b.pods(ctx, prefix) })
 	}
 	wg.Wait()
-	found := state.Pods{Pods: slices.Concat(lists...)}
+	found := admin.Pods{Pods: slices.Concat(lists...)}
 	for i, err := range errs {
 		if err != nil {
 			why := strings.TrimPrefix(status.Convert(err).Message(), "criproxy: ")
-			found.Silent = append(found.Silent, state.Silent{Backend: s.backends[i].String(), Error: why})
+			found.Silent = append(found.Silent, admin.Silent{Backend: s.backends[i].String(), Error: why})
 		}
 	}
-	slices.SortStableFunc(found.Pods, func(a, b state.Pod) int {
+	slices.SortStableFunc(found.Pods, func(a, b admin.Pod) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), a.Created.Compare(b.Created))
 	})
 	return found, nil
 }
 
 // pods asks the backend for its pods. The ids that clients see begin with prefix.
-func (b *backend) pods(ctx context.Context, prefix string) ([]state.Pod, error) {
+func (b *backend) pods(ctx context.Context, prefix string) ([]admin.Pod, error) {
 	var sandboxes runtimeapi.ListPodSandboxResponse
 	var containers runtimeapi.ListContainersResponse
 	var headers [2]metadata.MD
@@ -70,14 +70,14 @@ func (b *backend) pods(ctx context.Context, prefix string) ([]state.Pod, error) 
 	})
 	wg.Wait()
 	fromMemory := len(headers[0][memory.HeaderKey])+len(headers[1][memory.HeaderKey]) > 0
-	pods := []state.Pod{}
+	pods := []admin.Pod{}
 	place := map[string]int{} // :: native id of a sandbox → its place in pods
 	for _, s := range sandboxes.GetItems() {
 		place[s.GetId()] = len(pods)
-		pods = append(pods, state.Pod{
+		pods = append(pods, admin.Pod{
 			Name: s.GetMetadata().GetName(), Namespace: s.GetMetadata().GetNamespace(), UID: s.GetMetadata().GetUid(),
 			Backend: b.String(), State: stateName(s.GetState().String(), "SANDBOX_"), Created: moment(s.GetCreatedAt()), Handler: s.GetRuntimeHandler(),
-			ID: prefix + s.GetId(), NativeID: s.GetId(), FromMemory: fromMemory, Containers: []state.Container{},
+			ID: prefix + s.GetId(), NativeID: s.GetId(), FromMemory: fromMemory, Containers: []admin.Container{},
 		})
 	}
 	for _, c := range containers.GetContainers() {
@@ -85,13 +85,13 @@ func (b *backend) pods(ctx context.Context, prefix string) ([]state.Pod, error) 
 		if !ok { // the container was created between the two lists, or its sandbox was removed
 			i = len(pods)
 			place[c.GetPodSandboxId()] = i
-			pods = append(pods, state.Pod{
+			pods = append(pods, admin.Pod{
 				Name: c.GetLabels()["io.kubernetes.pod.name"], Namespace: c.GetLabels()["io.kubernetes.pod.namespace"], UID: c.GetLabels()["io.kubernetes.pod.uid"],
 				Backend: b.String(), State: "unknown", ID: prefix + c.GetPodSandboxId(), NativeID: c.GetPodSandboxId(), FromMemory: fromMemory,
 			})
 		}
 		image := c.GetImage().GetUserSpecifiedImage()
-		pods[i].Containers = append(pods[i].Containers, state.Container{
+		pods[i].Containers = append(pods[i].Containers, admin.Container{
 			Name: c.GetMetadata().GetName(), Attempt: c.GetMetadata().GetAttempt(), State: stateName(c.GetState().String(), "CONTAINER_"),
 			Created: moment(c.GetCreatedAt()), Image: cmp.Or(image, c.GetImage().GetImage()), ID: prefix + c.GetId(), NativeID: c.GetId(),
 		})

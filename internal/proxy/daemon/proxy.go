@@ -25,17 +25,13 @@ import (
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/hook"
-	"github.com/criproxy/criproxy/internal/memories"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
-	"github.com/criproxy/criproxy/internal/profile/drift"
-	"github.com/criproxy/criproxy/internal/proxy/access"
-	"github.com/criproxy/criproxy/internal/proxy/api"
-	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/limits"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/settings/drift"
 )
 
 // A Proxy is a director with its backends and its server. New makes one.
@@ -48,7 +44,7 @@ type Proxy struct {
 	record       *telemetry.Recording
 	drift        *drift.Watch
 	memory       *limits.Memory // for messages
-	memories     *memories.Memories
+	memories     *Memories
 	records      records
 	legacy       *Legacy
 	shows        bool // the proxy passes calls on unchanged: see Options.Shown
@@ -59,8 +55,8 @@ type Proxy struct {
 	draining     atomic.Bool    // the proxy takes no new calls
 	disconnected atomic.Bool    // all calls have ended; only goroutines of the proxy are left
 	now          atomic.Pointer[assembly]
-	config       atomic.Pointer[state.Config] // state of the configuration
-	filter       access.VerboseFilter
+	config       atomic.Pointer[admin.Config] // state of the configuration
+	filter       VerboseFilter
 
 	shown atomic.Pointer[[]*listen.Socket] // the sockets, for readers
 
@@ -96,25 +92,25 @@ type Options struct {
 
 	// Shown makes the proxy pass everything to its one backend as it is. It describes the
 	// messages that the proxy records. Nil means a proxy for the API of its configuration.
-	Shown *api.API
+	Shown *API
 }
 
 // New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
 // no tasks. The caller must call Run, or Close if it does not get that far.
 func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p := &Proxy{
-		began: cfg, stderr: o.Stderr, memories: memories.New(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		began: cfg, stderr: o.Stderr, memories: NewMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 	}
-	p.config.Store(&state.Config{File: o.File, Loaded: time.Now()})
+	p.config.Store(&admin.Config{File: o.File, Loaded: time.Now()})
 	p.show()
 	makeStateDir(cfg)
 	recovery.Notify(logPanic)
-	var a api.API
+	var a API
 	var err error
 	if p.shows = o.Shown != nil; p.shows {
 		a = *o.Shown
-	} else if a, err = api.Read(cfg); err != nil {
+	} else if a, err = Read(cfg); err != nil {
 		return nil, err
 	} else if err = checkAccess(cfg, a); err != nil {
 		return nil, err
@@ -124,7 +120,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	}
 	p.now.Store(&assembly{cfg: cfg})
 	p.restoreEvidence() // before anything is recorded
-	redactor, err := access.NewRedactor(cfg, a.Profile, a.Schema)
+	redactor, err := NewRedactor(cfg, a.Profile, a.Schema)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +153,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p.server = transport.NewServer(transport.ServerConfig{
 		Handler:          p.director.Handler(),
 		Interceptors:     p.interceptors(),
-		UnaryInterceptor: access.InterceptUnary,
+		UnaryInterceptor: InterceptUnary,
 		MaxMessage:       cfg.MaxMessageBytes,
 		Budget:           p.memory,
 		// Clients may ping often: the socket is local.
@@ -177,9 +173,9 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 func (p *Proxy) tracer() director.Tracer {
 	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // spans first: the others see the trace context that it sends on
 	if p.drift != nil {
-		all = append(all, p.drift)
+		all = append(all, driftTracer{p.drift})
 	}
-	if t := p.record.Tracer(); t != nil {
+	if t := p.record.Tracer(recordedPeer); t != nil {
 		all = append(all, t)
 	}
 	return all
@@ -187,7 +183,7 @@ func (p *Proxy) tracer() director.Tracer {
 
 // build makes the backends of cfg, and the configuration of the director. It reuses the backends of
 // old that need no change.
-func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, director.Config, error) {
+func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, director.Config, error) {
 	s := &assembly{cfg: cfg}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}

@@ -9,8 +9,7 @@ import (
 	"sync"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/memories"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // records has a record of each backend, by its name, which outlives reloads. It is safe for
@@ -69,20 +68,20 @@ func addressOf(b config.Backend) string {
 }
 
 // places returns the backends of a configuration, for their memories.
-func places(cfg *config.Config) []memories.Place {
-	var all []memories.Place
+func places(cfg *config.Config) []Place {
+	var all []Place
 	for _, b := range cfg.Backends {
-		all = append(all, memories.Place{Name: nameOf(b), Address: addressOf(b)})
+		all = append(all, Place{Name: nameOf(b), Address: addressOf(b)})
 	}
 	return all
 }
 
 // folder returns the folder for the memories.
-func folder(cfg *config.Config) memories.Folder {
+func folder(cfg *config.Config) Folder {
 	if cfg.StateDir == "" {
-		return memories.Folder{}
+		return Folder{}
 	}
-	return memories.Folder{Path: cfg.StateDir, Boot: startOfNode(runFolder)}
+	return Folder{Path: cfg.StateDir, Boot: startOfNode(runFolder)}
 }
 
 // remembers reports whether the backends of a configuration have memories. A single runtime has

@@ -7,9 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/proxy/access"
-	"github.com/criproxy/criproxy/internal/proxy/api"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Reload applies cfg from the next call on. Calls under way finish with the old configuration. If
@@ -53,14 +51,14 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	cfg = &held
 	makeStateDir(cfg)
 	old := p.now.Load()
-	a, err := api.Read(cfg)
+	a, err := Read(cfg)
 	if err == nil {
 		err = checkAccess(cfg, a)
 	}
 	if err != nil {
 		return err
 	}
-	redactor, err := access.NewRedactor(cfg, a.Profile, a.Schema)
+	redactor, err := NewRedactor(cfg, a.Profile, a.Schema)
 	if err != nil {
 		return err
 	}

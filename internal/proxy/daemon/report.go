@@ -16,10 +16,9 @@ import (
 
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/state"
-	"github.com/criproxy/criproxy/internal/version"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // StatusTime bounds how long a backend may take to answer for a report.
@@ -29,11 +28,11 @@ const StatusTime = 3 * time.Second
 var started = time.Now()
 
 // Report asks every backend, and returns the state of the proxy and of all backends.
-func (p *Proxy) Report(ctx context.Context) state.Report {
+func (p *Proxy) Report(ctx context.Context) admin.Report {
 	s := p.now.Load()
-	r := state.Report{
-		Version: version.Version, PID: os.Getpid(), Started: started, Admin: s.cfg.Admin,
-		Backends: make([]state.Backend, len(s.backends)), Errors: p.errors.List(), Recorder: p.record.Reach(), Panics: recovery.Count(), Config: *p.config.Load(),
+	r := admin.Report{
+		Version: config.Version, PID: os.Getpid(), Started: started, Admin: s.cfg.Admin,
+		Backends: make([]admin.Backend, len(s.backends)), Errors: p.errors.List(), Recorder: p.record.Reach(), Panics: recovery.Count(), Config: *p.config.Load(),
 	}
 	ctx, cancel := context.WithTimeout(ctx, StatusTime)
 	defer cancel()
@@ -54,8 +53,8 @@ func (p *Proxy) Report(ctx context.Context) state.Report {
 }
 
 // reportListener returns the state of a socket.
-func reportListener(s *listen.Socket) state.Listener {
-	r := state.Listener{Path: s.Path, Refused: s.Refused.Load()}
+func reportListener(s *listen.Socket) admin.Listener {
+	r := admin.Listener{Path: s.Path, Refused: s.Refused.Load()}
 	var err error
 	if r.Lost, err = s.FileState(); err != nil {
 		r.Error = err.Error()
@@ -104,8 +103,8 @@ func (b *backend) state() (state string, since time.Time, err error) {
 }
 
 // report asks the backend for its version and its items, and returns its state.
-func (b *backend) report(ctx context.Context) state.Backend {
-	r := state.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
+func (b *backend) report(ctx context.Context) admin.Backend {
+	r := admin.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
 	var mu sync.Mutex // guards r
 	var wg sync.WaitGroup
 	// If several calls fail, the first error counts: the others would say the same.
@@ -162,24 +161,24 @@ func (p *Proxy) Config() *config.Config { return p.now.Load().cfg }
 
 // Health returns whether the proxy answers calls. It is ready when it serves, clients can connect,
 // and the primary takes calls. The other backends do not matter: the node works without them.
-func (p *Proxy) Health() state.Health {
-	h := state.Health{Stopping: p.draining.Load(), Unreachable: p.unreachable()}
+func (p *Proxy) Health() admin.Health {
+	h := admin.Health{Stopping: p.draining.Load(), Unreachable: p.unreachable()}
 	for _, b := range p.backends() {
 		h.Backends = append(h.Backends, b.health())
 	}
-	h.Ready = state.TakesCalls(h.Backends[0].State) && !h.Stopping && h.Unreachable == nil
+	h.Ready = admin.TakesCalls(h.Backends[0].State) && !h.Stopping && h.Unreachable == nil
 	return h
 }
 
 // State returns the state of the proxy that is known without asking its backends.
-func (p *Proxy) State() state.State {
-	s := state.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State()}
+func (p *Proxy) State() admin.State {
+	s := admin.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State()}
 	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()
 	if p.drift != nil {
 		s.Drift = p.drift.Findings()
 	}
 	for _, l := range *p.shown.Load() {
-		h := state.ListenerHealth{Path: l.Path, Refused: l.Refused.Load()}
+		h := admin.ListenerHealth{Path: l.Path, Refused: l.Refused.Load()}
 		h.Lost, h.Err = l.FileState()
 		s.Listeners = append(s.Listeners, h)
 	}
@@ -190,8 +189,8 @@ func (p *Proxy) State() state.State {
 	return s
 }
 
-func (b *backend) health() state.BackendHealth {
-	h := state.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
+func (b *backend) health() admin.BackendHealth {
+	h := admin.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
 	h.State, _, h.Err = b.state()
 	if b.lastKnown != nil {
 		age := b.lastKnown.Age()

@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
-	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // drainTime is how long calls under way may take to finish when criproxy stops. Clients that

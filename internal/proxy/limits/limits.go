@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/settings/profile"
 )
 
 // Memory is the memory that the messages of all calls together may take. A message reserves its
@@ -67,7 +67,7 @@ func memoryFor(limit int64, recorder, maxMessage int) int64 {
 
 // New returns the memory for messages. Methods whose replies have a list of messages count as
 // lists.
-func New(cfg *config.Config, profile *director.Profile, schema *codec.Schema) *Memory {
+func New(cfg *config.Config, profile *profile.Profile, schema *codec.Schema) *Memory {
 	n := memoryFor(debug.SetMemoryLimit(-1), cfg.FlightRecorder, cfg.MaxMessageBytes)
 	m := &Memory{total: n, maxMessage: cfg.MaxMessageBytes, free: semaphore.NewWeighted(n), side: semaphore.NewWeighted(n / 2), lists: map[string]bool{}}
 	m.Configure(cfg)

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"github.com/criproxy/criproxy/internal/peercred"
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/proxy/limits"
 )
 
@@ -67,11 +67,11 @@ func (p *Peer) String() string {
 // whoIs asks the kernel which process made the connection.
 func whoIs(conn net.Conn, s *Socket) *Peer {
 	peer := newPeer(s)
-	p, err := peercred.Of(conn)
+	p, err := host.Of(conn)
 	if err != nil {
 		return peer
 	}
 	peer.Known, peer.PID, peer.UID, peer.Name = true, p.PID, p.UID, p.Name
-	peer.GIDs = append([]uint32{p.GID}, peercred.Groups(conn)...)
+	peer.GIDs = append([]uint32{p.GID}, host.Groups(conn)...)
 	return peer
 }

@@ -11,9 +11,8 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/criproxy/criproxy/internal/base/recovery"
-	"github.com/criproxy/criproxy/internal/certs"
-	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/proxy/limits"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Socket is a socket to which clients connect. It is safe for concurrent use, except for Cfg,
@@ -23,7 +22,7 @@ type Socket struct {
 	Path   string
 	Cfg    config.Listener                     // as of the last reload; only a reload reads it
 	Access atomic.Pointer[[]config.AccessRule] // nil when the socket is no longer in the configuration
-	tls    atomic.Pointer[certs.Credentials]   // nil if connections are not secured
+	tls    atomic.Pointer[Credentials]         // nil if connections are not secured
 
 	// Other returns a connection to the server that gets connections which do not begin with HTTP/2. If it fails or is
 	// nil, such a connection is refused.
@@ -48,9 +47,9 @@ func (s *Socket) Configure(cfg config.Listener) {
 	s.Cfg = cfg
 	rules := cfg.Access
 	s.Access.Store(&rules)
-	var secured *certs.Credentials
+	var secured *Credentials
 	if cfg.TLS != nil {
-		secured = &certs.Credentials{Keys: certs.NewKeyring(*cfg.TLS)}
+		secured = &Credentials{Keys: NewKeyring(*cfg.TLS)}
 	}
 	s.tls.Store(secured)
 	s.Limits.Main.Store(cfg.Main)

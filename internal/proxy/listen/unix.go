@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/internal/base/host"
-	"github.com/criproxy/criproxy/internal/peercred"
 )
 
 // Unix opens the socket at path, with a mode. It replaces a socket file that no process serves, and
@@ -82,7 +81,7 @@ func makeWay(path, flag string) error {
 
 // peerName names the process at the other end of a unix connection.
 func peerName(conn net.Conn) string {
-	p, err := peercred.Of(conn)
+	p, err := host.Of(conn)
 	if err != nil {
 		return "another process"
 	}

@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 	"internal/base/suggest":      {},
 	"internal/base/recovery":     {},
 	"internal/base/strict":       {"internal/base/suggest"},
-	"internal/peercred":          {},
+	"internal/base/host":         {},
 	"rewrite":                    {"internal/base/suggest"},
 	"internal/base/wire":         {},
 	"internal/base/buffers":      {},
@@ -31,18 +31,18 @@ var mayImport = map[string][]string{
 	"internal/observe/calls":     {"codec", "internal/base/dump", "internal/observe/capture", "internal/memory"},
 	"internal/observe/page":      {"internal/observe/capture", "internal/base/dump", "internal/observe/calls"},
 	"internal/observe/replay":    {"codec", "internal/base/dump", "internal/base/wire", "internal/observe/capture", "internal/observe/calls"},
-	"internal/base/address":      {},
-	"internal/memories":          {"internal/memory"},
-	"internal/profile":           {"codec", "internal/base/dump", "rewrite", "internal/memory", "internal/base/strict", "internal/base/suggest"},
-	"director":                   {"codec", "internal/base/buffers", "internal/base/dump", "rewrite", "internal/memory", "internal/profile", "internal/base/address", "internal/base/suggest", "internal/base/recovery", "internal/base/transport"},
+	"internal/base/transport":    {},
+	"internal/proxy/daemon":      {"internal/memory"},
+	"internal/settings/profile":           {"codec", "internal/base/dump", "rewrite", "internal/memory", "internal/base/strict", "internal/base/suggest"},
+	"director":                   {"codec", "internal/base/buffers", "internal/base/dump", "rewrite", "internal/memory", "internal/settings/profile", "internal/base/transport", "internal/base/suggest", "internal/base/recovery", "internal/base/transport"},
 	"director/example":           {"codec", "director"}, // a program that embeds it
-	"internal/profile/drift":     {"codec", "internal/base/wire", "rewrite", "director", "internal/profile"},
-	"criadapter":                 {"codec", "internal/base/wire", "rewrite", "internal/memory", "internal/profile", "director", "internal/hook", "hook/hookapi", "internal/base/recovery"},
-	"internal/proxy/cri":         {"codec", "internal/base/wire", "internal/profile", "director", "internal/observe/calls", "criadapter"},
+	"internal/settings/drift":     {"codec", "internal/base/wire", "rewrite", "director", "internal/settings/profile"},
+	"criadapter":                 {"codec", "internal/base/wire", "rewrite", "internal/memory", "internal/settings/profile", "director", "internal/hook", "hook/hookapi", "internal/base/recovery"},
+	"internal/proxy/cri":         {"codec", "internal/base/wire", "internal/settings/profile", "director", "internal/observe/calls", "criadapter"},
 	"hook/hookapi":               {"codec"},
 	"hook/plugin":                {"hook/hookapi"}, // linked into plugins
 	"hook/plugin/example":        {"hook/plugin"},
-	"internal/hook":              {"codec", "internal/base/dump", "internal/base/wire", "rewrite", "director", "internal/base/strict", "internal/base/suggest", "internal/base/recovery", "internal/base/host", "internal/peercred"},
+	"internal/hook":              {"codec", "internal/base/dump", "internal/base/wire", "rewrite", "director", "internal/base/strict", "internal/base/suggest", "internal/base/recovery", "internal/base/host", "internal/base/host"},
 	"internal/command/fakecri":   {"codec"},
 	"internal/base/transport":    {"codec", "internal/base/buffers", "internal/base/recovery"},
 	"internal/testing/muxtest":   {"codec", "internal/base/dump", "rewrite", "director"}, // for tests only
@@ -52,33 +52,33 @@ var mayImport = map[string][]string{
 	"internal/testing/untested":  {},                            // for tests only
 	"internal/testing/mounttest": {"internal/testing/untested"}, // for tests only
 	"internal/testing/prototest": {},                            // for tests only
-	"internal/command/node":      {"internal/peercred"},
+	"internal/command/node":      {"internal/base/host"},
 	"internal/testing/mutants":   {"internal/testing/markdown"}, // a command, for make mutants
-	"internal/proxy/config":      {"codec", "criadapter", "internal/proxy/cri", "director", "internal/observe/capture", "internal/memory", "internal/base/strict", "internal/base/suggest", "internal/base/address", "internal/profile"},
+	"internal/settings/config":      {"codec", "criadapter", "internal/proxy/cri", "director", "internal/observe/capture", "internal/memory", "internal/base/strict", "internal/base/suggest", "internal/base/transport", "internal/settings/profile"},
 	"internal/testing/testkit":   {"codec", "internal/command/fakecri", "internal/testing/mounttest", "internal/testing/untested"},
-	"internal/certs":             {"internal/proxy/config"},
-	"internal/proxy/limits":      {"codec", "director", "internal/base/buffers", "internal/proxy/config", "internal/memory"},
-	"internal/proxy/listen":      {"internal/certs", "internal/proxy/config", "internal/proxy/limits", "internal/base/recovery", "internal/base/host", "internal/peercred"},
-	"internal/proxy/access":      {"codec", "director", "internal/base/buffers", "internal/observe/capture", "internal/proxy/config", "internal/proxy/listen", "internal/proxy/cri"},
-	"internal/version":           {},
-	"internal/state":             {"internal/proxy/config", "internal/profile/drift", "internal/hook", "internal/memory"},
-	"internal/proxy/api":         {"codec", "criadapter", "internal/proxy/cri", "director", "internal/certs", "internal/proxy/config", "internal/base/recovery"},
-	"internal/observe/telemetry": {"codec", "director", "internal/observe/capture", "internal/proxy/config", "internal/profile/drift", "internal/base/dump", "internal/hook", "internal/observe/calls", "internal/memory", "internal/proxy/listen", "internal/base/recovery", "internal/state", "internal/version"},
-	"internal/observe/admin":     {"internal/proxy/config", "internal/state", "internal/version"},
-	"internal/observe/show":      {"internal/observe/admin", "internal/hook", "internal/observe/calls", "internal/state"},
-	"internal/dashboard":         {},
-	"internal/ui":                {"internal/observe/admin", "internal/observe/capture", "internal/dashboard", "internal/observe/calls", "internal/observe/page", "internal/state"},
-	"internal/proxy/daemon":      {"codec", "criadapter", "internal/proxy/cri", "director", "internal/proxy/access", "internal/observe/admin", "internal/proxy/api", "internal/certs", "internal/proxy/config", "internal/profile/drift", "internal/hook", "internal/memory", "internal/proxy/limits", "internal/proxy/listen", "internal/memories", "internal/base/recovery", "internal/state", "internal/observe/telemetry", "internal/base/transport", "internal/base/host", "internal/version"},
-	"internal/command/demo":      {"internal/proxy/config", "internal/proxy/daemon", "internal/command/fakecri", "internal/memory"},
-	"internal/takeover":          {"internal/proxy/config", "internal/peercred"},
-	"internal/tuning":            {},
-	"internal/stderr":            {},
-	"internal/command/cli":       {"codec", "criadapter", "internal/proxy/cri", "director", "internal/observe/admin", "internal/proxy/api", "internal/observe/capture", "internal/proxy/config", "internal/proxy/daemon", "internal/command/demo", "internal/command/node", "internal/base/dump", "internal/observe/calls", "internal/memory", "internal/proxy/listen", "internal/base/recovery", "internal/observe/replay", "internal/observe/page", "internal/observe/show", "internal/state", "internal/stderr", "internal/base/suggest", "internal/takeover", "internal/observe/telemetry", "internal/base/host", "internal/tuning", "internal/ui", "internal/version", "internal/profile"},
-	"cmd/criproxy":               {"internal/command/cli", "internal/proxy/daemon", "internal/stderr", "internal/base/suggest"},
+	"internal/proxy/listen":      {"internal/settings/config"},
+	"internal/proxy/limits":      {"codec", "director", "internal/base/buffers", "internal/settings/config", "internal/memory"},
+	"internal/proxy/listen":      {"internal/proxy/listen", "internal/settings/config", "internal/proxy/limits", "internal/base/recovery", "internal/base/host", "internal/base/host"},
+	"internal/proxy/daemon":      {"codec", "director", "internal/base/buffers", "internal/observe/capture", "internal/settings/config", "internal/proxy/listen", "internal/proxy/cri"},
+	"internal/settings/config":      {},
+	"internal/observe/admin":     {"internal/settings/config", "internal/settings/drift", "internal/hook", "internal/memory"},
+	"internal/proxy/daemon":      {"codec", "criadapter", "internal/proxy/cri", "director", "internal/proxy/listen", "internal/settings/config", "internal/base/recovery"},
+	"internal/observe/telemetry": {"codec", "director", "internal/observe/capture", "internal/settings/config", "internal/settings/drift", "internal/base/dump", "internal/hook", "internal/observe/calls", "internal/memory", "internal/proxy/listen", "internal/base/recovery", "internal/observe/admin", "internal/settings/config"},
+	"internal/observe/admin":     {"internal/settings/config", "internal/observe/admin", "internal/settings/config"},
+	"internal/observe/show":      {"internal/observe/admin", "internal/hook", "internal/observe/calls", "internal/observe/admin"},
+	"internal/observe/page":      {},
+	"internal/observe/page":      {"internal/observe/admin", "internal/observe/capture", "internal/observe/page", "internal/observe/calls", "internal/observe/page", "internal/observe/admin"},
+	"internal/proxy/daemon":      {"codec", "criadapter", "internal/proxy/cri", "director", "internal/proxy/daemon", "internal/observe/admin", "internal/proxy/daemon", "internal/proxy/listen", "internal/settings/config", "internal/settings/drift", "internal/hook", "internal/memory", "internal/proxy/limits", "internal/proxy/listen", "internal/proxy/daemon", "internal/base/recovery", "internal/observe/admin", "internal/observe/telemetry", "internal/base/transport", "internal/base/host", "internal/settings/config"},
+	"internal/command/cli":       {"internal/settings/config", "internal/proxy/daemon", "internal/command/fakecri", "internal/memory"},
+	"internal/command/node":      {"internal/settings/config", "internal/base/host"},
+	"internal/command/cli":       {},
+	"internal/command/cli":       {},
+	"internal/command/cli":       {"codec", "criadapter", "internal/proxy/cri", "director", "internal/observe/admin", "internal/proxy/daemon", "internal/observe/capture", "internal/settings/config", "internal/proxy/daemon", "internal/command/cli", "internal/command/node", "internal/base/dump", "internal/observe/calls", "internal/memory", "internal/proxy/listen", "internal/base/recovery", "internal/observe/replay", "internal/observe/page", "internal/observe/show", "internal/observe/admin", "internal/command/cli", "internal/base/suggest", "internal/command/node", "internal/observe/telemetry", "internal/base/host", "internal/command/cli", "internal/observe/page", "internal/settings/config", "internal/settings/profile"},
+	"cmd/criproxy":               {"internal/command/cli", "internal/proxy/daemon", "internal/command/cli", "internal/base/suggest"},
 }
 
 // rooms are the packages that only the command uses: they may log, and use gRPC and CRI.
-var rooms = []string{"cmd/criproxy", "internal/proxy/access", "internal/observe/admin", "internal/proxy/api", "internal/certs", "internal/command/cli", "internal/proxy/daemon", "internal/command/demo", "internal/proxy/limits", "internal/proxy/listen", "internal/memories", "internal/observe/show", "internal/state", "internal/stderr", "internal/observe/telemetry", "internal/testing/testkit"}
+var rooms = []string{"cmd/criproxy", "internal/proxy/daemon", "internal/observe/admin", "internal/proxy/daemon", "internal/proxy/listen", "internal/command/cli", "internal/proxy/daemon", "internal/command/cli", "internal/proxy/limits", "internal/proxy/listen", "internal/proxy/daemon", "internal/observe/show", "internal/observe/admin", "internal/command/cli", "internal/observe/telemetry", "internal/testing/testkit"}
 
 // reserved are modules that only some packages may import, and the reason.
 var reserved = []struct {
@@ -88,7 +88,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", rooms, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/command/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", append(rooms, "codec", "internal/base/buffers", "internal/base/transport", "internal/memory", "internal/base/address", "director", "director/example", "internal/profile/drift", "criadapter", "internal/hook", "hook/plugin", "internal/observe/capture", "internal/observe/calls", "internal/observe/replay", "internal/base/recovery", "internal/command/fakecri", "internal/testing/muxtest", "internal/testing/testkit"), "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", append(rooms, "codec", "internal/base/buffers", "internal/base/transport", "internal/memory", "internal/base/transport", "director", "director/example", "internal/settings/drift", "criadapter", "internal/hook", "hook/plugin", "internal/observe/capture", "internal/observe/calls", "internal/observe/replay", "internal/base/recovery", "internal/command/fakecri", "internal/testing/muxtest", "internal/testing/testkit"), "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", nil, "the program forwards streams itself; only tests compare it with grpc-proxy"},
 	{"testing", []string{"internal/testing/muxtest", "internal/testing/testkit", "internal/testing/mounttest", "internal/testing/prototest", "internal/testing/untested", "internal/testing/fence"}, "production code must not link package testing"},
 }

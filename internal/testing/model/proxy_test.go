@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/memories"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
 )
 
 const pkg = "runtime.v1"
@@ -116,7 +116,7 @@ type proxy struct {
 	number   int
 	heir     bool // it got a Note of each call that the previous process completed later
 	director *director.Director
-	memories *memories.Memories
+	memories *daemon.Memories
 	ctx      context.Context // ends with the process
 	kill     context.CancelFunc
 	group    sync.WaitGroup
@@ -129,7 +129,7 @@ type proxy struct {
 func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
 	w.mu.Lock()
 	w.starts = append(w.starts, time.Now())
-	p := &proxy{world: w, number: len(w.starts), memories: memories.New(handed), heir: handed != nil}
+	p := &proxy{world: w, number: len(w.starts), memories: daemon.NewMemories(handed), heir: handed != nil}
 	w.mu.Unlock()
 	p.ctx, p.kill = context.WithCancel(w.ctx)
 	cfg.process, cfg.since = p.number, time.Now()
@@ -145,12 +145,12 @@ func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
 	return p
 }
 
-func (c *config) folder() memories.Folder { return memories.Folder{Path: c.stateDir, Boot: c.boot} }
+func (c *config) folder() daemon.Folder { return daemon.Folder{Path: c.stateDir, Boot: c.boot} }
 
-func (c *config) places() []memories.Place {
-	var all []memories.Place
+func (c *config) places() []daemon.Place {
+	var all []daemon.Place
 	for _, b := range c.backends {
-		all = append(all, memories.Place{Name: b.key(), Address: fmt.Sprint(b.runtime.name, "@", b.address)})
+		all = append(all, daemon.Place{Name: b.key(), Address: fmt.Sprint(b.runtime.name, "@", b.address)})
 	}
 	return all
 }

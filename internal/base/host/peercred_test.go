@@ -1,0 +1,53 @@
+package host
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheServingProcessIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	comm, err := os.ReadFile("/proc/self/comm")
+	require.NoError(t, err)
+	want := Process{PID: int32(os.Getpid()), UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Name: strings.TrimSpace(string(comm))}
+	got, err := Serving(path)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+
+	conn, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer conn.Close() // nothing was sent
+	groups, err := os.Getgroups()
+	require.NoError(t, err)
+	assert.Len(t, Groups(conn), len(groups))
+
+	require.NoError(t, l.Close())
+	_, err = Serving(path)
+	assert.ErrorIs(t, err, syscall.ENOENT)
+}
+
+func TestOnlyUnixSocketsHaveAProcess(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close() // nothing was sent
+	conn, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close() // nothing was sent
+	_, err = Of(conn)
+	require.ErrorContains(t, err, "not a unix socket")
+	assert.Nil(t, Groups(conn))
+}
+
+func TestAProcessIsNamedAsLongAsItLives(t *testing.T) {
+	assert.Equal(t, "containerd (process 7)", Process{PID: 7, Name: "containerd"}.String())
+	assert.Equal(t, "process 7", Process{PID: 7}.String())
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/memory"
+)
+
+// callsItself changes the name of this process, by which the recorder identifies the client. The function that it
+// returns restores the name.
+func callsItself(name string) func() {
+	const comm = "/proc/self/comm"
+	was, err := os.ReadFile(comm)
+	if err != nil || os.WriteFile(comm, []byte(name), 0) != nil {
+		return func() {}
+	}
+	return func() { _ = os.WriteFile(comm, []byte(strings.TrimSpace(string(was))), 0) } // it is only a name
+}
+
+// outage shows what a client sees while a runtime is down. It makes two pods, which stay. stay is how long the runtime
+// is down.
+func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	fmt.Fprintln(s.out)
+	if err := s.startPods(ctx); err != nil {
+		return err
+	}
+	vm := s.pods[1]
+	// Ask for the status of each listed item, as kubelet does, so that criproxy remembers it.
+	if _, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{}); err != nil {
+		return err
+	}
+	if _, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}); err != nil {
+		return err
+	}
+	_ = s.list(ctx) // which says so itself
+
+	fmt.Fprintf(s.out, "\n%s goes down. Its pods stay in the lists, so that kubelet does not kill them; the other runtime is not affected:\n\n", demoBackend)
+	m.takeAway()
+	s.until(ctx, func() bool { _, err := s.exec(ctx, vm); return err != nil })
+	_ = s.list(ctx) // which says so itself
+	var header metadata.MD
+	if st, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}, grpc.Header(&header)); err == nil {
+		s.say("ContainerStatus", short(vm.container), "%s%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"), fromMemory(header))
+	}
+	_ = s.sayExec(ctx, vm) // it fails
+	_ = s.sayExec(ctx, s.pods[0])
+	_, err := s.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{RuntimeHandler: "vm", Config: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "late", Namespace: "default", Uid: "uid-late"}}})
+	s.say("RunPodSandbox", "late", "%s", cut(status.Convert(err)))
+
+	for back := time.Now().Add(stay); time.Now().Before(back) && ctx.Err() == nil; {
+		s.traffic(ctx)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+
+	fmt.Fprintf(s.out, "\n%s comes back. Nothing was restarted:\n\n", demoBackend)
+	if err := m.bringBack(); err != nil {
+		return err
+	}
+	s.until(ctx, func() bool { _, err := s.exec(ctx, vm); return err == nil })
+	_ = s.list(ctx) // which says so itself
+	_ = s.sayExec(ctx, vm)
+	return ctx.Err()
+}
+
+// startPods starts the pods that stay, unless it has done so before.
+func (s *session) startPods(ctx context.Context) error {
+	if s.pods != nil {
+		return nil
+	}
+	s.pods = demoPods()
+	for _, p := range s.pods {
+		if err := s.start(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list prints the listed pods, or the error of the list.
+func (s *session) list(ctx context.Context) error {
+	var header metadata.MD
+	list, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}, grpc.Header(&header))
+	if err != nil {
+		s.say("ListPodSandbox", "", "%s", cut(status.Convert(err)))
+		return err
+	}
+	s.say("ListPodSandbox", "", "%s%s", each(list.GetItems(), func(p *runtimeapi.PodSandbox) string {
+		return short(p.GetId()) + " " + p.GetMetadata().GetName()
+	}), fromMemory(header))
+	return nil
+}
+
+// fromMemory returns a note that names the runtimes whose items are from memory, empty if there are none.
+func fromMemory(header metadata.MD) string {
+	if names := header[memory.HeaderKey]; len(names) > 0 {
+		return "    (" + strings.Join(names, ", ") + " from memory)"
+	}
+	return ""
+}
+
+// exec prints into a container, and returns what the container printed.
+func (s *session) exec(ctx context.Context, p *demoPod) (string, error) {
+	got, err := s.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container, Cmd: []string{"echo", "hello from", p.name}})
+	return strings.TrimSpace(string(got.GetStdout())), err
+}
+
+// sayExec prints what exec returns.
+func (s *session) sayExec(ctx context.Context, p *demoPod) error {
+	text, err := s.exec(ctx, p)
+	if err != nil {
+		text = cut(status.Convert(err))
+	}
+	s.say("ExecSync", short(p.container)+" echo", "%s", text)
+	return err
+}
+
+// cut returns a status on one line.
+func cut(s *status.Status) string {
+	text, _, _ := strings.Cut(s.Message(), ": (")
+	return fmt.Sprintf("%s: %s", s.Code(), text)
+}
+
+// until waits until is returns true or ctx ends.
+func (s *session) until(ctx context.Context, is func() bool) {
+	for !is() && ctx.Err() == nil {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// keepUp keeps two pods, which print a line a second, and makes the calls of a kubelet, until ctx ends. At a terminal,
+// Enter stops the second runtime, or starts it again.
+func (s *session) keepUp(ctx context.Context, machines []*machine) error {
+	m := machines[1]
+	quiet := s.out
+	if s.pods == nil {
+		s.out = io.Discard
+		if err := s.startPods(ctx); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("making the pods that stay: %w", err)
+		}
+		s.out = quiet
+	}
+	vm := s.pods[1]
+	fmt.Fprintf(s.out, "  crictl pods\n  crictl exec -it %[1]s sh\n  crictl logs -f %[1]s\n  crictl attach -i %[1]s\n  crictl port-forward %[2]s 8080:80\n",
+		short(vm.container), short(vm.sandbox))
+	keys := make(chan struct{})
+	if term.IsTerminal(int(os.Stdin.Fd())) {
+		fmt.Fprintf(s.out, "\nPress Enter to stop %s, and again to start it.\n", demoBackend)
+		go func() { // until the process ends: nothing ends a read from a terminal
+			for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+				keys <- struct{}{}
+			}
+		}()
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-keys:
+			if m.stop != nil {
+				m.takeAway()
+				fmt.Fprintf(s.out, "%s is down.\n", demoBackend)
+			} else if err := m.bringBack(); err == nil {
+				fmt.Fprintf(s.out, "%s is back.\n", demoBackend)
+			}
+		case <-tick.C:
+			for _, m := range machines {
+				m.rt.Print("tick")
+			}
+			s.traffic(ctx)
+		}
+	}
+}
+
+// traffic makes the calls that a kubelet makes every second. It ignores their errors, which criproxy's own commands
+// show.
+func (s *session) traffic(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	_, _ = s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	_, _ = s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	for _, p := range s.pods {
+		_, _ = s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: p.container})
+		_, _ = s.exec(ctx, p)
+	}
+}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A note stands in the place of lost lines.
+func TestLostLinesOfTheLogLeaveANote(t *testing.T) {
+	t.Parallel()
+	r, w := io.Pipe()
+	l, err := NewLog(w)
+	require.NoError(t, err)
+	line := func(i int) string { return fmt.Sprintf("%d %s\n", i, strings.Repeat("x", i%9*20_000)) } // some longer than a pipe
+	const lines = 400
+	for i := range lines {
+		_, err := io.WriteString(l.in, line(i))
+		require.NoError(t, err)
+	}
+	read := bufio.NewReader(r)
+	missing := 0
+	for next := 0; next < lines; {
+		got, err := read.ReadString('\n')
+		require.NoError(t, err)
+		var lost int
+		if _, err := fmt.Sscanf(got, "criproxy: %d lines of the log are missing here: it was not read\n", &lost); err == nil {
+			next, missing = next+lost, missing+lost
+			continue
+		}
+		require.True(t, got == line(next), "line %d is %.20q", next, got)
+		next++
+	}
+	assert.Positive(t, missing)
+	assert.Less(t, missing, lines)
+	_, err = io.WriteString(l.in, "the last one\nwithout an end")
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() { defer close(ended); l.Close(); w.Close() }()
+	rest, err := io.ReadAll(read)
+	require.NoError(t, err)
+	assert.Equal(t, "the last one\nwithout an end", string(rest))
+	<-ended
+}

@@ -1,0 +1,41 @@
+package admin
+
+import "time"
+
+// Pods are the pods of all backends. Its JSON is stable.
+type Pods struct {
+	Pods   []Pod    `json:"pods"`             // by namespace and name
+	Silent []Silent `json:"silent,omitempty"` // backends whose pods, or containers, are missing
+}
+
+// Pod is a sandbox of a pod, with its containers. Its JSON is stable.
+type Pod struct {
+	Name       string      `json:"name"`
+	Namespace  string      `json:"namespace"`
+	UID        string      `json:"uid,omitempty"`
+	Backend    string      `json:"backend"` // "primary" if it has no name
+	State      string      `json:"state"`   // "ready" or "notready"; "unknown" if only its containers are listed
+	Created    time.Time   `json:"created,omitzero"`
+	Handler    string      `json:"handler,omitempty"` // of the RuntimeClass, as the runtime calls it
+	ID         string      `json:"id"`                // that clients see
+	NativeID   string      `json:"nativeId"`          // that the runtime made
+	FromMemory bool        `json:"fromMemory"`        // the backend did not answer: this is its last known state
+	Containers []Container `json:"containers"`
+}
+
+// Container is a container of a pod. Its JSON is stable.
+type Container struct {
+	Name     string    `json:"name"`
+	Attempt  uint32    `json:"attempt"`
+	State    string    `json:"state"` // "created", "running", "exited", "unknown"
+	Created  time.Time `json:"created,omitzero"`
+	Image    string    `json:"image,omitempty"`
+	ID       string    `json:"id"`
+	NativeID string    `json:"nativeId"`
+}
+
+// Silent is a backend whose pods or containers could not be listed. Its JSON is stable.
+type Silent struct {
+	Backend string `json:"backend"`
+	Error   string `json:"error"`
+}

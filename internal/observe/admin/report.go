@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/settings/config"
+)
+
+// Report describes the state of a running criproxy. Its JSON is stable.
+type Report struct {
+	Version   string      `json:"version"`
+	PID       int         `json:"pid"`
+	Started   time.Time   `json:"started"`
+	Ready     bool        `json:"ready"` // the primary is up, and clients can connect
+	Listeners []Listener  `json:"listeners"`
+	Admin     string      `json:"admin,omitempty"`
+	Backends  []Backend   `json:"backends"` // the primary first
+	Hooks     *hook.State `json:"hooks,omitempty"`
+	Errors    []CallError `json:"errors"` // that clients got, the latest first
+	Recorder  *Recorder   `json:"recorder,omitempty"`
+	Panics    uint64      `json:"panics"` // that did not end the process; each is in the log
+	Config    Config      `json:"config"`
+}
+
+// Listener is a socket that clients connect to. Its JSON is stable.
+type Listener struct {
+	Path    string              `json:"path"`
+	Mode    string              `json:"mode,omitempty"`  // octal; missing if the file is gone
+	Owner   string              `json:"owner,omitempty"` // USER:GROUP
+	Access  []config.AccessRule `json:"access,omitempty"`
+	Refused int64               `json:"refused"`         // calls, by the access list
+	Lost    int64               `json:"lost"`            // how often the file was found to be gone
+	Error   string              `json:"error,omitempty"` // why no client can connect
+}
+
+// Backend is a runtime. Its JSON is stable.
+type Backend struct {
+	Name       string        `json:"name"` // "primary" if it has none
+	Address    string        `json:"address"`
+	State      string        `json:"state"` // "up", "slow", "gone", or "connecting": not yet known
+	Since      time.Time     `json:"since"`
+	Error      string        `json:"error,omitempty"`
+	Policy     string        `json:"policy,omitempty"`
+	Outages    []Outage      `json:"outages,omitempty"`    // the latest first
+	Runtime    string        `json:"runtime,omitempty"`    // "containerd v2.4.2", if known
+	API        []string      `json:"api,omitempty"`        // packages of CRI, the one in use first
+	Remembered uint64        `json:"remembered"`           // answers from memory, since this process began
+	LastKnown  bool          `json:"lastKnown"`            // the numbers below come from memory
+	Pods       *int          `json:"pods,omitempty"`       // missing if not known
+	Containers *int          `json:"containers,omitempty"` // likewise
+	Images     *int          `json:"images,omitempty"`     // likewise
+	Took       time.Duration `json:"tookNs"`               // to list the containers
+}
+
+// Outage is a time in which a backend was slow or gone. Its JSON is stable.
+type Outage struct {
+	State string    `json:"state"` // "slow" or "gone", the worst state during the outage
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to,omitzero"` // missing if it is not over
+	Error string    `json:"error,omitempty"`
+}
+
+// Recorder is the flight recorder. Its JSON is stable.
+type Recorder struct {
+	Events uint64    `json:"events"`          // since it began
+	Oldest time.Time `json:"oldest,omitzero"` // time of the oldest event in memory
+}
+
+// CallError is an error that clients got from a method, once or more often. Its JSON is stable.
+type CallError struct {
+	Time    time.Time `json:"time"` // of the latest
+	Method  string    `json:"method"`
+	Backend string    `json:"backend,omitempty"` // that returned the error, or that the error is about
+	Code    string    `json:"code"`
+	Message string    `json:"message"` // of the latest
+	Count   int       `json:"count"`
+}
+
+// Config describes the configuration and its reloads. Its JSON is stable.
+type Config struct {
+	File         string    `json:"file,omitempty"`
+	Loaded       time.Time `json:"loaded"`                 // when the configuration in use was loaded
+	Reloads      int       `json:"reloads"`                // successful reloads
+	Failures     int       `json:"failures"`               // failed reloads
+	Failed       time.Time `json:"failed,omitzero"`        // when the latest reload failed; missing if it succeeded
+	Error        string    `json:"error,omitempty"`        // why the latest reload failed
+	NeedsRestart []string  `json:"needsRestart,omitempty"` // changes that wait for a restart
+}
+
+// Version is the answer to GET /version. Its JSON is stable.
+type Version struct {
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+}
+
+// Trouble says what keeps calls from being answered as usual: the proxy is not ready, or a backend
+// is slow or gone. It is empty if nothing is wrong.
+func (r *Report) Trouble() string {
+	if !r.Ready && len(r.Listeners) > 0 && r.Listeners[0].Error != "" {
+		return "no client can connect"
+	}
+	var all []string
+	for i, b := range r.Backends {
+		switch {
+		case i == 0 && b.State != memory.Slow.String() && !r.Ready:
+			all = append(all, "the primary is "+b.State)
+		case b.State != memory.Up.String():
+			all = append(all, b.Name+" is "+b.State)
+		}
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,73 @@
+// This file has the types that describe the state of a proxy. A [State] is what the proxy knows
+// without a call; a [Report] also has answers of its backends. Metrics, health, the admin socket
+// and the commands share them.
+
+package admin
+
+import (
+	"time"
+
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/settings/drift"
+)
+
+// State is the state of a proxy that it knows without asking its backends.
+type State struct {
+	Health
+	Listeners []ListenerHealth // the main one first
+	Memory    Memory
+	Panics    uint64 // that did not end the process
+	Config    Config
+	Capture   *Capture // nil if nothing is recorded
+	Drift     []drift.Finding
+	Plugins   *hook.State // nil if plugins are turned off
+}
+
+// Health says whether a proxy answers calls.
+type Health struct {
+	Ready       bool            // clients can connect, and the primary is up
+	Stopping    bool            // the proxy no longer takes new calls
+	Unreachable error           // why no client can connect to the main socket; nil if clients can
+	Backends    []BackendHealth // the primary first
+}
+
+// BackendHealth is the state of a backend.
+type BackendHealth struct {
+	Name       string            // "primary" if it has none
+	State      string            // "up", "slow", "gone", or "connecting": not yet known
+	Err        error             // why it is not up
+	Age        *time.Duration    // of its items in lists; nil for a backend without a memory
+	Remembered map[string]uint64 // :: method → answers from memory
+	Items      map[string]int    // :: kind of name, such as "sandbox" → number of known items
+}
+
+// ListenerHealth is the state of a socket.
+type ListenerHealth struct {
+	Path    string
+	Lost    int64 // how often its file was found to be gone
+	Err     error // why no client can connect; nil if clients can
+	Refused int64 // calls, by the access list
+}
+
+// Memory describes the memory for messages of calls under way.
+type Memory struct {
+	Taken, Total int64 // bytes that messages take or have reserved, and may take at most
+	Refused      int64 // calls that were refused because their socket had too many, or for lack of memory
+}
+
+// Capture is the state of the flight recorder and of the file of -capture.
+type Capture struct {
+	Recorded, Missed uint64 // events
+	File             bool   // calls are written to a file
+	Failing          bool   // the file cannot be written now
+	Failures         int64  // how often writing to the file began to fail
+}
+
+// IsUp reports whether the backend takes calls.
+func (b *BackendHealth) IsUp() bool { return TakesCalls(b.State) }
+
+// TakesCalls reports whether a backend in this state takes calls.
+func TakesCalls(state string) bool {
+	return state == memory.Up.String() || state == memory.Slow.String()
+}

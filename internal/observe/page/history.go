@@ -1,0 +1,158 @@
+package page
+
+import (
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+)
+
+// Bounds of a history. It forgets the oldest calls first.
+const (
+	maxCalls = 50_000
+	maxBytes = 64 << 20 // of messages
+)
+
+// A history holds the latest calls, for browsers to read at their own pace. It is safe for concurrent use.
+type history struct {
+	mu      sync.Mutex
+	printer *calls.Printer // for calls of the process that is followed now
+	entries []entry        // in the order of seq
+	bytes   int
+	next    uint64                 // the latest key
+	open    map[*calls.Call]uint64 // :: call under way that was shown → its key
+	changed chan struct{}          // closed when an entry is added
+	latest  time.Time              // when the latest call ended
+}
+
+// An entry is a call, or a newer state of an earlier entry's call, with the same key.
+type entry struct {
+	seq   uint64 // grows with each entry
+	row   Row
+	with  *calls.Printer
+	bytes int
+}
+
+func newHistory() *history {
+	return &history{open: map[*calls.Call]uint64{}, changed: make(chan struct{})}
+}
+
+// follow sets the printer for the calls of another process.
+func (h *history) follow(p *calls.Printer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.printer = p
+}
+
+// end notes that the process that was followed has gone: the ends of its calls will not be known.
+func (h *history) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c, key := range h.open {
+		h.append(Row{Key: key, Call: snapshot(c), Lost: true})
+	}
+	clear(h.open)
+	h.wake()
+}
+
+// add adds a call that has ended.
+func (h *history) add(c *calls.Call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key, shown := h.open[c]
+	if !shown {
+		key = h.key()
+	}
+	delete(h.open, c)
+	_, row := Render(h.printer, c)
+	row.Key = key
+	h.append(row)
+	if end := c.Began.Add(c.Took); end.After(h.latest) {
+		h.latest = end
+	}
+	h.wake()
+}
+
+// underWay shows calls that have not ended yet.
+func (h *history) underWay(calls []*calls.Call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range calls {
+		if _, shown := h.open[c]; !shown {
+			h.open[c] = h.key()
+			h.append(Row{Key: h.open[c], Call: snapshot(c)})
+		}
+	}
+	if len(calls) > 0 {
+		h.wake()
+	}
+}
+
+// snapshot returns a copy of a call, which may change while browsers look at it.
+func snapshot(c *calls.Call) *calls.Call {
+	now := *c
+	now.Legs = make([]*calls.Leg, len(c.Legs))
+	for i, l := range c.Legs {
+		leg := *l
+		now.Legs[i] = &leg
+	}
+	return &now
+}
+
+func (h *history) key() uint64 {
+	h.next++
+	return h.next
+}
+
+func (h *history) append(row Row) {
+	e := entry{seq: 1, row: row, with: h.printer}
+	if n := len(h.entries); n > 0 {
+		e.seq = h.entries[n-1].seq + 1
+	}
+	for _, l := range row.Call.Legs {
+		e.bytes += l.Requests.Bytes + l.Replies.Bytes
+	}
+	h.entries = append(h.entries, e)
+	h.bytes += e.bytes
+	gone := 0
+	for gone < len(h.entries)-1 && (len(h.entries)-gone > maxCalls || h.bytes > maxBytes) {
+		h.bytes -= h.entries[gone].bytes
+		gone++
+	}
+	clear(h.entries[:gone])
+	h.entries = h.entries[gone:]
+}
+
+// wake wakes the waiting readers.
+func (h *history) wake() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// since returns the rows of at most so many entries after entry seq, and the seq of the last of them. changed is closed
+// when there are more.
+func (h *history) since(seq uint64, most int) (b Batch, last uint64, changed <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(h.entries, seq+1, func(e entry, want uint64) int { return int(int64(e.seq) - int64(want)) })
+	for _, e := range h.entries[i:min(len(h.entries), i+most)] {
+		b.Add(e.row)
+		seq = e.seq
+	}
+	return b, seq, h.changed
+}
+
+// opened returns the details of a call, unless the history has forgotten it.
+func (h *history) opened(key uint64) (json.RawMessage, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range slices.Backward(h.entries) {
+		if e.row.Key == key {
+			d, _ := Render(e.with, e.row.Call)
+			return d, true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,93 @@
+package page
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/observe/calls"
+)
+
+func testHistory() *history {
+	h := newHistory()
+	h.follow(&calls.Printer{Schema: codec.NewSchema()})
+	return h
+}
+
+func call(bytes int, ended bool) *calls.Call {
+	return &calls.Call{Method: "/a.B/C", Began: time.Unix(1, 0), Ended: ended, Legs: []*calls.Leg{{Ended: ended, Replies: calls.Messages{Bytes: bytes}}}}
+}
+
+// rows are the rows after an entry: their keys and codes.
+func rows(t *testing.T, h *history, seq uint64, most int) (all [][2]int, last uint64) {
+	t.Helper()
+	b, last, _ := h.since(seq, most)
+	var read struct{ R [][]any }
+	require.NoError(t, json.Unmarshal(b.JSON(), &read))
+	for _, r := range read.R {
+		all = append(all, [2]int{int(r[0].(float64)), int(r[6].(float64))})
+	}
+	return all, last
+}
+
+func TestHistoryIsReadAtAnyPace(t *testing.T) {
+	h := testHistory()
+	for range 5 {
+		h.add(call(1, true))
+	}
+	got, last := rows(t, h, 0, 3)
+	assert.Equal(t, [][2]int{{1, 0}, {2, 0}, {3, 0}}, got)
+	got, last = rows(t, h, last, 3)
+	assert.Equal(t, [][2]int{{4, 0}, {5, 0}}, got)
+	_, _, changed := h.since(last, 3)
+	h.add(call(1, true))
+	<-changed
+	got, _ = rows(t, h, last, 3)
+	assert.Equal(t, [][2]int{{6, 0}}, got)
+}
+
+func TestACallUnderWayKeepsItsKey(t *testing.T) {
+	h := testHistory()
+	long := call(1, false)
+	h.underWay([]*calls.Call{long})
+	h.underWay([]*calls.Call{long}) // is there already
+	h.add(call(1, true))
+	long.Ended, long.Legs[0].Ended = true, true
+	h.add(long)
+	got, _ := rows(t, h, 0, 10)
+	assert.Equal(t, [][2]int{{1, -1}, {2, 0}, {1, 0}}, got)
+	_, ok := h.opened(1)
+	assert.True(t, ok)
+}
+
+func TestAProcessThatEndsLosesItsCalls(t *testing.T) {
+	h := testHistory()
+	h.underWay([]*calls.Call{call(1, false)})
+	h.end()
+	h.end()
+	got, _ := rows(t, h, 0, 10)
+	assert.Equal(t, [][2]int{{1, -1}, {1, -2}}, got)
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	h := testHistory()
+	for range maxCalls + 10 {
+		h.add(call(1, true))
+	}
+	assert.Len(t, h.entries, maxCalls)
+	got, _ := rows(t, h, 0, 1)
+	assert.Equal(t, 11, got[0][0], "the oldest make room")
+	_, ok := h.opened(10)
+	assert.False(t, ok)
+
+	h.add(call(maxBytes/2, true))
+	h.add(call(maxBytes/2+1, true))
+	assert.LessOrEqual(t, h.bytes, maxBytes)
+	assert.Len(t, h.entries, 1)
+	h.add(call(3*maxBytes, true))
+	assert.Len(t, h.entries, 1, "the latest is kept, however large: its messages were cut")
+}
