@@ -6,11 +6,11 @@
 // the backend's items in the lists, answers status calls from its [Memory], and lets everything
 // else pass, or fail at once:
 //
-//	memory := memory.Open("beta.io", memory.File{Path: "/var/lib/mux/beta.io.known"})
+//	remembered := memory.Open("beta.io", memory.File{Path: "/var/lib/mux/beta.io.known"})
 //	conn, err := memory.New(memory.Config{
 //		Name: "beta.io", Conn: backend, Schema: schema, Package: "library.v1",
 //		Spec:   memory.Spec{Lists: []memory.List{{List: "List", Stream: "Stream", ID: "id", Gate: true}}},
-//		Memory: memory,
+//		Memory: remembered,
 //	})
 //	go conn.Run(ctx)
 //
@@ -33,4 +33,7 @@
 // A memory belongs to the backend's name. It outlives the connections to the backend, a handover
 // passes it to the next process, and a file keeps it over a crash. All names in it are back
 // names: the director translates them after this package.
+//
+// Comes in: imports from director, criadapter, and the wings settings, observe, proxy and command.
+// Goes out: imports of base, codec and rewrite.
 package memory

@@ -19,12 +19,11 @@ import (
 	"github.com/criproxy/criproxy/internal/base/buffers"
 )
 
-// DefaultBytes is how many bytes of events a [Recorder] keeps by default.
-const DefaultBytes = 8 << 20
+const defaultBytes = 8 << 20
 
 // Config says how a [Recorder] records. The zero Config hides only credentials in metadata.
 type Config struct {
-	// Bytes bounds the memory for events. Zero means [DefaultBytes]. A message longer than a
+	// Bytes bounds the memory for events. Zero means 8 MiB. A message longer than a
 	// quarter of it is truncated, and its event says so.
 	Bytes int
 
@@ -52,7 +51,7 @@ type Recorder struct {
 
 // NewRecorder returns a recorder.
 func NewRecorder(cfg Config) *Recorder {
-	r := &Recorder{ring: newRing(cmp.Or(cfg.Bytes, DefaultBytes)), redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
+	r := &Recorder{ring: newRing(cmp.Or(cfg.Bytes, defaultBytes)), redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
 	if r.raw {
 		r.redact = nil
 	}

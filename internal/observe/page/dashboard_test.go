@@ -16,7 +16,7 @@ import (
 var update = flag.Bool("update", false, "write packaging/monitoring/dashboard.json anew")
 
 func TestTheDashboardForGrafanaHasThesePanels(t *testing.T) {
-	const file = "../../packaging/monitoring/dashboard.json"
+	const file = "../../../packaging/monitoring/dashboard.json"
 	want, err := grafana()
 	require.NoError(t, err)
 	if *update {

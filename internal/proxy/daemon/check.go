@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -12,7 +14,7 @@ import (
 // mistake.
 func Check(cfg *config.Config) error {
 	cfg.Sources = Sources(cfg)
-	if err := errors.Join(cfg.Check(), checkBuiltIn(cfg), listen.CheckCerts(cfg)); err != nil {
+	if err := errors.Join(cfg.Check(), checkBuiltIn(cfg), checkCapture(cfg), listen.CheckCerts(cfg)); err != nil {
 		return errors.Join(err, Mistakes(cfg))
 	}
 	return nil
@@ -28,6 +30,17 @@ func checkBuiltIn(cfg *config.Config) error {
 		known = append(known, m.Name)
 	}
 	return cfg.CheckMethods(known, true)
+}
+
+// checkCapture returns the mistake in the name of the file of -capture.
+func checkCapture(cfg *config.Config) error {
+	if cfg.Capture.Path == "" {
+		return nil
+	}
+	if _, err := capture.FormatOf(cfg.Capture.Path); err != nil {
+		return cfg.Locate(fmt.Errorf("capture: %w", err))
+	}
+	return nil
 }
 
 // checkAccess returns the mistakes in the access lists of cfg if its API is not the built-in one.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
@@ -29,14 +28,14 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 	const mib = 1 << 20
 	for _, text := range []string{
 		fmt.Sprintf("(GOMEMLIMIT - %d MiB - flight recorder) / %d        at least %d messages of the largest size", baseMemory/mib, copies, leastMessages),
-		fmt.Sprintf("set `GOMEMLIMIT` to %d MiB + %d·N·S", (baseMemory+capture.DefaultBytes)/mib, copies),
-		fmt.Sprintf("With 512 MiB that is %d MiB of messages", memoryFor(512*mib, capture.DefaultBytes, 16*mib)/mib),
+		fmt.Sprintf("set `GOMEMLIMIT` to %d MiB + %d·N·S", (baseMemory+config.DefaultRecorder)/mib, copies),
+		fmt.Sprintf("With 512 MiB that is %d MiB of messages", memoryFor(512*mib, config.DefaultRecorder, 16*mib)/mib),
 		fmt.Sprintf("follows `GOMEMLIMIT`, below; %d GiB without it", defaultMemory>>30),
 		fmt.Sprintf("waits for up to %s, then fails", MemoryWait),
 		fmt.Sprintf("`maxCalls` of the listener: %d on the main one, %d on each other one", config.DefaultMaxCalls, config.DefaultSideCalls),
 		fmt.Sprintf("`maxCalls` of the backend, %d", config.DefaultMaxCalls),
 		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
-		fmt.Sprintf("`-flight-recorder`, %d MiB", capture.DefaultBytes/mib),
+		fmt.Sprintf("`-flight-recorder`, %d MiB", config.DefaultRecorder/mib),
 		fmt.Sprintf("what criproxy remembers of a runtime | %d MiB", memory.DefaultMaxBytes/mib),
 		fmt.Sprintf("the time is %s (half of `listBudget`, at most %s)", memory.DefaultBudget/2, MemoryWait),
 		fmt.Sprintf("Messages below %d KiB are not counted", smallMessage>>10),
@@ -44,5 +43,5 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 	} {
 		assert.Contains(t, strings.Join(strings.Fields(string(data)), " "), strings.Join(strings.Fields(text), " "))
 	}
-	assert.EqualValues(t, 376*mib/3, memoryFor(512*mib, capture.DefaultBytes, 16*mib), "the example")
+	assert.EqualValues(t, 376*mib/3, memoryFor(512*mib, config.DefaultRecorder, 16*mib), "the example")
 }

@@ -34,8 +34,11 @@ func (c *Config) CheckMethods(known []string, isCRI bool) error {
 			}
 		}
 	}
-	return c.places.Locate(errors.Join(errs...))
+	return c.Locate(errors.Join(errs...))
 }
+
+// Locate returns err with the lines of the file that its settings stand in.
+func (c *Config) Locate(err error) error { return c.places.Locate(err) }
 
 // fits returns an error if a pattern fits no known method.
 func fits(pattern string, known []string, isCRI bool) error {

@@ -15,9 +15,11 @@ import (
 	"github.com/criproxy/criproxy/internal/base/suggest"
 	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/profile"
 )
+
+// DefaultRecorder is how many bytes the flight recorder keeps by default.
+const DefaultRecorder = 8 << 20
 
 // handlersMap is the name that criadapter's profile has for the setting handlers.
 const handlersMap = "handlers"
@@ -187,18 +189,13 @@ func isHTTP(s string) bool {
 func OrNone(s string) string { return cmp.Or(s, "none") }
 
 func (c *Config) checkCapture(fail func(format string, args ...any)) {
-	c.FlightRecorder = cmp.Or(c.FlightRecorder, capture.DefaultBytes)
+	c.FlightRecorder = cmp.Or(c.FlightRecorder, DefaultRecorder)
 	if c.FlightRecorder < minRecorder && c.FlightRecorder != -1 {
 		fail("flightRecorder: %d: want at least %d bytes, or -1 for none", c.FlightRecorder, minRecorder)
 	}
 	f := &c.Capture
-	if f.Path != "" {
-		if _, err := capture.FormatOf(f.Path); err != nil {
-			fail("capture: %w", err)
-		}
-		if c.FlightRecorder == -1 {
-			fail("capture: nothing is recorded, because flightRecorder is -1; leave flightRecorder out")
-		}
+	if f.Path != "" && c.FlightRecorder == -1 {
+		fail("capture: nothing is recorded, because flightRecorder is -1; leave flightRecorder out")
 	}
 	switch {
 	case f.MaxBytes == 0:

@@ -18,7 +18,7 @@ import (
 func TestDurationsInJSONSayTheirUnit(t *testing.T) {
 	key := regexp.MustCompile(`json:"([^",]+)`)
 	found := 0
-	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}

@@ -1,9 +1,12 @@
-// Package fence has only tests. They make imports go one way, keep the table of packages in
-// docs/architecture.md up to date, and check names and texts of the whole repository.
+// Package fence has only tests. They hold the plan of the house, which docs/architecture.md draws: which wing may import
+// which, and which package inside a wing. They also count the packages there, and check names and texts of the whole
+// repository.
 package fence
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,101 +17,182 @@ import (
 
 const module = "github.com/criproxy/criproxy/"
 
-// mayImport says which packages of this module a package may import, lower packages first. A
-// package that is not here may import none of them.
-var mayImport = map[string][]string{
-	"internal/base/suggest":      {},
-	"internal/base/recovery":     {},
-	"internal/base/strict":       {"internal/base/suggest"},
-	"internal/base/host":         {},
-	"rewrite":                    {"internal/base/suggest"},
-	"internal/base/wire":         {},
-	"internal/base/buffers":      {},
-	"internal/base/dump":         {"internal/base/wire"},
-	"codec":                      {"internal/base/wire", "internal/base/buffers"},
-	"internal/memory":            {"codec", "rewrite", "internal/base/recovery"},
-	"internal/observe/capture":   {"codec", "internal/base/buffers", "internal/base/dump", "internal/base/wire", "internal/base/host"},
-	"internal/observe/calls":     {"codec", "internal/base/dump", "internal/observe/capture", "internal/memory"},
-	"internal/observe/page":      {"internal/observe/capture", "internal/base/dump", "internal/observe/calls"},
-	"internal/observe/replay":    {"codec", "internal/base/dump", "internal/base/wire", "internal/observe/capture", "internal/observe/calls"},
-	"internal/base/transport":    {},
-	"internal/proxy/daemon":      {"internal/memory"},
-	"internal/settings/profile":           {"codec", "internal/base/dump", "rewrite", "internal/memory", "internal/base/strict", "internal/base/suggest"},
-	"director":                   {"codec", "internal/base/buffers", "internal/base/dump", "rewrite", "internal/memory", "internal/settings/profile", "internal/base/transport", "internal/base/suggest", "internal/base/recovery", "internal/base/transport"},
-	"director/example":           {"codec", "director"}, // a program that embeds it
-	"internal/settings/drift":     {"codec", "internal/base/wire", "rewrite", "director", "internal/settings/profile"},
-	"criadapter":                 {"codec", "internal/base/wire", "rewrite", "internal/memory", "internal/settings/profile", "director", "internal/hook", "hook/hookapi", "internal/base/recovery"},
-	"internal/proxy/cri":         {"codec", "internal/base/wire", "internal/settings/profile", "director", "internal/observe/calls", "criadapter"},
-	"hook/hookapi":               {"codec"},
-	"hook/plugin":                {"hook/hookapi"}, // linked into plugins
-	"hook/plugin/example":        {"hook/plugin"},
-	"internal/hook":              {"codec", "internal/base/dump", "internal/base/wire", "rewrite", "director", "internal/base/strict", "internal/base/suggest", "internal/base/recovery", "internal/base/host", "internal/base/host"},
-	"internal/command/fakecri":   {"codec"},
-	"internal/base/transport":    {"codec", "internal/base/buffers", "internal/base/recovery"},
-	"internal/testing/muxtest":   {"codec", "internal/base/dump", "rewrite", "director"}, // for tests only
-	"internal/testing/fence":     {},
-	"internal/testing/invariant": {}, // for tests only
-	"internal/testing/markdown":  {},
-	"internal/testing/untested":  {},                            // for tests only
-	"internal/testing/mounttest": {"internal/testing/untested"}, // for tests only
-	"internal/testing/prototest": {},                            // for tests only
-	"internal/command/node":      {"internal/base/host"},
-	"internal/testing/mutants":   {"internal/testing/markdown"}, // a command, for make mutants
-	"internal/settings/config":      {"codec", "criadapter", "internal/proxy/cri", "director", "internal/observe/capture", "internal/memory", "internal/base/strict", "internal/base/suggest", "internal/base/transport", "internal/settings/profile"},
-	"internal/testing/testkit":   {"codec", "internal/command/fakecri", "internal/testing/mounttest", "internal/testing/untested"},
-	"internal/proxy/listen":      {"internal/settings/config"},
-	"internal/proxy/limits":      {"codec", "director", "internal/base/buffers", "internal/settings/config", "internal/memory"},
-	"internal/proxy/listen":      {"internal/proxy/listen", "internal/settings/config", "internal/proxy/limits", "internal/base/recovery", "internal/base/host", "internal/base/host"},
-	"internal/proxy/daemon":      {"codec", "director", "internal/base/buffers", "internal/observe/capture", "internal/settings/config", "internal/proxy/listen", "internal/proxy/cri"},
-	"internal/settings/config":      {},
-	"internal/observe/admin":     {"internal/settings/config", "internal/settings/drift", "internal/hook", "internal/memory"},
-	"internal/proxy/daemon":      {"codec", "criadapter", "internal/proxy/cri", "director", "internal/proxy/listen", "internal/settings/config", "internal/base/recovery"},
-	"internal/observe/telemetry": {"codec", "director", "internal/observe/capture", "internal/settings/config", "internal/settings/drift", "internal/base/dump", "internal/hook", "internal/observe/calls", "internal/memory", "internal/proxy/listen", "internal/base/recovery", "internal/observe/admin", "internal/settings/config"},
-	"internal/observe/admin":     {"internal/settings/config", "internal/observe/admin", "internal/settings/config"},
-	"internal/observe/show":      {"internal/observe/admin", "internal/hook", "internal/observe/calls", "internal/observe/admin"},
-	"internal/observe/page":      {},
-	"internal/observe/page":      {"internal/observe/admin", "internal/observe/capture", "internal/observe/page", "internal/observe/calls", "internal/observe/page", "internal/observe/admin"},
-	"internal/proxy/daemon":      {"codec", "criadapter", "internal/proxy/cri", "director", "internal/proxy/daemon", "internal/observe/admin", "internal/proxy/daemon", "internal/proxy/listen", "internal/settings/config", "internal/settings/drift", "internal/hook", "internal/memory", "internal/proxy/limits", "internal/proxy/listen", "internal/proxy/daemon", "internal/base/recovery", "internal/observe/admin", "internal/observe/telemetry", "internal/base/transport", "internal/base/host", "internal/settings/config"},
-	"internal/command/cli":       {"internal/settings/config", "internal/proxy/daemon", "internal/command/fakecri", "internal/memory"},
-	"internal/command/node":      {"internal/settings/config", "internal/base/host"},
-	"internal/command/cli":       {},
-	"internal/command/cli":       {},
-	"internal/command/cli":       {"codec", "criadapter", "internal/proxy/cri", "director", "internal/observe/admin", "internal/proxy/daemon", "internal/observe/capture", "internal/settings/config", "internal/proxy/daemon", "internal/command/cli", "internal/command/node", "internal/base/dump", "internal/observe/calls", "internal/memory", "internal/proxy/listen", "internal/base/recovery", "internal/observe/replay", "internal/observe/page", "internal/observe/show", "internal/observe/admin", "internal/command/cli", "internal/base/suggest", "internal/command/node", "internal/observe/telemetry", "internal/base/host", "internal/command/cli", "internal/observe/page", "internal/settings/config", "internal/settings/profile"},
-	"cmd/criproxy":               {"internal/command/cli", "internal/proxy/daemon", "internal/command/cli", "internal/base/suggest"},
+// wings says which wings and public packages the packages of a wing may import, besides their own wing. A public
+// package is a wing of its own. What comes in must stand above.
+var wings = map[string][]string{
+	"rewrite":           {"internal/base"},
+	"codec":             {"internal/base"},
+	"internal/base":     {"codec"},
+	"internal/memory":   {"internal/base", "codec", "rewrite"},
+	"internal/settings": {"internal/base", "codec", "rewrite", "internal/memory"},
+	"director":          {"internal/base", "codec", "rewrite", "internal/memory", "internal/settings"},
+	"hook":              {"codec"}, // linked into plugins
+	"internal/hook":     {"internal/base", "codec", "rewrite"},
+	"criadapter":        {"internal/base", "codec", "rewrite", "internal/memory", "internal/settings", "director", "hook", "internal/hook"},
+	"internal/observe":  {"internal/base", "codec", "internal/memory", "internal/settings", "director", "internal/hook"},
+	"internal/proxy":    {"internal/base", "codec", "internal/memory", "internal/settings", "director", "internal/hook", "criadapter", "internal/observe"},
+	"internal/command":  {"internal/base", "codec", "internal/memory", "internal/settings", "director", "criadapter", "internal/observe", "internal/proxy"},
+	"cmd":               {"internal/base", "internal/proxy", "internal/command"},
+	"internal/testing":  {"internal/base", "codec", "director", "internal/command"},
 }
 
-// rooms are the packages that only the command uses: they may log, and use gRPC and CRI.
-var rooms = []string{"cmd/criproxy", "internal/proxy/daemon", "internal/observe/admin", "internal/proxy/daemon", "internal/proxy/listen", "internal/command/cli", "internal/proxy/daemon", "internal/command/cli", "internal/proxy/limits", "internal/proxy/listen", "internal/proxy/daemon", "internal/observe/show", "internal/observe/admin", "internal/command/cli", "internal/observe/telemetry", "internal/testing/testkit"}
+// inside says which packages of its own wing a package may import. A package that is not here may import none of them.
+var inside = map[string][]string{
+	"internal/base/dump":         {"internal/base/wire"},
+	"internal/base/strict":       {"internal/base/suggest"},
+	"internal/base/transport":    {"internal/base/buffers", "internal/base/recovery"},
+	"internal/settings/config":   {"internal/settings/profile"},
+	"internal/settings/drift":    {"internal/settings/profile"},
+	"internal/observe/calls":     {"internal/observe/capture"},
+	"internal/observe/replay":    {"internal/observe/capture"},
+	"internal/observe/page":      {"internal/observe/admin", "internal/observe/calls", "internal/observe/capture"},
+	"internal/observe/show":      {"internal/observe/admin", "internal/observe/calls"},
+	"internal/observe/telemetry": {"internal/observe/admin", "internal/observe/calls", "internal/observe/capture"},
+	"internal/proxy/listen":      {"internal/proxy/limits"},
+	"internal/proxy/daemon":      {"internal/proxy/cri", "internal/proxy/limits", "internal/proxy/listen"},
+	"internal/command/cli":       {"internal/command/fakecri", "internal/command/node"},
+	"internal/testing/mounttest": {"internal/testing/untested"},
+	"internal/testing/mutants":   {"internal/testing/markdown"},
+	"internal/testing/testkit":   {"internal/testing/mounttest", "internal/testing/untested"},
+	"director/example":           {"director"}, // a program that embeds it
+	"hook/plugin":                {"hook/hookapi"},
+	"hook/plugin/example":        {"hook/plugin"},
+}
+
+// leaves are the packages that both codec and the packages above codec in wing base may import.
+var leaves = []string{"internal/base/buffers", "internal/base/host", "internal/base/recovery", "internal/base/suggest", "internal/base/wire", "internal/base/dump", "internal/base/strict"}
+
+// wingOf returns the wing of a package.
+func wingOf(pkg string) string {
+	if rest, ok := strings.CutPrefix(pkg, "internal/"); ok {
+		wing, _, _ := strings.Cut(rest, "/")
+		return "internal/" + wing
+	}
+	wing, _, _ := strings.Cut(pkg, "/")
+	return wing
+}
+
+// mayImport reports whether a package may import another one of this module.
+func mayImport(pkg, imported string) bool {
+	from, to := wingOf(pkg), wingOf(imported)
+	switch {
+	case from == to:
+		return slices.Contains(inside[pkg], imported)
+	case pkg == "rewrite" || pkg == "codec":
+		return slices.Contains(leaves, imported)
+	case from == "internal/base" && slices.Contains(leaves, pkg):
+		return false
+	}
+	return slices.Contains(wings[from], to)
+}
+
+// above are the wings whose packages may log, and use gRPC and CRI: they are the command, not the library.
+var above = []string{"internal/observe/admin", "internal/observe/show", "internal/observe/telemetry", "internal/proxy", "internal/command", "internal/testing", "cmd"}
 
 // reserved are modules that only some packages may import, and the reason.
 var reserved = []struct {
 	prefix string
-	only   []string
+	only   []string // packages, and wings
 	why    string
 }{
-	{"k8s.io/klog", rooms, "libraries are silent, so that a program that embeds them decides what is logged"},
-	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/command/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", append(rooms, "codec", "internal/base/buffers", "internal/base/transport", "internal/memory", "internal/base/transport", "director", "director/example", "internal/settings/drift", "criadapter", "internal/hook", "hook/plugin", "internal/observe/capture", "internal/observe/calls", "internal/observe/replay", "internal/base/recovery", "internal/command/fakecri", "internal/testing/muxtest", "internal/testing/testkit"), "rewrite is pure: bytes in, bytes out"},
+	{"k8s.io/klog", above, "libraries are silent, so that a program that embeds them decides what is logged"},
+	{"k8s.io/cri-api", append(above, "criadapter"), "the multiplexer knows no CRI: CRI is one profile of it"},
+	{"google.golang.org/grpc", append(above, "codec", "internal/base/buffers", "internal/base/transport", "internal/base/recovery", "internal/memory", "director", "internal/settings/drift", "criadapter", "internal/hook", "hook", "internal/observe"), "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", nil, "the program forwards streams itself; only tests compare it with grpc-proxy"},
-	{"testing", []string{"internal/testing/muxtest", "internal/testing/testkit", "internal/testing/mounttest", "internal/testing/prototest", "internal/testing/untested", "internal/testing/fence"}, "production code must not link package testing"},
+	{"testing", []string{"internal/testing"}, "production code must not link package testing"},
+}
+
+// imports returns what each package of this module imports.
+func imports(t *testing.T) map[string][]string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"...").Output()
+	require.NoError(t, err)
+	all := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		all[strings.TrimPrefix(words[0], module)] = words[1:]
+	}
+	return all
 }
 
 func TestImportsGoOneWay(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"...").Output()
-	require.NoError(t, err)
-	for line := range strings.Lines(string(out)) {
-		words := strings.Fields(line)
-		pkg := strings.TrimPrefix(words[0], module)
-		for _, imported := range words[1:] {
-			if ours, ok := strings.CutPrefix(imported, module); ok {
-				assert.True(t, slices.Contains(mayImport[pkg], ours), "%s imports %s, which is not below it: see mayImport", pkg, ours)
+	for pkg, imported := range imports(t) {
+		for _, one := range imported {
+			if ours, ok := strings.CutPrefix(one, module); ok {
+				assert.True(t, mayImport(pkg, ours), "%s imports %s, which is not below it: see wings and inside", pkg, ours)
 				continue
 			}
 			for _, r := range reserved {
-				if imported == r.prefix || strings.HasPrefix(imported, r.prefix+"/") {
-					assert.True(t, slices.Contains(r.only, pkg), "%s imports %s: %s", pkg, imported, r.why)
+				if one == r.prefix || strings.HasPrefix(one, r.prefix+"/") {
+					assert.True(t, slices.Contains(r.only, pkg) || slices.Contains(r.only, wingOf(pkg)), "%s imports %s: %s", pkg, one, r.why)
 				}
 			}
 		}
+	}
+}
+
+// A permission that nobody uses hides an arrow that comes back.
+func TestEachPermissionToImportIsUsed(t *testing.T) {
+	used, usedInside := map[[2]string]bool{}, map[[2]string]bool{}
+	for pkg, imported := range imports(t) {
+		for _, one := range imported {
+			if ours, ok := strings.CutPrefix(one, module); ok {
+				used[[2]string{wingOf(pkg), wingOf(ours)}] = true
+				usedInside[[2]string{pkg, ours}] = true
+			}
+		}
+	}
+	for wing, all := range wings {
+		for _, other := range all {
+			assert.True(t, used[[2]string{wing, other}], "no package of %s imports one of %s", wing, other)
+		}
+	}
+	for pkg, all := range inside {
+		for _, other := range all {
+			assert.True(t, usedInside[[2]string{pkg, other}], "%s does not import %s", pkg, other)
+		}
+	}
+}
+
+// At most eight wings can be remembered. Each says in its doc.go what lives there, what may come in, and what may go out.
+func TestEachWingSaysWhatLivesThere(t *testing.T) {
+	entries, err := os.ReadDir(filepath.Join(root, "internal"))
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(entries), 8)
+	for _, e := range entries {
+		assert.Contains(t, wings, "internal/"+e.Name())
+		doc, err := os.ReadFile(filepath.Join(root, "internal", e.Name(), "doc.go"))
+		if assert.NoError(t, err) {
+			for _, word := range []string{"Package " + e.Name() + " ", "Comes in: ", "Goes out: "} {
+				assert.Contains(t, string(doc), "// "+word, e.Name())
+			}
+		}
+	}
+}
+
+// codec and the wing base import each other's packages: transport works with frames, and codec with what lies below it.
+// All other arrows between wings go one way.
+func TestWingsHaveNoLoop(t *testing.T) {
+	const underWay, done = 1, 2
+	seen := map[string]int{}
+	var visit func(wing string)
+	visit = func(wing string) {
+		switch seen[wing] {
+		case underWay:
+			assert.Fail(t, "wings lets "+wing+" import itself through others")
+			return
+		case done:
+			return
+		}
+		seen[wing] = underWay
+		for _, below := range wings[wing] {
+			if (wing != "codec" && wing != "rewrite") || below != "internal/base" {
+				visit(below)
+			}
+		}
+		seen[wing] = done
+	}
+	for wing := range wings {
+		visit(wing)
 	}
 }
