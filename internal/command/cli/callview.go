@@ -135,8 +135,14 @@ func (l *callView) show(ev *capture.Event) error {
 	if ev.Kind == capture.Missed && !l.printer.JSON {
 		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
 	}
-	if what == calls.Nothing {
+	switch {
+	case what == calls.Nothing:
 		return nil
+	case what == calls.Changed:
+		if l.every == nil && l.filter.MatchChange(ev.Change) && (l.past.done || !ev.Change.Time.Before(l.past.since)) {
+			l.printer.Change(ev.Change)
+		}
+		return l.printer.Err()
 	}
 	counts := what == calls.Done && (l.filter.Own || !c.Own)
 	if counts {

@@ -16,6 +16,7 @@ const (
 	Nothing  What = iota // nothing to show yet
 	Streamed             // a message towards the client, on a streaming call
 	Done                 // the call has ended
+	Changed              // a change of a condition, which the event has; it belongs to no call
 )
 
 // An Assembler assembles calls from their events. Only one goroutine at a time may use it.
@@ -52,11 +53,14 @@ func (a *Assembler) UnderWay() []*Call {
 }
 
 // Add adds an event. It returns the event's call and what there is to show of it. The call is nil if
-// that is Nothing.
+// that is Nothing or Changed.
 func (a *Assembler) Add(ev *capture.Event) (*Call, What) {
 	if ev.Kind == capture.Missed {
 		a.missed += ev.Missed
 		return nil, Nothing
+	}
+	if ev.Kind == capture.Changed {
+		return nil, Changed
 	}
 	c := a.calls[ev.Call]
 	if ev.Kind == capture.Start && ev.Leg == 0 && !ev.Again {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // A Filter says which calls to show. The zero Filter shows all calls except those that criproxy makes
@@ -72,6 +74,14 @@ func (f *Filter) Match(c *Call) bool {
 		(f.ID == "" || hasID(c, f.ID)) &&
 		c.Took >= f.Slower &&
 		(f.FollowPod == "" || f.follows(c))
+}
+
+// MatchChange reports whether to show a change of a condition: unless the filter selects calls of other backends, or
+// about some method, client, status, pod or time, which a change does not have.
+func (f *Filter) MatchChange(c *capture.Change) bool {
+	calls := *f
+	calls.Backend, calls.Own = "", false
+	return calls == Filter{} && (f.Backend == "" || c.Backend == "" || Matches(f.Backend, c.Backend))
 }
 
 func (f *Filter) hasStatus(c *Call) bool {

@@ -126,6 +126,24 @@ func (p *Printer) Print(c *Call) {
 	}
 }
 
+// Change prints a change of a condition, between the calls.
+func (p *Printer) Change(c *capture.Change) {
+	if p.JSON {
+		p.json(struct {
+			Change *capture.Change `json:"change"`
+		}{c})
+		return
+	}
+	colour := bold
+	switch c.What {
+	case capture.Gone, capture.Slow, capture.PluginLost, capture.Refused:
+		colour = red
+	case capture.Up, capture.PluginUp:
+		colour = green
+	}
+	p.write([]byte(p.clock(c.Time) + "  " + p.colour(colour, "-- "+Sanitize(c.String())) + "\n"))
+}
+
 // Streamed prints the latest message of a streaming call. It prints no changes: Print compares the
 // whole call when it has ended.
 func (p *Printer) Streamed(c *Call) {

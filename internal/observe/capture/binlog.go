@@ -43,6 +43,7 @@ type binlogExtra struct {
 	Again   bool        `json:"again,omitempty"`
 	Hidden  bool        `json:"redacted,omitempty"`
 	Missed  uint64      `json:"missed,omitempty"`
+	Change  *Change     `json:"change,omitempty"`
 }
 
 func (e *binlogEncoder) Begin(dst []byte, h *FileHeader) []byte {
@@ -81,6 +82,9 @@ func appendExtra(b []byte, ev *Event) []byte {
 	b = jsonFlag(b, "again", ev.Again)
 	b = jsonFlag(b, "redacted", ev.Redacted)
 	number("missed", int64(ev.Missed))
+	if ev.Change != nil {
+		b = append(append(b, `,"change":`...), ev.Change.encode()...)
+	}
 	if len(b) > first {
 		b = append(b[:first], b[first+1:]...) // the first comma
 	}

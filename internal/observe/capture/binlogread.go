@@ -161,10 +161,14 @@ func (d *binlogDecoder) event(entry *binlogpb.GrpcLogEntry, extra *binlogExtra, 
 	case binlogpb.GrpcLogEntry_EVENT_TYPE_CANCEL:
 		ev.Kind, ev.Code, ev.Message = End, codes.Canceled, clientEnded
 	default:
-		if ev.Missed == 0 {
+		switch {
+		case extra != nil && extra.Change != nil && extra.Change.What != "":
+			ev.Kind, ev.Change = Changed, extra.Change
+		case ev.Missed > 0:
+			ev.Kind = Missed
+		default:
 			return false // a half close
 		}
-		ev.Kind = Missed
 	}
 	return true
 }

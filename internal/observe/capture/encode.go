@@ -60,6 +60,8 @@ func appendEvent(b []byte, ev *Event, redact bool) []byte {
 		b = binary.AppendUvarint(b, uint64(ev.Code))
 		b = appendString(b, ev.Message)
 		b = appendString(b, ev.Details)
+	case Changed:
+		return append(b, ev.Change.encode()...)
 	}
 	return appendMetadata(b, ev.Metadata, redact)
 }
@@ -188,5 +190,7 @@ func decode(record []byte, names map[string]string, ev *Event) {
 			ev.Details = d
 		}
 		ev.Metadata = r.metadata()
+	case Changed:
+		ev.Change = decodeChange(r.b)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // A Kind says what happened on a leg of a call.
 type Kind uint8
 
-// The kinds of events. A leg begins with Start and ends with End. Missed belongs to no call.
+// The kinds of events. A leg begins with Start and ends with End. Missed and Changed belong to no call.
 const (
 	Start   Kind = iota + 1 // the call begins: its metadata and deadline
 	Request                 // a message towards the backend
@@ -19,9 +19,10 @@ const (
 	Reply                   // a message towards the client
 	End                     // status and trailer
 	Missed                  // events are missing here: the follower was too slow
+	Changed                 // the condition of a backend, or the state of the proxy itself, changed
 )
 
-var kindNames = [...]string{Start: "start", Request: "request", Header: "header", Reply: "reply", End: "end", Missed: "missed"}
+var kindNames = [...]string{Start: "start", Request: "request", Header: "header", Reply: "reply", End: "end", Missed: "missed", Changed: "change"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
@@ -67,6 +68,8 @@ type Event struct {
 	Details []byte     // of End: the serialized google.rpc.Status, if it has details
 
 	Missed uint64 // of Missed: how many events are missing
+
+	Change *Change // of Changed
 }
 
 // A Peer is the process at the other end of a client's connection.

@@ -46,6 +46,7 @@ type FileHeader struct {
 	Listen    string          `json:"listen,omitempty"`     // the socket of the clients
 	Backends  []HeaderBackend `json:"backends,omitempty"`   // the primary first
 	UnsafeRaw bool            `json:"unsafe_raw,omitempty"` // secrets are in the file
+	Changes   bool            `json:"changes,omitempty"`    // changes of conditions are events of the file
 
 	// About says which fields show what a call is about, if readers may not know the API: full
 	// name of a field → "id", "name" or "namespace".
@@ -60,6 +61,11 @@ type FileHeader struct {
 type HeaderBackend struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
+
+	// State is its condition when the header was written, such as [Gone]; empty if the writer did not say.
+	State string    `json:"state,omitempty"`
+	Since time.Time `json:"since,omitzero"` // since when
+	Why   string    `json:"why,omitempty"`
 }
 
 func (h *FileHeader) address(backend string) string {

@@ -44,6 +44,11 @@ func events(t testing.TB) []capture.Event {
 	session(t, rec)
 	all := recorded(t, rec)
 	all = append(all, capture.Event{Kind: capture.Missed, Seq: 1000, Missed: 12, Time: time.Unix(1700000001, 3)})
+	pods := 9
+	all = append(all, capture.Event{Kind: capture.Changed, Seq: 1001, Time: time.Unix(1700000002, 4), Backend: "beta.io", Change: &capture.Change{
+		Time: time.Unix(1700000002, 4).UTC(), What: capture.Gone, Backend: "beta.io", Why: `it said "no" = never`, Was: capture.Up,
+		Since: time.Unix(1600000000, 5).UTC(), Pods: &pods, PID: 12,
+	}})
 	all[0].Peer = capture.Peer{PID: 12, UID: 1000, Name: `a "name`}
 	all[1].Truncated, all[1].Redacted, all[1].Size = true, true, 9999
 	all[0].Again = true

@@ -39,6 +39,10 @@ func (e *jsonEncoder) Append(dst []byte, ev *Event) []byte {
 		dst = jsonUint(dst, "missed", ev.Missed)
 		return append(jsonTime(dst, ev.Time), "}\n"...)
 	}
+	if ev.Kind == Changed {
+		dst = append(jsonTime(dst, ev.Time), `,"change":`...)
+		return append(append(dst, ev.Change.encode()...), "}\n"...)
+	}
 	dst = jsonUint(dst, "call", ev.Call)
 	dst = jsonUint(dst, "leg", uint64(ev.Leg))
 	dst = jsonTime(dst, ev.Time)

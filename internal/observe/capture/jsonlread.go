@@ -48,6 +48,7 @@ type jsonEvent struct {
 	Truncated bool                `json:"truncated"`
 	Redacted  bool                `json:"redacted"`
 	Metadata  map[string][]string `json:"metadata"`
+	Change    *Change             `json:"change"`
 }
 
 func (d *jsonDecoder) begin() (FileHeader, error) {
@@ -114,10 +115,16 @@ func (j *jsonEvent) event() (Event, error) {
 		Method: j.Method, Backend: j.Backend, Own: j.Own, Again: j.Again,
 		Peer:    Peer{PID: j.Peer.PID, UID: j.Peer.UID, Name: j.Peer.Name},
 		Timeout: time.Duration(j.Timeout), Size: j.Size, Payload: j.Raw, Truncated: j.Truncated, Redacted: j.Redacted,
-		Message: j.Status, Details: j.Details,
+		Message: j.Status, Details: j.Details, Change: j.Change,
 	}
 	if ev.Kind == 0 {
 		return ev, fmt.Errorf("kind is %q, want one of %s", j.Kind, strings.Join(kindNames[1:], ", "))
+	}
+	if ev.Kind == Changed && (ev.Change == nil || ev.Change.What == "") {
+		return ev, errors.New("a change does not say what changed")
+	}
+	if ev.Kind == Changed {
+		ev.Backend = ev.Change.Backend
 	}
 	if ev.Kind == End {
 		code, err := codeOf(j.Code)

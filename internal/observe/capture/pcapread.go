@@ -129,6 +129,12 @@ func (d *pcapDecoder) next(ev *Event) error {
 			if fields, ok := parseComment(comment); ok && fields["kind"] == "missed" {
 				*ev = Event{Kind: Missed, Time: packetTime(b[4:]), Missed: number(fields["missed"]), Seq: number(fields["seq"])}
 				return nil
+			} else if ok && fields["kind"] == "change" {
+				text, err := base64.StdEncoding.DecodeString(fields["change"])
+				if c := decodeChange(text); err == nil && c != nil {
+					*ev = Event{Kind: Changed, Time: packetTime(b[4:]), Seq: number(fields["seq"]), Backend: c.Backend, Change: c}
+					return nil
+				}
 			}
 		case blockPacket:
 			done, err := d.packet(b, ev)

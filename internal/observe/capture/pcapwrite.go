@@ -170,6 +170,9 @@ func (e *pcapEncoder) Append(dst []byte, ev *Event) []byte {
 		clear(e.changes.calls)
 		return appendDropped(dst, ev.Time, e.missed, fmt.Sprintf("%skind=missed seq=%d missed=%d", commentEvent, ev.Seq, ev.Missed))
 	}
+	if ev.Kind == Changed { // in a block of statistics, which Wireshark shows among the properties of the file
+		return appendDropped(dst, ev.Time, e.missed, fmt.Sprintf("%skind=change seq=%d change=%s\n%s", commentEvent, ev.Seq, base64.StdEncoding.EncodeToString(ev.Change.encode()), ev.Change))
+	}
 	id := legID{ev.Call, ev.Leg}
 	frames := e.frames[:0]
 	var s *pcapStream

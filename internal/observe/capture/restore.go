@@ -19,13 +19,16 @@ func (r *Recorder) Restore(next func(*Event) error) error {
 		if err = next(&ev); err != nil {
 			break
 		}
-		if ev.Kind < Start || ev.Kind > End || ev.Seq <= last.Seq {
-			continue // not an event of a call, or a repeated one
+		if ev.Kind < Start || ev.Kind == Missed || ev.Seq <= last.Seq {
+			continue // a gap, or a repeated event
 		}
 		r.ring.mu.Lock()
 		r.ring.seq = ev.Seq - 1
 		r.ring.mu.Unlock()
 		r.ring.put(appendEvent(nil, &ev, false), nil)
+		if ev.Kind == Changed { // its time is that of the change
+			ev.Mono, ev.Time = last.Mono, last.Time
+		}
 		last, calls = ev, max(calls, ev.Call)
 	}
 	if last.Seq > 0 {

@@ -63,7 +63,7 @@ func Load(r *capture.Reader, backend string) ([]*Call, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ev.Kind == capture.Missed || (backend == "") != (ev.Leg == 0) || ev.Backend != backend {
+		if ev.Kind == capture.Missed || ev.Kind == capture.Changed || (backend == "") != (ev.Leg == 0) || ev.Backend != backend {
 			continue
 		}
 		id := leg{ev.Call, ev.Leg}

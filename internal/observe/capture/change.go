@@ -1,0 +1,135 @@
+package capture
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What happened, in a [Change].
+const (
+	Connecting = "connecting" // a backend: not asked yet
+	Up         = "up"         // a backend answers
+	Slow       = "slow"       // memory answers what a backend does not answer in time
+	Gone       = "gone"       // no call goes to a backend
+	Removed    = "removed"    // a backend is no longer in the configuration
+
+	Serving    = "serving"  // the proxy takes calls
+	Reloaded   = "reloaded" // it has a new configuration
+	Refused    = "refused"  // it has refused a new configuration
+	HandedOver = "handover" // another process has taken over its sockets
+	Draining   = "draining" // it takes no new calls, and waits for those under way
+	Stopped    = "stopped"  // it has ended
+
+	PluginUp   = "plugin-up"   // a plugin answers
+	PluginLost = "plugin-lost" // a plugin does not answer, or its file is wrong
+)
+
+// A Change is a change of the condition of a backend, or of the state of the proxy itself. Its JSON is stable.
+type Change struct {
+	Time    time.Time `json:"time"` // since when it is so
+	What    string    `json:"what"`
+	Backend string    `json:"backend,omitempty"` // whose condition it is; "primary" if it has no name
+	Plugin  string    `json:"plugin,omitempty"`
+	Why     string    `json:"why,omitempty"` // in the words of the log
+
+	Was   string    `json:"was,omitempty"`  // the condition before; empty if there was none
+	Since time.Time `json:"since,omitzero"` // since when the condition before had lasted
+
+	Pods       *int `json:"pods,omitempty"`       // of the backend; missing if not known
+	Containers *int `json:"containers,omitempty"` // likewise
+
+	PID int `json:"pid"` // of the process that it happened to
+}
+
+// Lasted returns how long the condition before lasted; zero if there was none.
+func (c *Change) Lasted() time.Duration {
+	if c.Since.IsZero() {
+		return 0
+	}
+	return c.Time.Sub(c.Since)
+}
+
+// IsCondition reports whether c is about the condition of a backend.
+func (c *Change) IsCondition() bool { return c.Backend != "" }
+
+// Change records a change. It returns when the change is in the recording.
+func (r *Recorder) Change(c Change) {
+	now := time.Now()
+	r.record(&Event{Kind: Changed, Time: c.Time, Mono: now.Sub(r.began), Backend: c.Backend, Change: &c})
+}
+
+// String returns the change as a sentence, such as "kata.io is gone: connection refused (up for 2h0m0s before; 9 pods)".
+func (c *Change) String() string {
+	var s string
+	switch {
+	case c.Backend != "" && c.What == Removed:
+		s = c.Backend + " is no longer in the configuration"
+	case c.Backend != "":
+		s = c.Backend + " is " + c.What
+	case c.What == PluginUp:
+		s = "plugin " + c.Plugin + " answers"
+	case c.What == PluginLost:
+		s = "plugin " + c.Plugin + " is lost"
+	default:
+		s = "criproxy " + cmp.Or(sentences[c.What], c.What)
+	}
+	if c.Why != "" {
+		s += ": " + c.Why
+	}
+	var more []string
+	if c.Was != "" && !c.Since.IsZero() {
+		more = append(more, fmt.Sprintf("%s for %s before", c.Was, c.Lasted().Round(roundTo(c.Lasted()))))
+	}
+	if c.Pods != nil {
+		more = append(more, count(*c.Pods, "pod"))
+	}
+	if c.Containers != nil {
+		more = append(more, count(*c.Containers, "container"))
+	}
+	if len(more) > 0 {
+		s += " (" + strings.Join(more, ", ") + ")"
+	}
+	return s
+}
+
+// sentences say what happened to the proxy.
+var sentences = map[string]string{
+	Serving: "serves", Reloaded: "has a new configuration", Refused: "refuses a new configuration", HandedOver: "took over",
+	Draining: "takes no new calls", Stopped: "has ended",
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// roundTo is the precision with which people want to read a duration.
+func roundTo(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return 100 * time.Millisecond
+	}
+	return time.Second
+}
+
+// encode returns the change as JSON.
+func (c *Change) encode() []byte {
+	b, err := json.Marshal(c)
+	if err != nil { // cannot happen: it holds strings, numbers and times of this century
+		return nil
+	}
+	return b
+}
+
+// decodeChange returns the change in b, or nil if there is none.
+func decodeChange(b []byte) *Change {
+	var c Change
+	if json.Unmarshal(b, &c) != nil || c.What == "" {
+		return nil
+	}
+	return &c
+}
