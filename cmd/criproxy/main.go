@@ -37,6 +37,7 @@ func commands() []command {
 		{"check", "[flags]", "try a configuration, and show where each method goes", cli.Check},
 		{"status", "[flags]", "show how a running criproxy is doing", cli.ShowStatus},
 		{"pods", "[flags]", "show the pods of all runtimes, and which runtime each is on", cli.Pods},
+		{"events", "[-since TIME]", "show when runtimes were slow, gone or up, reloads, handovers and lost plugins", cli.Events},
 		{"where", "ID", "show which runtime a pod or container is on", cli.Where},
 		{"doctor", "[flags]", "examine this node, and say what would not work and how to fix it", cli.ExamineNode},
 		{"hooks", "[-json]", "show the plugins of a running criproxy", cli.ShowHooks},

@@ -123,8 +123,38 @@ func (c *Conn) reconsider() {
 // become changes the condition. Run calls Watch later, because a Watch that blocks, as a log can,
 // must not stop a call. c.mu is held.
 func (c *Conn) become(condition Condition, why error) {
-	c.state = State{Condition: condition, Since: time.Now(), Seen: c.mem.seen, Err: why}
+	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.mem.seen, Err: why}
+	c.told = true
 	c.tell(c.state)
+}
+
+// began returns since when a condition holds that has just been noticed: the first that this connection tells may go on
+// from an earlier connection. c.mu is held.
+func (c *Conn) began(condition Condition) time.Time {
+	if before := c.cfg.Before; !c.told && before.Condition == condition && !before.Since.IsZero() {
+		return before.Since
+	}
+	return time.Now()
+}
+
+// tellFirst tells Watch the condition of a backend that has answered a list, if it was told nothing yet. A backend that
+// was gone for an earlier connection, and has answered a gate now, is back. c.mu is held.
+func (c *Conn) tellFirst(l *list) {
+	if c.told || c.state.Condition == Gone {
+		return
+	}
+	condition, why := c.state.Condition, c.state.Err
+	if c.mem.gone && l.spec.Gate {
+		condition, why = Up, nil
+		for _, g := range c.lags {
+			if !g.failing {
+				c.setLate(g, nil)
+			} else if condition == Up {
+				condition, why = Slow, g.why
+			}
+		}
+	}
+	c.become(condition, why)
 }
 
 // tell queues a state for Watch, which Run calls. c.mu is held.

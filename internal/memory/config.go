@@ -90,6 +90,10 @@ type Config struct {
 	// blocks delays only the next call of Watch. Optional.
 	Watch func(State)
 
+	// Before is the state that an earlier connection to the backend had last. If this one is in
+	// the same condition at first, the condition goes on, with the time of Before. Optional.
+	Before State
+
 	// Remembered is called for each answer from memory, with the method's full name. It
 	// must return at once. Optional.
 	Remembered func(method string)

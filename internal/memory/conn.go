@@ -45,6 +45,7 @@ type Conn struct {
 	probing   bool                  // Alive is under way
 	refused   time.Time             // when a change was last refused because the backend is gone
 	retired   bool                  // the Memory is another connection's now
+	told      bool                  // it has told a condition
 	follows   bool                  // statuses are being asked for
 	unwatched []State               // states for which Watch has not been called yet
 	telling   chan struct{}         // holds a token if there are some

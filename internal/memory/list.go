@@ -142,6 +142,7 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	case c.epoch != epoch: // the answer is older than what memory has learned since
 	case all:
 		l.observe(seq, at, answer)
+		c.tellFirst(l)
 		c.mem.gone = false
 		c.seeLocked() // from the first answer on, later lists must not lack what a client has seen
 		c.relieveAll()

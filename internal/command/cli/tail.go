@@ -85,6 +85,7 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	switch {
 	case first && !l.printer.JSON:
 		l.printer.Header()
+		l.trouble(r.Header())
 	case !first && latest <= look.until:
 		look.until = latest
 	case !first:
@@ -92,6 +93,16 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	}
 	l.past = look
 	return l.read(r)
+}
+
+// trouble shows which runtimes are not up at the beginning.
+func (l *callView) trouble(h *capture.FileHeader) {
+	for _, b := range h.Backends {
+		c := &capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why}
+		if b.State != "" && b.State != capture.Up && l.filter.MatchChange(c) {
+			l.printer.Change(c)
+		}
+	}
 }
 
 // reconnectTime is how long tail waits for another process to take over.

@@ -50,17 +50,20 @@ type Backend struct {
 	Remembered uint64        `json:"remembered"`           // answers from memory, since this process began
 	LastKnown  bool          `json:"lastKnown"`            // the numbers below come from memory
 	Pods       *int          `json:"pods,omitempty"`       // missing if not known
+	PodIDs     []string      `json:"podIds,omitempty"`     // those that clients see; only if it is not up
 	Containers *int          `json:"containers,omitempty"` // likewise
 	Images     *int          `json:"images,omitempty"`     // likewise
 	Took       time.Duration `json:"tookNs"`               // to list the containers
 }
 
-// Outage is a time in which a backend was slow or gone. Its JSON is stable.
+// Outage is a time in which a backend was slow, or gone. If it was slow first and then gone, these are two. Its JSON is
+// stable.
 type Outage struct {
-	State string    `json:"state"` // "slow" or "gone", the worst state during the outage
+	State string    `json:"state"` // "slow" or "gone"
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to,omitzero"` // missing if it is not over
 	Error string    `json:"error,omitempty"`
+	Pods  *int      `json:"pods,omitempty"` // that the backend had when it began; missing if not known
 }
 
 // Recorder is the flight recorder. Its JSON is stable.

@@ -40,11 +40,12 @@ type Source interface {
 }
 
 // New returns the admin server of a proxy. monitoring adds the paths that are also public; events answers with the
-// recorded events.
-func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Server {
+// recorded events, changes with what happened to the proxy and its backends.
+func New(p Source, monitoring func(*http.ServeMux), events, changes http.HandlerFunc) *Server {
 	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
 	servePprof(a.mux)
 	a.mux.HandleFunc("GET /events", events)
+	a.mux.HandleFunc("GET /changes", changes)
 	monitoring(a.mux)
 	monitoring(a.public)
 	answer := func(path string, with func(ctx context.Context) (any, error)) {

@@ -28,7 +28,7 @@ func testAdmin(t *testing.T, a *Server) string {
 }
 
 func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
-	path := testAdmin(t, New(nil, func(*http.ServeMux) {}, http.NotFound))
+	path := testAdmin(t, New(nil, func(*http.ServeMux) {}, http.NotFound, http.NotFound))
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -46,7 +46,7 @@ func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
 }
 
 func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
-	a := New(nil, func(*http.ServeMux) {}, http.NotFound)
+	a := New(nil, func(*http.ServeMux) {}, http.NotFound, http.NotFound)
 	began := make(chan struct{})
 	a.mux.HandleFunc("GET /long", func(_ http.ResponseWriter, r *http.Request) {
 		close(began)

@@ -36,6 +36,7 @@ type Health struct {
 type BackendHealth struct {
 	Name       string            // "primary" if it has none
 	State      string            // "up", "slow", "gone", or "connecting": not yet known
+	Since      time.Time         // since when it is so
 	Err        error             // why it is not up
 	Age        *time.Duration    // of its items in lists; nil for a backend without a memory
 	Remembered map[string]uint64 // :: method → answers from memory

@@ -134,6 +134,19 @@ func (p *Printer) Change(c *capture.Change) {
 		}{c})
 		return
 	}
+	p.write([]byte(p.clock(c.Time) + "  " + p.changeColour(c, "-- "+Sanitize(c.String())) + "\n"))
+}
+
+// Event prints a change on a line of its own, where there are no calls.
+func (p *Printer) Event(c *capture.Change) {
+	if p.JSON {
+		p.json(c)
+		return
+	}
+	p.write([]byte(p.clock(c.Time) + "  " + p.changeColour(c, Sanitize(c.String())) + "\n"))
+}
+
+func (p *Printer) changeColour(c *capture.Change, s string) string {
 	colour := bold
 	switch c.What {
 	case capture.Gone, capture.Slow, capture.PluginLost, capture.Refused:
@@ -141,7 +154,7 @@ func (p *Printer) Change(c *capture.Change) {
 	case capture.Up, capture.PluginUp:
 		colour = green
 	}
-	p.write([]byte(p.clock(c.Time) + "  " + p.colour(colour, "-- "+Sanitize(c.String())) + "\n"))
+	return p.colour(colour, s)
 }
 
 // Streamed prints the latest message of a streaming call. It prints no changes: Print compares the

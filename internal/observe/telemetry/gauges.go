@@ -22,6 +22,7 @@ var described = []struct {
 	{"criproxy_ready", "1 if the primary is up, so that calls are answered.", nil},
 	{"criproxy_backend_up", "1 if a backend is up or slow, 0 if it is gone.", []string{"backend"}},
 	{"criproxy_backend_slow", "1 if a backend is slow: memory answers calls that it does not answer in time.", []string{"backend"}},
+	{"criproxy_backend_since_timestamp_seconds", "Since when a backend is up, slow or gone.", []string{"backend"}},
 	{"criproxy_backend_last_known_age_seconds", "Age of a backend's items in lists: 0 while it is up.", []string{"backend"}},
 	{"criproxy_backend_remembered_answers_total", "Answers from memory in place of a backend that is slow or gone.", []string{"backend", "method"}},
 	{"criproxy_backend_items", "Known items of a backend, by kind: sandbox (pods), container, image.", []string{"backend", "kind"}},
@@ -79,6 +80,7 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	for _, b := range s.Backends {
 		gauge("criproxy_backend_up", one(b.IsUp()), b.Name)
 		gauge("criproxy_backend_slow", one(b.State == memory.Slow.String()), b.Name)
+		gauge("criproxy_backend_since_timestamp_seconds", float64(b.Since.UnixNano())/1e9, b.Name)
 		if b.Age != nil {
 			gauge("criproxy_backend_last_known_age_seconds", b.Age.Seconds(), b.Name)
 		}

@@ -2,13 +2,16 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // changedBy is the key of metadata that recordings add to a runtime's leg: the plugins that changed
@@ -33,24 +36,65 @@ func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
 // hookLog logs what happens between criproxy and the plugins.
 type hookLog struct {
 	mu      sync.Mutex
-	failing map[string]bool // :: plugin → its latest call failed
-	logged  map[string]bool // messages that are logged only once
+	failing map[string]bool      // :: plugin → its latest call failed
+	lost    map[string]time.Time // :: plugin that is lost → its latest failure
+	logged  map[string]bool      // messages that are logged only once
+	add     func(capture.Change) // gets a change when a plugin is lost or found
 }
 
-func NewHookLog() *hookLog { return &hookLog{failing: map[string]bool{}, logged: map[string]bool{}} }
+// NewHookLog returns a log of what happens between criproxy and the plugins. add gets a change when a plugin is lost, and
+// when it is found.
+func NewHookLog(add func(capture.Change)) *hookLog {
+	return &hookLog{failing: map[string]bool{}, lost: map[string]time.Time{}, logged: map[string]bool{}, add: add}
+}
+
+// steady is how long a lost plugin must not have failed before an answer counts as found: one that fails now and then
+// would fill the history.
+const steady = 10 * time.Second
+
+// changed adds a change if a plugin is lost, because of why, or found.
+func (l *hookLog) changed(plugin string, why error) {
+	now := time.Now()
+	l.mu.Lock()
+	failed, lost := l.lost[plugin]
+	switch {
+	case why != nil:
+		l.lost[plugin] = now
+	case lost && now.Sub(failed) >= steady:
+		delete(l.lost, plugin)
+	}
+	l.mu.Unlock()
+	switch {
+	case why != nil && !lost:
+		l.add(capture.Change{Time: now, What: capture.PluginLost, Plugin: plugin, Why: why.Error()})
+	case why == nil && lost && now.Sub(failed) >= steady:
+		l.add(capture.Change{Time: now, What: capture.PluginUp, Plugin: plugin, Was: capture.PluginLost, Since: failed})
+	}
+}
+
+// found adds the change that a plugin will be asked from now on.
+func (l *hookLog) found(plugin string) {
+	l.mu.Lock()
+	delete(l.lost, plugin)
+	l.mu.Unlock()
+	l.add(capture.Change{Time: time.Now(), What: capture.PluginUp, Plugin: plugin})
+}
 
 // Watch logs an event.
 func (l *hookLog) Watch(_ context.Context, e hook.Event) {
 	switch e := e.(type) {
 	case hook.Loaded:
 		klog.InfoS("Plugin will be asked", "plugin", e.Plugin, "socket", e.File.Endpoint, "points", e.File.Hooks, "fail", e.File.Fail, "timeout", e.File.Timeout, "again", e.Replaced)
+		l.found(e.Plugin)
 		for _, w := range e.Warnings {
 			klog.InfoS("Plugin's file may mean something else", "plugin", e.Plugin, "warning", w)
 		}
 	case hook.Removed:
 		klog.InfoS("Plugin will not be asked any more: its file is gone", "plugin", e.Plugin)
+		l.changed(e.Plugin, errors.New("its file is gone"))
 	case hook.Broken:
 		klog.ErrorS(e.Err, "Plugin's file cannot be used", "plugin", e.Plugin, "stays as it was", e.Kept)
+		l.changed(e.Plugin, e.Err)
 	case hook.Trouble:
 		klog.ErrorS(e.Err, "Hooks: "+e.What)
 	case hook.Asked:
@@ -77,6 +121,7 @@ func (l *hookLog) asked(e hook.Asked) {
 	was := l.failing[e.Plugin]
 	l.failing[e.Plugin] = e.Err != nil
 	l.mu.Unlock()
+	l.changed(e.Plugin, e.Err)
 	switch {
 	case e.Err != nil && (!was || e.Refused || klog.V(2).Enabled()):
 		klog.ErrorS(e.Err, "Plugin failed", "plugin", e.Plugin, "point", e.Point, "id", e.ID, "took", e.Took, "call refused", e.Refused, "spared", e.Exempt)

@@ -40,6 +40,9 @@ type Recording struct {
 	polls       polls
 	restored    []string // files of an earlier process that were read
 
+	// Conditions returns the backends with their conditions, for the headers of recordings. Optional.
+	Conditions func() []capture.HeaderBackend
+
 	captureFailures atomic.Int64 // how often writing the capture began to fail
 	captureFails    atomic.Bool  // it fails now
 }
@@ -115,6 +118,12 @@ func (r *Recording) Header() capture.FileHeader {
 	h := capture.FileHeader{
 		Version: capture.Version, Program: "criproxy " + config.Version, Created: time.Now().UTC(),
 		Listen: r.cfg.Listen, UnsafeRaw: r.cfg.UnsafeRaw, Descriptors: r.descriptors, About: r.about,
+	}
+	if r.Conditions != nil {
+		if h.Backends = r.Conditions(); len(h.Backends) > 0 {
+			h.Changes = true
+			return h
+		}
 	}
 	for _, b := range r.cfg.Backends {
 		h.Backends = append(h.Backends, capture.HeaderBackend{Name: director.Backend{Name: b.Name}.String(), Address: b.Address})

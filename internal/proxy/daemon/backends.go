@@ -24,6 +24,7 @@ import (
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/limits"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
@@ -48,11 +49,9 @@ type backend struct {
 	counted    map[string]*memory.Finder // :: kind of name → finder of its list
 	remembered *answers                  // from memory
 	notes      *notes
+	tell       func(c capture.Change, changed bool)
+	prefix     string                                  // of its ids, as clients see them
 	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has told it
-
-	mu    sync.Mutex
-	lost  error     // why the socket cannot be reached; nil if it can
-	since time.Time // since when; zero before the first attempt
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
@@ -62,6 +61,10 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator()}
 	own := r.of(b.String())
 	b.remembered, b.notes = &own.answers, &own.notes
+	b.tell = func(c capture.Change, changed bool) { r.tell(b.String(), c, changed) }
+	if i > 0 && cfg.IDs != config.NativeIDs {
+		b.prefix = b.cfg.Name + b.separator
+	}
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Name:        b.cfg.Name,
@@ -112,6 +115,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 		Silence:     cfg.GoneAfter,
 		Alive:       alive,
 		Watch:       b.changed,
+		Before:      b.notes.before(),
 		Remembered:  b.remembered.count,
 		Room:        limits.Keep,
 		Panicked:    recovery.Report,
@@ -134,7 +138,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 
 // newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
 func newPlainBackend(cfg *config.Config, d director.Config, budget director.Budget) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}}
+	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, tell: func(capture.Change, bool) {}}
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Address: b.cfg.Address, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
@@ -196,18 +200,19 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 
 // connected notes that the socket can be reached, or why it cannot.
 func (b *backend) connected(err error) {
-	b.mu.Lock()
-	b.lost, b.since = err, time.Now()
-	b.mu.Unlock()
+	now := time.Now()
 	if b.lastKnown != nil {
 		b.lastKnown.Check()
+		if err == nil && b.notes.list().Condition == "" && b.lastKnown.State().Condition == memory.Up { // the first time
+			b.became(memory.Up, now, nil)
+		}
 		return
 	}
 	condition := memory.Up
 	if err != nil {
 		condition = memory.Gone
 	}
-	b.notes.became(condition, time.Now(), err)
+	b.became(condition, now, err)
 	switch {
 	case err == nil:
 		klog.InfoS("Backend is reachable", "backend", b, "socket", b.cfg.Address)
@@ -218,14 +223,48 @@ func (b *backend) connected(err error) {
 	}
 }
 
+// became notes the condition of the backend, and returns the change.
+func (b *backend) became(condition memory.Condition, since time.Time, why error) (capture.Change, bool) {
+	pods, containers := b.concerned()
+	change, changed := b.notes.became(condition.String(), since, why, pods, containers)
+	b.tell(change, changed)
+	return change, changed
+}
+
+// concerned returns how many pods and containers of the backend memory has, nil if it has no lists of them.
+func (b *backend) concerned() (pods, containers *int) {
+	of := func(kind string) *int {
+		list, ok := b.counted[kind]
+		if !ok || !b.cri {
+			return nil
+		}
+		n := 0
+		list.Any(func([]byte) bool { n++; return false })
+		return &n
+	}
+	return of("sandbox"), of("container")
+}
+
 // changed logs one line for each change of the backend's condition.
 func (b *backend) changed(s memory.State) {
-	b.notes.became(s.Condition, s.Since, s.Err)
+	var change capture.Change
+	changed := false
+	if s.Condition != memory.Up || s.Err == nil {
+		change, changed = b.became(s.Condition, s.Since, s.Err)
+	}
 	switch {
 	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
+	case !changed:
+		// It goes on, or was so for the process before this one.
+	case s.Condition == memory.Up && change.Was == "":
+		// At the start it is no news.
 	case s.Condition == memory.Up:
-		klog.InfoS("Backend is up", "backend", b, "socket", b.cfg.Address)
+		more := []any{"backend", b, "socket", b.cfg.Address, "was", change.Was, "for", change.Lasted().Round(time.Millisecond)}
+		if change.Pods != nil {
+			more = append(more, "pods", *change.Pods)
+		}
+		klog.InfoS("Backend is up", more...)
 	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Fail):
 		klog.ErrorS(s.Err, "Backend is slow: clients wait for it", "backend", b, "socket", b.cfg.Address)
 	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Skip):

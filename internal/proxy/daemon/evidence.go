@@ -11,13 +11,15 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // evidence helps people find out what went wrong. It passes to the process that takes over. A file
-// has it too, without the recorded calls, for the process that starts after a crash.
+// has it too, without the recorded calls and the changes, for the process that starts after a crash.
 type evidence struct {
 	Errors   []admin.CallError `json:"errors,omitempty"`
 	Backends map[string]noted  `json:"backends,omitempty"` // :: name
+	Changes  []capture.Change  `json:"changes,omitempty"`  // the oldest first; only if no file has them
 	Recorded []byte            `json:"recorded,omitempty"`
 }
 
@@ -34,6 +36,7 @@ func (p *Proxy) evidence() evidence {
 func (p *Proxy) encodeEvidence() []byte {
 	e := p.evidence()
 	e.Recorded = p.record.Snapshot()
+	e.Changes = p.changes.Latest()
 	data, err := json.Marshal(e)
 	if err != nil {
 		klog.ErrorS(err, "The new process does not get the latest errors and calls")
@@ -56,7 +59,8 @@ func (p *Proxy) restoreEvidence() {
 	}
 	if err == nil {
 		p.errors.Restore(e.Errors)
-		p.records.restoreNotes(e.Backends)
+		p.records.restoreNotes(e.Backends, ok)
+		p.changes.Restore(e.Changes)
 		switch {
 		case len(e.Recorded) > 0:
 			err = p.record.Restore(bytes.NewReader(e.Recorded))
@@ -132,6 +136,7 @@ func (p *Proxy) startKeeping() (stop func()) {
 			return false
 		}
 	}
+	wg.Go(func() { p.changes.Keep(ended) })
 	if dir := p.evidenceDir(); dir != "" {
 		wg.Go(func() { p.keepEvidence(dir, over, passedOn) })
 		wg.Go(func() { p.record.Keep(dir, over, passedOn) })

@@ -63,6 +63,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 		}
 	}
 	p.stopped = true
+	p.changes.PassOn()
 	close(p.handedOver)
 	return nil
 }

@@ -7,12 +7,13 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
-// newHooks returns the plugins, or nil if cfg turns them off.
-func newHooks(cfg *config.Config) (*hook.Plugins, error) {
+// newHooks returns the plugins, or nil if cfg turns them off. changed gets a change when a plugin is lost or found.
+func newHooks(cfg *config.Config, changed func(capture.Change)) (*hook.Plugins, error) {
 	if cfg.Hooks == "" {
 		return nil, nil
 	}
@@ -27,7 +28,7 @@ func newHooks(cfg *config.Config) (*hook.Plugins, error) {
 	if cfg.StateDir != "" {
 		h.Servers = filepath.Join(cfg.StateDir, "hook-servers.json")
 	}
-	h.Watch = telemetry.NewHookLog().Watch
+	h.Watch = telemetry.NewHookLog(changed).Watch
 	h.Panicked = recovery.Report
 	return hook.New(h)
 }

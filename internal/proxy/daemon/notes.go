@@ -7,13 +7,15 @@ import (
 
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // maxOutages is how many outages of a backend the notes hold.
-const maxOutages = 10
+const maxOutages = 20
 
-// notes hold the version of a backend and its outages, which people want to know while it is gone
-// and afterwards. They belong to its name, as its memory does. They are safe for concurrent use.
+// notes hold the condition of a backend, its outages and its version. They are what status, metrics, health, the page
+// and recordings show; the log and they say the same. They belong to the name of the backend, as its memory does: they
+// outlive its connections, and a handover passes them on. They are safe for concurrent use.
 type notes struct {
 	mu   sync.Mutex
 	kept noted
@@ -21,9 +23,12 @@ type notes struct {
 
 // noted is the content of notes, in the form that passes to the next process.
 type noted struct {
-	Runtime string         `json:"runtime,omitempty"`
-	API     []string       `json:"api,omitempty"`
-	Outages []admin.Outage `json:"outages,omitempty"` // the latest first
+	Runtime   string         `json:"runtime,omitempty"`
+	API       []string       `json:"api,omitempty"`
+	Outages   []admin.Outage `json:"outages,omitempty"` // the latest first
+	Condition string         `json:"condition,omitempty"`
+	Since     time.Time      `json:"since,omitzero"`
+	Why       string         `json:"why,omitempty"` // why it is slow or gone
 }
 
 // is notes the runtime and the API that the backend has told.
@@ -38,29 +43,68 @@ func (n *notes) is(runtime string, api []string) {
 	}
 }
 
-// became notes that the backend has been in a condition since a time. A slow backend that becomes
-// gone, or the reverse, is still in the same outage.
-func (n *notes) became(c memory.Condition, since time.Time, why error) {
+// became notes that a condition holds since a time, and returns the change. If the condition is the one that it was, it
+// goes on, perhaps for another reason, and there is no change.
+func (n *notes) became(condition string, since time.Time, why error, pods, containers *int) (change capture.Change, changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := n.kept.Outages
-	under := len(all) > 0 && all[0].To.IsZero()
-	switch {
-	case c == memory.Up && under:
-		all[0].To = since
-	case c == memory.Up:
-	case !under:
-		all = slices.Insert(all, 0, admin.Outage{State: c.String(), From: since})
-		fallthrough
-	default:
-		if c == memory.Gone {
-			all[0].State = c.String()
+	reason := ""
+	if why != nil {
+		reason = why.Error()
+	}
+	k := &n.kept
+	if k.Condition == condition {
+		if condition != capture.Up && reason != "" {
+			k.Why = reason
+			if len(k.Outages) > 0 {
+				k.Outages[0].Error = reason
+			}
 		}
-		if why != nil {
-			all[0].Error = why.Error()
+		return change, false
+	}
+	if since.Before(k.Since) {
+		since = k.Since // the clock was set back, or the reports came in another order
+	}
+	change = capture.Change{Time: since, What: condition, Why: reason, Was: k.Condition, Since: k.Since, Pods: pods, Containers: containers}
+	if len(k.Outages) > 0 && k.Outages[0].To.IsZero() {
+		k.Outages[0].To = since
+	}
+	if condition != capture.Up && condition != capture.Removed {
+		k.Outages = slices.Insert(k.Outages, 0, admin.Outage{State: condition, From: since, Error: reason, Pods: pods})
+		k.Outages = k.Outages[:min(len(k.Outages), maxOutages)]
+	} else {
+		reason = ""
+	}
+	k.Condition, k.Since, k.Why = condition, since, reason
+	return change, true
+}
+
+// removed notes that the configuration lacks the backend now.
+func (n *notes) removed(now time.Time) (capture.Change, bool) {
+	n.mu.Lock()
+	known := n.kept.Condition != ""
+	n.mu.Unlock()
+	if !known {
+		return capture.Change{}, false
+	}
+	change, changed := n.became(capture.Removed, now, nil, nil, nil)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept.Condition, n.kept.Since = "", time.Time{} // it may come back
+	return change, changed
+}
+
+// before returns the condition that an earlier connection to the backend had, for the next one, which goes on from
+// there. It is the zero State if nothing is known.
+func (n *notes) before() memory.State {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range []memory.Condition{memory.Up, memory.Slow, memory.Gone} {
+		if c.String() == n.kept.Condition {
+			return memory.State{Condition: c, Since: n.kept.Since}
 		}
 	}
-	n.kept.Outages = all[:min(len(all), maxOutages)]
+	return memory.State{}
 }
 
 // list returns the notes.
@@ -70,4 +114,19 @@ func (n *notes) list() noted {
 	kept := n.kept
 	kept.Outages = slices.Clone(kept.Outages)
 	return kept
+}
+
+// restore takes over the notes of another process. The condition goes on: that of a process that handed over as it is,
+// that of one that has ended only if the backend was not up then, because nobody has looked since.
+func (n *notes) restore(kept noted, handed bool) {
+	if kept.Condition == "" && len(kept.Outages) > 0 && kept.Outages[0].To.IsZero() { // of a version before 1.0
+		o := kept.Outages[0]
+		kept.Condition, kept.Since, kept.Why = o.State, o.From, o.Error
+	}
+	if kept.Condition == capture.Up && !handed {
+		kept.Condition, kept.Since = "", time.Time{}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept = kept
 }

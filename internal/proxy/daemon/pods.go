@@ -16,7 +16,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // errNoPods is the error of Pods for another API than CRI.
@@ -35,11 +34,7 @@ func (p *Proxy) Pods(ctx context.Context) (admin.Pods, error) {
 		if !b.cri {
 			return admin.Pods{}, errNoPods
 		}
-		prefix := ""
-		if i > 0 && s.cfg.IDs != config.NativeIDs {
-			prefix = b.cfg.Name + b.separator
-		}
-		wg.Go(func() { lists[i], errs[i] = b.pods(ctx, prefix) })
+		wg.Go(func() { lists[i], errs[i] = b.pods(ctx) })
 	}
 	wg.Wait()
 	found := admin.Pods{Pods: slices.Concat(lists...)}
@@ -55,8 +50,8 @@ func (p *Proxy) Pods(ctx context.Context) (admin.Pods, error) {
 	return found, nil
 }
 
-// pods asks the backend for its pods. The ids that clients see begin with prefix.
-func (b *backend) pods(ctx context.Context, prefix string) ([]admin.Pod, error) {
+// pods asks the backend for its pods.
+func (b *backend) pods(ctx context.Context) ([]admin.Pod, error) {
 	var sandboxes runtimeapi.ListPodSandboxResponse
 	var containers runtimeapi.ListContainersResponse
 	var headers [2]metadata.MD
@@ -77,7 +72,7 @@ func (b *backend) pods(ctx context.Context, prefix string) ([]admin.Pod, error) 
 		pods = append(pods, admin.Pod{
 			Name: s.GetMetadata().GetName(), Namespace: s.GetMetadata().GetNamespace(), UID: s.GetMetadata().GetUid(),
 			Backend: b.String(), State: stateName(s.GetState().String(), "SANDBOX_"), Created: moment(s.GetCreatedAt()), Handler: s.GetRuntimeHandler(),
-			ID: prefix + s.GetId(), NativeID: s.GetId(), FromMemory: fromMemory, Containers: []admin.Container{},
+			ID: b.prefix + s.GetId(), NativeID: s.GetId(), FromMemory: fromMemory, Containers: []admin.Container{},
 		})
 	}
 	for _, c := range containers.GetContainers() {
@@ -87,13 +82,13 @@ func (b *backend) pods(ctx context.Context, prefix string) ([]admin.Pod, error) 
 			place[c.GetPodSandboxId()] = i
 			pods = append(pods, admin.Pod{
 				Name: c.GetLabels()["io.kubernetes.pod.name"], Namespace: c.GetLabels()["io.kubernetes.pod.namespace"], UID: c.GetLabels()["io.kubernetes.pod.uid"],
-				Backend: b.String(), State: "unknown", ID: prefix + c.GetPodSandboxId(), NativeID: c.GetPodSandboxId(), FromMemory: fromMemory,
+				Backend: b.String(), State: "unknown", ID: b.prefix + c.GetPodSandboxId(), NativeID: c.GetPodSandboxId(), FromMemory: fromMemory,
 			})
 		}
 		image := c.GetImage().GetUserSpecifiedImage()
 		pods[i].Containers = append(pods[i].Containers, admin.Container{
 			Name: c.GetMetadata().GetName(), Attempt: c.GetMetadata().GetAttempt(), State: stateName(c.GetState().String(), "CONTAINER_"),
-			Created: moment(c.GetCreatedAt()), Image: cmp.Or(image, c.GetImage().GetImage()), ID: prefix + c.GetId(), NativeID: c.GetId(),
+			Created: moment(c.GetCreatedAt()), Image: cmp.Or(image, c.GetImage().GetImage()), ID: b.prefix + c.GetId(), NativeID: c.GetId(),
 		})
 	}
 	if errs[0] != nil {

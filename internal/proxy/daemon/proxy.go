@@ -42,6 +42,7 @@ type Proxy struct {
 	hooks        *hook.Plugins // nil if plugins are turned off
 	epochs       *epochs
 	record       *telemetry.Recording
+	changes      *telemetry.Changes
 	drift        *drift.Watch
 	memory       *limits.Memory // for messages
 	memories     *Memories
@@ -119,6 +120,9 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.now.Store(&assembly{cfg: cfg})
+	p.changes = telemetry.NewChanges(p.record, p.changesDir())
+	p.records.told = p.changes.Add
+	p.record.Conditions = p.conditions
 	p.restoreEvidence() // before anything is recorded
 	redactor, err := NewRedactor(cfg, a.Profile, a.Schema)
 	if err != nil {
@@ -138,7 +142,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p.now.Store(s)
 	p.memories.Keep(places(cfg), folder(cfg), s.memories)
 	p.metrics.Know(d)
-	if p.hooks, err = newHooks(cfg); err != nil {
+	if p.hooks, err = newHooks(cfg, p.changes.Add); err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -165,7 +169,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		healthgrpc.RegisterHealthServer(p.server, &telemetry.HealthService{Of: p})
 	}
 	p.metrics.Registry.MustRegister(telemetry.NewGauges(p))
-	p.admin = admin.New(p, func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.ServeEvents)
+	p.admin = admin.New(p, func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.ServeEvents, p.changes.Serve)
 	return p, nil
 }
 

@@ -7,16 +7,32 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // records has a record of each backend, by its name, which outlives reloads. It is safe for
 // concurrent use. The zero value is empty.
 type records struct {
-	mu  sync.Mutex
-	all map[string]*record
+	mu   sync.Mutex
+	all  map[string]*record
+	told func(capture.Change) // gets each change of a backend's condition; nil ignores them
+}
+
+// tell passes on a change of the condition of a backend.
+func (r *records) tell(backend string, c capture.Change, changed bool) {
+	if c.Backend = backend; changed && r.told != nil {
+		r.told(c)
+	}
+}
+
+// removed notes that the configuration lacks a backend now.
+func (r *records) removed(name string, now time.Time) {
+	c, changed := r.of(name).notes.removed(now)
+	r.tell(name, c, changed)
 }
 
 // record has the counts and notes of a backend.
@@ -49,14 +65,10 @@ func (r *records) allNotes() map[string]noted {
 	return all
 }
 
-// restoreNotes takes over the notes of another process. An outage that was not over goes on, or ends
-// when the backend is seen.
-func (r *records) restoreNotes(all map[string]noted) {
+// restoreNotes takes over the notes of another process, which has handed over or ended.
+func (r *records) restoreNotes(all map[string]noted, handed bool) {
 	for name, kept := range all {
-		n := &r.of(name).notes
-		n.mu.Lock()
-		n.kept = kept
-		n.mu.Unlock()
+		r.of(name).notes.restore(kept, handed)
 	}
 }
 

@@ -3,10 +3,12 @@ package daemon
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
@@ -24,6 +26,11 @@ func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	state.Reloads++
 	state.Loaded, state.Failed, state.Error, state.NeedsRestart = time.Now(), time.Time{}, "", waits
 	p.config.Store(&state)
+	why := ""
+	if len(waits) > 0 {
+		why = "waits for a restart: " + strings.Join(waits, "; ")
+	}
+	p.changes.Add(capture.Change{Time: state.Loaded, What: capture.Reloaded, Why: why})
 	return waits, nil
 }
 
@@ -39,6 +46,7 @@ func (p *Proxy) refuse(err error) {
 	state.Failures++
 	state.Failed, state.Error = time.Now(), err.Error()
 	p.config.Store(&state)
+	p.changes.Add(capture.Change{Time: state.Failed, What: capture.Refused, Why: state.Error})
 }
 
 // reload applies cfg. p.reloading is held.
@@ -102,6 +110,12 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 				b.lastKnown.Retire()
 			}
 			gone = append(gone, b)
+		}
+	}
+	now := time.Now()
+	for _, b := range gone {
+		if !slices.ContainsFunc(s.backends, func(one *backend) bool { return one.String() == b.String() }) {
+			p.records.removed(b.String(), now)
 		}
 	}
 	for _, b := range s.backends {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -17,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
@@ -87,19 +89,16 @@ func groupName(gid uint32) string {
 
 // state returns the state of the backend that is known without a call.
 func (b *backend) state() (state string, since time.Time, err error) {
-	if b.lastKnown != nil {
-		s := b.lastKnown.State()
-		return s.Condition.String(), s.Since, s.Err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	n := b.notes.list()
 	switch {
-	case b.since.IsZero():
-		return "connecting", started, nil
-	case b.lost != nil:
-		return memory.Gone.String(), b.since, b.lost
+	case n.Condition == "":
+		return capture.Connecting, started, nil
+	case n.Why != "":
+		return n.Condition, n.Since, errors.New(n.Why)
+	case b.lastKnown != nil && n.Condition == capture.Up:
+		return n.Condition, n.Since, b.lastKnown.State().Err
 	}
-	return memory.Up.String(), b.since, nil
+	return n.Condition, n.Since, nil
 }
 
 // report asks the backend for its version and its items, and returns its state.
@@ -131,6 +130,9 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 	var pods runtimeapi.ListPodSandboxResponse
 	ask(runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, &pods, func(time.Duration) {
 		r.Pods = new(len(pods.GetItems()))
+		for _, one := range pods.GetItems() {
+			r.PodIDs = append(r.PodIDs, b.prefix+one.GetId())
+		}
 	})
 	var containers runtimeapi.ListContainersResponse
 	ask(runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, &containers, func(took time.Duration) {
@@ -146,6 +148,9 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 		r.Error = err.Error()
 	}
 	r.LastKnown = r.State != memory.Up.String() && r.Pods != nil
+	if r.State == memory.Up.String() {
+		r.PodIDs = nil // nothing concerns them
+	}
 	b.remembered.each(func(_ string, n uint64) { r.Remembered += n })
 	if r.State != memory.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
@@ -191,7 +196,7 @@ func (p *Proxy) State() admin.State {
 
 func (b *backend) health() admin.BackendHealth {
 	h := admin.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
-	h.State, _, h.Err = b.state()
+	h.State, h.Since, h.Err = b.state()
 	if b.lastKnown != nil {
 		age := b.lastKnown.Age()
 		h.Age = &age

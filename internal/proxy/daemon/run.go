@@ -13,6 +13,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -93,6 +94,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	stopAdmin := sync.OnceFunc(func() { p.parts.do("ending the admin socket", stop) })
 	defer stopAdmin()
 	close(p.serving)
+	p.begun()
+	defer func() { p.changes.Add(capture.Change{Time: time.Now(), What: capture.Stopped}) }()
 	select {
 	case err := <-p.failed:
 		close(p.failing)
@@ -139,6 +142,7 @@ func (p *Proxy) serve(s *listen.Socket) {
 // to finish, and new connections the time greet to begin. Both times become shorter when ctx ends.
 func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
+	p.changes.Add(capture.Change{Time: time.Now(), What: capture.Draining})
 	p.draining.Store(true)
 	p.pause()
 	hurry := time.AfterFunc(bound, func() {

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+// events returns the changes of the second runtime that criproxy events shows.
+func (p *process) events(args ...string) []capture.Change {
+	p.Helper()
+	out, err := p.ask(append([]string{"events", "-o", "json"}, args...)...)
+	require.NoError(p, err, out)
+	return changesIn(p, out, func(line []byte) (c capture.Change, err error) { return c, json.Unmarshal(line, &c) })
+}
+
+// changesIn returns the changes of the second runtime in lines of JSON.
+func changesIn(t testing.TB, out string, read func([]byte) (capture.Change, error)) []capture.Change {
+	t.Helper()
+	var all []capture.Change
+	for line := range strings.Lines(out) {
+		c, err := read([]byte(line))
+		require.NoError(t, err, line)
+		if c.Backend == "beta.io" {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// stories returns the changes as lines to compare: what happened, and since when.
+func stories(all []capture.Change) []string {
+	var told []string
+	for _, c := range all {
+		told = append(told, c.What+" since "+c.Time.UTC().Format(time.RFC3339Nano))
+	}
+	return told
+}
+
+func wrapped(line []byte) (capture.Change, error) {
+	var l struct{ Change capture.Change }
+	err := json.Unmarshal(line, &l)
+	return l.Change, err
+}
+
+// During one outage every place must tell the same story.
+func TestEveryPlaceTellsTheSameStory(t *testing.T) {
+	for name, handsOver := range map[string]bool{"one process": false, "over handovers": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProcess(t)
+			p.write("listBudget: 300ms\ngoneAfter: 1500ms\n")
+			p.launch()
+			sandbox, _ := p.runPod("web", "beta.io")
+			rt := p.runtimes[1]
+			is := func(want string) {
+				t.Helper()
+				testkit.Eventually(t, "the second runtime is "+want, func() bool { all := p.events(); return len(all) > 0 && all[len(all)-1].What == want })
+				if handsOver {
+					p.handOver()
+					testkit.Eventually(t, "it is still "+want, func() bool { _, r := p.status(); return r.Backends[1].State == want })
+				}
+			}
+			is(capture.Up)
+			rt.Freeze() // it hangs
+			is(capture.Gone)
+			assert.Equal(t, []string{sandbox}, func() []string { _, r := p.status(); return r.Backends[1].PodIDs }())
+			rt.Thaw() // it answers
+			is(capture.Up)
+			rt.Kill()
+			is(capture.Gone)
+			rt.When(testkit.Slowing(500*time.Millisecond, "ListContainers", "ListPodSandbox"))
+			rt.Start() // it comes back slow
+			is(capture.Slow)
+			rt.When(nil)
+			is(capture.Up)
+
+			want := p.events()
+			var what []string
+			for _, c := range want {
+				what = append(what, c.What)
+				assert.NotZero(t, c.PID)
+				if c.Was != "" {
+					assert.Equal(t, 1, *c.Pods, "%+v", c)
+					assert.Equal(t, 1, *c.Containers, "%+v", c)
+				}
+			}
+			assert.Equal(t, []string{"up", "slow", "gone", "up", "gone", "slow", "up"}, what)
+			for i, c := range want[1:] {
+				assert.Equal(t, want[i].What, c.Was)
+				assert.True(t, c.Since.Equal(want[i].Time), "%+v follows %+v", c, want[i])
+			}
+
+			text, r := p.status()
+			b := r.Backends[1]
+			assert.Equal(t, "up", b.State)
+			last := want[len(want)-1]
+			assert.Equal(t, last.Time.UTC(), b.Since.UTC())
+			assert.Empty(t, b.PodIDs)
+			var outages []string
+			for _, o := range slices.Backward(b.Outages) {
+				outages = append(outages, o.State+" since "+o.From.UTC().Format(time.RFC3339Nano))
+				assert.Equal(t, 1, *o.Pods)
+				assert.False(t, o.To.IsZero())
+				assert.Contains(t, text, fmt.Sprintf("beta.io was %s from %s", o.State, o.From.Local().Format("15:04:05")))
+			}
+			assert.Equal(t, slices.DeleteFunc(stories(want), func(s string) bool { return strings.HasPrefix(s, "up") }), outages)
+			metrics := p.scrape()
+			assert.InDelta(t, float64(last.Time.UnixNano())/1e9, metrics[`criproxy_backend_since_timestamp_seconds{backend="beta.io"}`], 1e-6)
+			assert.Equal(t, 1.0, metrics[`criproxy_backend_up{backend="beta.io"}`])
+
+			dump := filepath.Join(p.dir, "calls.jsonl")
+			_, err := p.ask("dump", "-o", dump)
+			require.NoError(t, err)
+			data, err := os.ReadFile(dump)
+			require.NoError(t, err)
+			assert.Equal(t, stories(want), stories(changesIn(t, string(data), wrapped)), "the recording")
+			for _, format := range []string{"pcapng", "binlog"} {
+				other, back := filepath.Join(p.dir, "calls."+format), filepath.Join(p.dir, "back-"+format+".jsonl")
+				for _, convert := range [][]string{{"convert", dump, other}, {"convert", other, back}} {
+					var out strings.Builder
+					require.NoError(t, run(t.Context(), convert, &out, &out), "%s", &out)
+				}
+				data, err := os.ReadFile(back)
+				require.NoError(t, err)
+				assert.Equal(t, stories(want), stories(changesIn(t, string(data), wrapped)), format)
+			}
+			var shown strings.Builder
+			require.NoError(t, run(t.Context(), []string{"view", dump}, &shown, &shown))
+			var lines []string
+			for _, m := range regexp.MustCompile(`(?m)^(\S+ \S+)  -- beta.io is (\w+)`).FindAllStringSubmatch(shown.String(), -1) {
+				lines = append(lines, m[2]+" "+m[1])
+			}
+			var wantLines []string
+			for _, c := range want {
+				wantLines = append(wantLines, c.What+" "+c.Time.Local().Format("2006-01-02 15:04:05.000"))
+			}
+			assert.Equal(t, wantLines, lines, "view")
+			log, err := os.ReadFile(p.log)
+			require.NoError(t, err)
+			var logged []string
+			for _, m := range regexp.MustCompile(`"Backend is (\w+)[^"]*"[^\n]* backend="beta.io"`).FindAllStringSubmatch(string(log), -1) {
+				logged = append(logged, m[1])
+			}
+			assert.Equal(t, what[1:], logged, "the log, but for the beginning:\n%s", log)
+			assert.Regexp(t, `"Backend is up" backend="beta.io" socket="\S+" was="gone" for="\S+" pods=1`, string(log))
+
+			p.end()
+			p.launch()
+			p.serving() // after a restart, too, there is an answer to what happened last night
+			assert.Equal(t, stories(want), stories(p.events())[:len(want)])
+			assert.Empty(t, p.events("-backend", "alpha"))
+		})
+	}
+}

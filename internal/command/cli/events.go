@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/show"
+)
+
+// eventsFlags says which changes to show, and how.
+type eventsFlags struct {
+	*asking
+	since   unitDuration
+	follow  bool
+	backend string
+}
+
+// Events is the subcommand that shows what happened to the runtimes and to criproxy itself.
+func Events(ctx context.Context, args []string, out, errOut io.Writer) error {
+	e := &eventsFlags{asking: askFlags("events"), since: unitDuration(24 * time.Hour)}
+	e.Var(&e.since, "since", "show what happened in the last `TIME`, such as 24h")
+	e.BoolVar(&e.follow, "follow", false, "also show what happens from now on, until Ctrl-C")
+	e.StringVar(&e.backend, "backend", "", "only runtimes that match `PATTERN`; a primary without a name is called primary")
+	about := `events shows what happened to a running criproxy: when each runtime was slow, gone and up again, why, and
+how many pods that concerned; reloads and configurations that were refused; handovers; plugins that were
+lost and found. criproxy keeps the latest 10,000 events or more in its state folder.`
+	if err := e.parse(args, out, about, 0); err != nil {
+		return err
+	}
+	if e.since <= 0 {
+		return &UsageError{errors.New("events: -since must be longer than nothing; want a time such as 24h")}
+	}
+	filter := calls.Filter{Backend: e.backend}
+	if err := filter.Check(); err != nil {
+		return &UsageError{err}
+	}
+	path, err := e.admin.path(ctx)
+	if err != nil {
+		return err
+	}
+	printer := calls.Printer{Out: e.output.lines(out), Date: true, JSON: e.output.programs(), Colour: show.Colours(out)}
+	client, from, shown := admin.NewClient(path), time.Now().Add(-time.Duration(e.since)), 0
+	for {
+		response, err := e.ask(ctx, client, from)
+		if err != nil {
+			return err
+		}
+		err = eachChange(response.Body, func(c *capture.Change) error {
+			if from = c.Time.Add(1); filter.MatchChange(c) {
+				shown++
+				printer.Event(c)
+			}
+			return printer.Err()
+		})
+		_ = response.Body.Close() // it is read to its end
+		if ctx.Err() != nil {
+			break // Ctrl-C
+		}
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		if !e.follow {
+			break
+		}
+		if !reachable(ctx, client) {
+			fmt.Fprintln(errOut, "criproxy: the criproxy at", path, "has stopped")
+			break
+		}
+	}
+	if shown == 0 && !printer.JSON && ctx.Err() == nil {
+		fmt.Fprintf(errOut, "criproxy: nothing happened in the last %s\n", time.Duration(e.since))
+	}
+	return nil
+}
+
+// ask requests the changes since a time.
+func (e *eventsFlags) ask(ctx context.Context, client *admin.Client, since time.Time) (*http.Response, error) {
+	query := url.Values{"since": {since.Format(time.RFC3339Nano)}}
+	if e.follow {
+		query.Set("follow", "true")
+	}
+	return client.Get(ctx, "/changes?"+query.Encode())
+}
+
+// eachChange calls do with each change of an answer.
+func eachChange(r io.Reader, do func(*capture.Change) error) error {
+	lines := json.NewDecoder(bufio.NewReader(r))
+	for {
+		var c capture.Change
+		if err := lines.Decode(&c); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := do(&c); err != nil {
+			return err
+		}
+	}
+}
+
+// reachable waits until a process serves the admin socket again, after a handover. It reports whether one does.
+func reachable(ctx context.Context, client *admin.Client) bool {
+	for until := time.Now().Add(reconnectTime); time.Now().Before(until) && ctx.Err() == nil; {
+		var v admin.Version
+		if _, err := client.Read(ctx, "version", &v); err == nil {
+			return true
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
