@@ -152,7 +152,9 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			require.NoError(t, err)
 			var logged []string
 			for _, m := range regexp.MustCompile(`"Backend is (\w+)[^"]*"[^\n]* backend="beta.io"`).FindAllStringSubmatch(string(log), -1) {
-				logged = append(logged, m[1])
+				if m[1] != "still" { // what a new process says of an outage that goes on
+					logged = append(logged, m[1])
+				}
 			}
 			assert.Equal(t, what[1:], logged, "the log, but for the beginning:\n%s", log)
 			assert.Regexp(t, `"Backend is up" backend="beta.io" socket="\S+" was="gone" for="\S+" pods=1`, string(log))

@@ -7,6 +7,7 @@ _criproxy() {
 	check) flags='-drift -json -o -admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
 	status) flags='-admin -exit-code -json -o -watch' ;;
 	pods) flags='-admin -backend -json -n -namespace -o -watch' ;;
+	events) flags='-admin -backend -follow -json -o -since' ;;
 	where) flags='-admin -json -o' ;;
 	doctor) flags='-json -o -admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
 	hooks) flags='-admin -json -o' ;;
@@ -31,7 +32,7 @@ _criproxy() {
 	if [[ $word == -* ]]; then
 		COMPREPLY=($(compgen -W "$flags" -- "$word"))
 	elif [[ $COMP_CWORD == 1 ]]; then
-		COMPREPLY=($(compgen -W 'serve check status pods where doctor hooks instances support completion demo ui tail dump tap view convert replay fixture wireshark-profile install uninstall version' -- "$word"))
+		COMPREPLY=($(compgen -W 'serve check status pods events where doctor hooks instances support completion demo ui tail dump tap view convert replay fixture wireshark-profile install uninstall version' -- "$word"))
 	fi
 }
 complete -o default -F _criproxy criproxy

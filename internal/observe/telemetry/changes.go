@@ -27,6 +27,9 @@ type Changes struct {
 	rec *Recording
 	dir string // of the files; empty if there are none
 
+	disk  sync.Mutex // held while a change moves from unwritten to a file, and while the files are read
+	lines int        // of the newer file; -1 if not counted yet
+
 	mu        sync.Mutex
 	latest    []capture.Change // of this process and of those that handed over to it, the oldest first
 	dropped   uint64           // how many older ones are no longer in latest
@@ -34,7 +37,6 @@ type Changes struct {
 	passedOn  bool          // another process tells of the backends
 	news      chan struct{} // closed when a change comes
 	wake      chan struct{} // has room for one; wakes Keep
-	lines     int           // of the newer file; -1 if not counted yet
 }
 
 const (
@@ -137,6 +139,8 @@ func (c *Changes) Keep(stop <-chan struct{}) {
 
 // write writes the changes that wait. They stay if it fails.
 func (c *Changes) write() error {
+	c.disk.Lock()
+	defer c.disk.Unlock()
 	c.mu.Lock()
 	waiting := slices.Clone(c.unwritten)
 	c.mu.Unlock()
@@ -207,18 +211,20 @@ func (c *Changes) Since(t time.Time) ([]capture.Change, error) {
 
 // since is Since, with the number of the next change that comes.
 func (c *Changes) since(t time.Time) (all []capture.Change, next uint64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock() // so that Keep does not move a change meanwhile
-	more := c.latest
+	c.disk.Lock()
+	defer c.disk.Unlock()
 	if c.dir != "" {
 		older, newer := changesFiles(c.dir)
 		for _, path := range []string{older, newer} {
 			found, readErr := readChanges(path)
 			all, err = append(all, found...), errors.Join(err, readErr)
 		}
-		if more = c.unwritten; err != nil {
-			more = c.latest
-		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	more := c.unwritten
+	if c.dir == "" || err != nil {
+		all, more = nil, c.latest
 	}
 	all = slices.DeleteFunc(append(all, more...), func(one capture.Change) bool { return one.Time.Before(t) })
 	slices.SortStableFunc(all, func(a, b capture.Change) int { return a.Time.Compare(b.Time) })

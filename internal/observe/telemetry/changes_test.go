@@ -148,3 +148,15 @@ func TestAFlappingPluginIsOneChange(t *testing.T) {
 	require.Len(t, all, 2)
 	assert.Equal(t, capture.PluginUp, all[1].What)
 }
+
+// A change that is being written is neither missing nor there twice.
+func TestAChangeBeingWrittenIsThereOnce(t *testing.T) {
+	c, stop := keeping(t, t.TempDir())
+	defer stop()
+	for i := range 200 {
+		c.Add(lost("a", i))
+		all, err := c.Since(time.Time{})
+		require.NoError(t, err)
+		require.Len(t, all, i+1)
+	}
+}

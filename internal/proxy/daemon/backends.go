@@ -51,6 +51,7 @@ type backend struct {
 	notes      *notes
 	tell       func(c capture.Change, changed bool)
 	prefix     string                                  // of its ids, as clients see them
+	told       atomic.Bool                             // the log has its condition
 	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has told it
 }
 
@@ -252,11 +253,16 @@ func (b *backend) changed(s memory.State) {
 	if s.Condition != memory.Up || s.Err == nil {
 		change, changed = b.became(s.Condition, s.Since, s.Err)
 	}
+	if changed {
+		b.told.Store(true)
+	}
 	switch {
 	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
+	case !changed && s.Condition != memory.Up && !b.told.Swap(true):
+		klog.ErrorS(s.Err, "Backend is still "+s.Condition.String()+", as before this process began", "backend", b, "socket", b.cfg.Address, "since", s.Since)
 	case !changed:
-		// It goes on, or was so for the process before this one.
+		// It goes on, for another reason.
 	case s.Condition == memory.Up && change.Was == "":
 		// At the start it is no news.
 	case s.Condition == memory.Up:
