@@ -47,11 +47,11 @@ func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
 		require.NoError(t, run(t.Context(), args, &out, &out), "%s", &out)
 		return out.String()
 	}
-	look("dump", "-admin", filepath.Join(dir, "front.admin.sock"), "-o", file)
+	look("dump", "-admin", filepath.Join(dir, "front.admin.sock"), file)
 	shown := look("view", file)
 	assert.Regexp(t, `(?m) Put +primary +north/Tale 7f `, shown)
 	assert.Regexp(t, `(?m) Bind +primary +north/Tale 7f `, shown)
-	assert.Contains(t, look("view", "-method", "Bind", "-id", "7f", "-json", file), `"about":{"namespace":"north","name":"Tale","ids":["7f"]}`)
+	assert.Contains(t, look("view", "-method", "Bind", "-id", "7f", "-o", "json", file), `"about":{"namespace":"north","name":"Tale","ids":["7f"]}`)
 	assert.NotContains(t, look("view", "-id", "8a", file), "Bind")
 
 	wrong := filepath.Join(dir, "wrong.yaml")

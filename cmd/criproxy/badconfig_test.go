@@ -62,7 +62,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	check := func() (string, cli.Report) {
 		var text, asJSON bytes.Buffer
 		require.NoError(t, run(t.Context(), []string{"check", "-config", p.config}, &text, &text))
-		require.NoError(t, run(t.Context(), []string{"check", "-json", "-config", p.config}, &asJSON, &asJSON))
+		require.NoError(t, run(t.Context(), []string{"check", "-o", "json", "-config", p.config}, &asJSON, &asJSON))
 		var r cli.Report
 		require.NoError(t, json.Unmarshal(asJSON.Bytes(), &r))
 		return text.String(), r

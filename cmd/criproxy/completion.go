@@ -20,9 +20,6 @@ type flagHelp struct {
 func (c command) flags() []flagHelp {
 	var help bytes.Buffer
 	_ = c.run(context.Background(), []string{"-h"}, &help, io.Discard) // the error only says that help was printed
-	if help.Len() == 0 {
-		printHelp(&help) // the command is serve
-	}
 	var all []flagHelp
 	for line := range strings.Lines(help.String()) {
 		line = strings.TrimRight(line, "\n")
@@ -46,7 +43,7 @@ func shells() map[string]func(io.Writer) {
 func completion(_ context.Context, args []string, out, _ io.Writer) error {
 	known := []string{"bash", "zsh", "fish"}
 	switch {
-	case len(args) == 1 && strings.TrimLeft(args[0], "-") == "h", len(args) == 1 && strings.TrimLeft(args[0], "-") == "help":
+	case len(args) == 1 && wantsHelp(args[0]):
 		fmt.Fprintln(out, "criproxy completion SHELL prints the script with which a shell completes command lines of criproxy. SHELL is one of", strings.Join(known, ", "))
 		return nil
 	case len(args) == 1 && strings.HasPrefix(args[0], "-"):
@@ -75,7 +72,7 @@ func bashCompletion(out io.Writer) {
 		fmt.Fprintf(out, "\t%s) flags='%s' ;;\n", c.name, strings.Join(flags, " "))
 	}
 	fmt.Fprintf(out, "\tesac\n\tCOMPREPLY=()\n\tif [[ $word == -* ]]; then\n\t\tCOMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"+
-		"\telif [[ $COMP_CWORD == 1 ]]; then\n\t\tCOMPREPLY=($(compgen -W '%s' -- \"$word\"))\n\tfi\n}\ncomplete -o default -F _criproxy criproxy\n", strings.Join(names, " "))
+		"\telif [[ $COMP_CWORD == 1 || $command == help ]]; then\n\t\tCOMPREPLY=($(compgen -W '%s' -- \"$word\"))\n\tfi\n}\ncomplete -o default -F _criproxy criproxy\n", strings.Join(names, " "))
 }
 
 func zshCompletion(out io.Writer) {
@@ -92,7 +89,7 @@ func zshCompletion(out io.Writer) {
 		}
 		fmt.Fprint(out, "\t\t) ;;\n")
 	}
-	fmt.Fprint(out, "\tesac\n\tif [[ $PREFIX == -* ]]; then\n\t\t_describe -o flag flags\n\telif (( CURRENT == 2 )); then\n\t\t_describe command commands\n\telse\n\t\t_files\n\tfi\n}\n_criproxy \"$@\"\n")
+	fmt.Fprint(out, "\tesac\n\tif [[ $PREFIX == -* ]]; then\n\t\t_describe -o flag flags\n\telif (( CURRENT == 2 )) || [[ $words[2] == help ]]; then\n\t\t_describe command commands\n\telse\n\t\t_files\n\tfi\n}\n_criproxy \"$@\"\n")
 }
 
 func fishCompletion(out io.Writer) {

@@ -24,7 +24,7 @@ func (p *process) doctor() (string, []node.Finding, error) {
 	p.Helper()
 	var text, asJSON bytes.Buffer
 	err := run(p.Context(), []string{"doctor", "-config", p.config}, &text, &text)
-	_ = run(p.Context(), []string{"doctor", "-json", "-config", p.config}, &asJSON, &asJSON) // as above
+	_ = run(p.Context(), []string{"doctor", "-o", "json", "-config", p.config}, &asJSON, &asJSON) // as above
 	var d cli.Diagnosis
 	require.NoError(p, json.Unmarshal(asJSON.Bytes(), &d), "%s", asJSON.String())
 	return text.String(), d.Findings, err

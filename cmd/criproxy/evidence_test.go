@@ -35,7 +35,7 @@ func (p *process) remembers() {
 	require.NotEmpty(p, r.Errors)
 	assert.Equal(p, "StartContainer beta.io Internal out of order", strings.Join([]string{r.Errors[0].Method, r.Errors[0].Backend, r.Errors[0].Code, r.Errors[0].Message}, " "))
 	path := filepath.Join(p.dir, "dump.jsonl")
-	_, err := p.ask("dump", "-o", path)
+	_, err := p.ask("dump", path)
 	require.NoError(p, err)
 	defer os.Remove(path)
 	data, err := os.ReadFile(path)
@@ -54,7 +54,7 @@ func TestTheEvidenceSurvivesAHandover(t *testing.T) {
 	var out strings.Builder
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(t.Context(), []string{"tail", "-json", "-method", "Version", "-admin", config.AdminBeside(p.front)}, &out, &out)
+		ended <- run(t.Context(), []string{"tail", "-o", "json", "-method", "Version", "-admin", config.AdminBeside(p.front)}, &out, &out)
 	}()
 	for i := range 2 {
 		p.handOver()

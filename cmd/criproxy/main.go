@@ -3,8 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -24,40 +22,69 @@ import (
 // A command is one of criproxy's subcommands.
 type command struct {
 	name  string
-	usage string // its arguments, for the help
+	usage string // its arguments, for the manual page
 	short string // what it does, in one line
 	run   func(ctx context.Context, args []string, out, errOut io.Writer) error
 }
 
-// commands is the table of subcommands. The first one is the default, so that
-// the command line of the original CRI Proxy keeps working.
-func commands() []command {
-	return []command{
-		{"serve", "[flags]", "stand between kubelet and the runtimes (the default)", cli.Serve},
-		{"check", "[flags]", "try a configuration, and show where each method goes", cli.Check},
-		{"status", "[flags]", "show how a running criproxy is doing", cli.ShowStatus},
-		{"pods", "[flags]", "show the pods of all runtimes, and which runtime each is on", cli.Pods},
-		{"events", "[-since TIME]", "show when runtimes were slow, gone or up, reloads, handovers and lost plugins", cli.Events},
-		{"where", "ID", "show which runtime a pod or container is on", cli.Where},
-		{"doctor", "[flags]", "examine this node, and say what would not work and how to fix it", cli.ExamineNode},
-		{"hooks", "[-json]", "show the plugins of a running criproxy", cli.ShowHooks},
-		{"instances", "[-json]", "list the criproxy processes on this machine", cli.Instances},
-		{"support", "[-o FILE]", "collect status, configuration and calls in one file, for a bug report", cli.Support},
-		{"completion", "SHELL", "print the script with which bash, zsh or fish completes command lines", completion},
-		{"demo", "[-once]", "run a demonstration: two runtimes in memory, a client, and criproxy between them", cli.Demo},
-		{"ui", "[flags]", "show calls, pods and status in a browser on this machine", cli.UI},
-		{"tail", "[flags]", "show calls as they happen", cli.Tail},
-		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy keeps in memory", cli.Dump},
-		{"tap", "-connect PATH -listen PATH", "show the calls between clients and one server of any gRPC API", cli.Tap},
-		{"view", "[flags] FILE", "show the calls in a file", cli.View},
-		{"convert", "FILE TO", "convert a file of calls to the format that the ending of TO names", cli.Convert},
-		{"replay", "FILE -to PATH", "send recorded calls again, and show how the answers differ", cli.ReplayCalls},
-		{"fixture", "FILE -listen PATH", "answer calls from a recording, without a runtime", cli.Fixture},
-		{"wireshark-profile", "DIR", "write a profile with which Wireshark shows the names of fields", cli.WiresharkProfile},
-		{"install", "-takeover PATH", "put criproxy at the path of containerd's or CRI-O's own socket", cli.Install},
-		{"uninstall", "", "undo install", cli.Uninstall},
-		{"version", "", "print the version", cli.Version},
+// A group is commands with one purpose.
+type group struct {
+	purpose  string
+	commands []command
+}
+
+// groups is the table of subcommands, in the order of the help. Help, manual page and completion are made from it.
+func groups() []group {
+	return []group{
+		{"To try it without any setup", []command{
+			{"demo", "[-once]", "run two runtimes in memory, a client, and criproxy between", cli.Demo},
+		}},
+		{"To set it up", []command{
+			{standard, "[flags]", "stand between kubelet and the runtimes (the default)", cli.Serve},
+			{"check", "[flags]", "try a configuration, and show where each method goes", cli.Check},
+			{"doctor", "[flags]", "find what would not work on this node, and how to fix it", cli.ExamineNode},
+			{"install", "-takeover PATH", "take over the socket of containerd or CRI-O", cli.Install},
+			{"uninstall", "", "undo install", cli.Uninstall},
+		}},
+		{"To see how it is doing", []command{
+			{"status", "[flags]", "show how a running criproxy is doing", cli.ShowStatus},
+			{"pods", "[flags]", "show the pods of all runtimes, and where each is", cli.Pods},
+			{"events", "[flags]", "show when runtimes were slow, gone or up, and reloads", cli.Events},
+			{"where", "ID", "show which runtime a pod or container is on", cli.Where},
+			{"hooks", "[flags]", "show the plugins of a running criproxy", cli.ShowHooks},
+			{"instances", "[flags]", "list the criproxy processes on this machine", cli.Instances},
+			{"support", "[FILE]", "collect what a bug report needs in one file", cli.Support},
+		}},
+		{"To look at calls", []command{
+			{"ui", "[flags]", "show calls, pods and status in a browser on this machine", cli.UI},
+			{"tail", "[flags]", "show calls as they happen", cli.Tail},
+			{"dump", "[FILE]", "save the latest calls, which criproxy keeps in memory", cli.Dump},
+			{"view", "[flags] FILE", "show the calls in a file", cli.View},
+			{"convert", "FILE TO", "convert a file of calls to another format", cli.Convert},
+			{"tap", "-connect PATH -listen PATH", "show the calls to one server of any gRPC API", cli.Tap},
+			{"wireshark-profile", "DIR", "make Wireshark show the names of fields", cli.WiresharkProfile},
+		}},
+		{"To repeat recorded calls", []command{
+			{"replay", "FILE -to PATH", "send them again, and show how the answers differ", cli.ReplayCalls},
+			{"fixture", "FILE -listen PATH", "answer them without a runtime", cli.Fixture},
+		}},
+		{"Other commands", []command{
+			{"help", "[COMMAND]", "show what a command does, and its flags", help},
+			{"completion", "SHELL", "print what a shell needs to complete command lines", completion},
+			{"version", "[flags]", "print the version", cli.Version},
+		}},
 	}
+}
+
+// standard is the command of a command line that names none, as those of the original CRI Proxy do.
+const standard = "serve"
+
+// commands returns the commands of all groups.
+func commands() (all []command) {
+	for _, g := range groups() {
+		all = append(all, g.commands...)
+	}
+	return all
 }
 
 // killBound is how long any command may run after the signal to end. It is longer than the time after which serve logs
@@ -70,10 +97,10 @@ func main() {
 	context.AfterFunc(ctx, func() { time.AfterFunc(killBound, func() { kill(errOut) }) })
 	c, args := find(os.Args[1:])
 	setLog(c.name, errOut)
-	err := c.do(ctx, args, os.Stdout, errOut)
+	err := c.run(ctx, args, os.Stdout, errOut)
 	stop()
 	klog.Flush()
-	os.Exit(cli.ExitCode(err, errOut))
+	os.Exit(cli.ExitCode(c.name, err, errOut))
 }
 
 // kill ends the process. It first writes why, unless that would block on standard error.
@@ -101,70 +128,53 @@ func setLog(command string, errOut io.Writer) {
 	}
 }
 
-// do runs the command. If the command returns [cli.ErrHelp], do prints the help on all commands.
-func (c command) do(ctx context.Context, args []string, out, errOut io.Writer) error {
-	err := c.run(ctx, args, out, errOut)
-	if errors.Is(err, cli.ErrHelp) {
-		return help(out)
-	}
-	return err
-}
-
-// failing returns a command that fails with err.
-func failing(err error) command {
-	return command{run: func(context.Context, []string, io.Writer, io.Writer) error { return err }}
-}
-
-// find returns the command that args name, and the arguments of the command.
+// find returns the command that args name, and the arguments of the command. If there is no such command, it returns
+// one without a name, which fails.
 func find(args []string) (command, []string) {
-	all := commands()
-	name := all[0].name
-	if len(args) == 1 && (args[0] == "-version" || args[0] == "--version") {
-		args = []string{"version"}
-	}
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+	name := standard
+	switch {
+	case len(args) == 1 && (args[0] == "-version" || args[0] == "--version"):
+		name, args = "version", nil
+	case len(args) == 1 && wantsHelp(args[0]):
+		name, args = "help", nil
+	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
 		name, args = args[0], args[1:]
 	}
-	if name == "help" {
-		return failing(cli.ErrHelp), nil
-	}
-	for _, c := range all {
+	var names []string
+	for _, c := range commands() {
 		if c.name == name {
 			return c, args
 		}
-	}
-	var names []string
-	for _, c := range all {
 		names = append(names, c.name)
 	}
-	if meant := suggest.Nearest(name, names); meant != "" {
-		return failing(cli.Usage(fmt.Errorf("there is no command %q%s", name, meant))), nil
+	unknown := cli.Usage(fmt.Errorf("there is no command %q%s", name, suggest.Nearest(name, names)))
+	return command{run: func(context.Context, []string, io.Writer, io.Writer) error { return unknown }}, args
+}
+
+// wantsHelp reports whether an argument is the flag that asks for help.
+func wantsHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
+
+// help is the subcommand that shows what the commands do. criproxy help COMMAND is the same as criproxy COMMAND -h.
+func help(ctx context.Context, args []string, out, errOut io.Writer) error {
+	switch {
+	case len(args) == 0 || wantsHelp(args[0]):
+		printHelp(out)
+		return nil
+	case len(args) > 1 || strings.HasPrefix(args[0], "-"):
+		return cli.Usage(fmt.Errorf("help takes the name of one command, got %q", strings.Join(args, " ")))
 	}
-	return failing(cli.Usage(fmt.Errorf("there is no command %q: want one of %s", name, strings.Join(names, ", ")))), nil
+	c, _ := find(args)
+	return c.run(ctx, []string{"-h"}, out, errOut)
 }
 
-func help(out io.Writer) error {
-	printHelp(out)
-	return flag.ErrHelp
-}
-
-// printHelp prints the help on all commands.
+// printHelp prints what each command does.
 func printHelp(out io.Writer) {
-	fmt.Fprint(out, `criproxy is one CRI socket in front of several container runtimes.
-
-Usage:
-`)
-	for _, c := range commands() {
-		fmt.Fprintf(out, "  criproxy %-16s %s\n", strings.TrimSpace(c.name+" "+c.usage), c.short)
+	fmt.Fprint(out, "criproxy is one CRI socket in front of several container runtimes.\n\n")
+	for _, g := range groups() {
+		fmt.Fprintf(out, "%s:\n", g.purpose)
+		for _, c := range g.commands {
+			fmt.Fprintf(out, "  %-18s %s\n", c.name, c.short)
+		}
 	}
-	fmt.Fprint(out, `
-Flags of serve and check:
-`)
-	cli.PrintServeFlags(out)
-	fmt.Fprint(out, `
-For example, with containerd for all pods but those of RuntimeClass or annotation kata.io:
-
-  criproxy -connect /run/containerd/containerd.sock,kata.io:/run/kata/containerd.sock -listen /run/criproxy.sock
-  kubelet --container-runtime-endpoint=unix:///run/criproxy.sock ...
-`)
+	fmt.Fprint(out, "\nFlags follow the command; criproxy help COMMAND shows them.\n")
 }

@@ -40,7 +40,7 @@ func (c leakChecked) Run() int {
 // run is main without the process and its log.
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	c, args := find(args)
-	return c.do(ctx, args, out, errOut)
+	return c.run(ctx, args, out, errOut)
 }
 
 func jsonDecode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }

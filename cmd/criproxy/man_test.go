@@ -74,11 +74,12 @@ func manualPage() string {
 	})
 	item(`\fB\-v\fR \fILEVEL\fR`, "how much to log: 2 logs calls that fail, 3 also calls that change something, with request and reply, 4 also status calls, 5 also lists")
 	line(".PP\nAnd the other flags of klog: %s.", roff(strings.Join(log, ", ")))
+	server, _ := find(nil)
+	serve := len(server.flags())
 	for _, c := range commands() {
-		if c.name == "serve" {
+		if c.name == server.name {
 			continue // listed above
 		}
-		serve := len(commands()[0].flags())
 		flags := c.flags()
 		if len(flags) >= serve { // serve has them as well
 			flags = flags[:len(flags)-serve]

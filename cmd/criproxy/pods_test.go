@@ -32,7 +32,7 @@ func (p *process) ask(args ...string) (string, error) {
 
 func (p *process) pods(args ...string) admin.Pods {
 	p.Helper()
-	out, err := p.ask(append([]string{"pods", "-json"}, args...)...)
+	out, err := p.ask(append([]string{"pods", "-o", "json"}, args...)...)
 	require.NoError(p, err, out)
 	var pods admin.Pods
 	require.NoError(p, json.Unmarshal([]byte(out), &pods))
@@ -139,7 +139,7 @@ func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
 			main := vm.Containers[0]
 			for _, id := range []string{main.ID, main.NativeID, main.ID[:len(main.ID)-20], main.NativeID[:12], "containerd://" + main.ID} {
 				var places []show.Place
-				out, err := p.ask("where", id, "-json")
+				out, err := p.ask("where", id, "-o", "json")
 				require.NoError(t, err)
 				require.NoError(t, json.Unmarshal([]byte(out), &places))
 				require.Len(t, places, 1, id)

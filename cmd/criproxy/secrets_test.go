@@ -139,10 +139,10 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 				seen[strings.ReplaceAll(strings.Join(args, " "), dir+"/", "")] = out.Bytes()
 			}
 			for _, file := range []string{"d.jsonl", "d.pcapng", "d.binlog"} {
-				command("dump", "-admin", at("a.sock"), "-o", at(file))
+				command("dump", "-admin", at("a.sock"), at(file))
 			}
 			command("dump", "-admin", at("a.sock"))
-			for _, flags := range [][]string{{}, {"-full"}, {"-diff"}, {"-json", "-full"}, {"-json", "-diff"}} {
+			for _, flags := range [][]string{{}, {"-full"}, {"-diff"}, {"-o", "json", "-full"}, {"-o", "json", "-diff"}} {
 				ctx, stop := context.WithCancel(t.Context())
 				live, done := &output{}, make(chan error, 1)
 				go func() {
@@ -168,7 +168,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 
 			// The recording, replayed to a runtime that answers with other secrets.
 			command("replay", "-write", "-failed", at("d.jsonl"), "-to", at("p.sock"), "-speed", "0")
-			command("replay", "-write", "-failed", at("d.binlog"), "-to", at("p.sock"), "-speed", "0", "-json")
+			command("replay", "-write", "-failed", at("d.binlog"), "-to", at("p.sock"), "-speed", "0", "-o", "json")
 			require.NoError(t, proxy.Process.Signal(os.Interrupt))
 			require.NoError(t, proxy.Wait())
 			kept, err := filepath.Glob(at("state/*.*"))
@@ -181,8 +181,8 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			for _, file := range []string{at("d.jsonl"), at("d.pcapng"), at("d.binlog"), at("all.pcapng"), dumps[0]} {
 				command("view", "-full", file)
 				command("view", "-diff", file)
-				command("view", "-json", "-full", file)
-				command("view", "-json", "-diff", file)
+				command("view", "-o", "json", "-full", file)
+				command("view", "-o", "json", "-diff", file)
 				command("view", "-sequence", file)
 				command("view", "-stats", file)
 				seen[filepath.Base(file)], err = os.ReadFile(file)

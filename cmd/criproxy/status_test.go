@@ -26,7 +26,7 @@ func (p *process) status() (string, admin.Report) {
 	p.Helper()
 	var text, asJSON bytes.Buffer
 	require.NoError(p, run(p.Context(), []string{"status", "-admin", config.AdminBeside(p.front)}, &text, &text))
-	require.NoError(p, run(p.Context(), []string{"status", "-json", "-admin", config.AdminBeside(p.front)}, &asJSON, &asJSON))
+	require.NoError(p, run(p.Context(), []string{"status", "-o", "json", "-admin", config.AdminBeside(p.front)}, &asJSON, &asJSON))
 	var r admin.Report
 	dec := json.NewDecoder(&asJSON)
 	dec.DisallowUnknownFields()

@@ -33,7 +33,7 @@ func demoCapture(t *testing.T) map[capture.Format]string {
 	require.NoError(t, err)
 	require.Len(t, sockets, 1)
 	files := map[capture.Format]string{capture.JSONL: filepath.Join(dir, "a.jsonl")}
-	require.NoError(t, run(t.Context(), []string{"dump", "-admin", sockets[0], "-o", files[capture.JSONL]}, io.Discard, io.Discard))
+	require.NoError(t, run(t.Context(), []string{"dump", "-admin", sockets[0], files[capture.JSONL]}, io.Discard, io.Discard))
 	for _, f := range []capture.Format{capture.PCAPNG, capture.Binlog} {
 		files[f] = filepath.Join(dir, "a."+string(f))
 		require.NoError(t, run(t.Context(), []string{"convert", files[capture.JSONL], files[f]}, io.Discard, io.Discard))

@@ -28,7 +28,7 @@ configure() {
 	cmp -s "$config" "$root/etc/criproxy/config.yaml" && return
 	put "$config" /etc/criproxy/config.yaml.new 644 || true
 	# What can be used makes a report, also while its runtimes are not there.
-	if ! on_node "$program" check -json -config /etc/criproxy/config.yaml.new > /tmp/report && [ ! -s /tmp/report ]; then
+	if ! on_node "$program" check -o json -config /etc/criproxy/config.yaml.new > /tmp/report && [ ! -s /tmp/report ]; then
 		rm -f "$root/etc/criproxy/config.yaml.new"
 		echo "criproxy: the node keeps the configuration that it has: this one has mistakes" >&2
 		exit 1

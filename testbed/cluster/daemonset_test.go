@@ -115,7 +115,7 @@ func at(t *testing.T, m *systemd.Machine, what string, wanted func(*admin.Report
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	require.NoError(t, host.Await(ctx, what, func() error {
-		out, err := m.In(program, "status", "-json").CombinedOutput()
+		out, err := m.In(program, "status", "-o", "json").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}

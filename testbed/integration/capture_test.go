@@ -203,7 +203,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 
 	t.Run("a replay on a fresh runtime differs in nothing", func(t *testing.T) {
 		fresh := testbed.NewContainerd(t, b.reg, runtimes.Config{Version: "2.4"})
-		r := command(t, criproxy(t), "replay", at("calls.jsonl"), "-to", fresh.Socket(), "-speed", "0", "-write", "-failed", "-json")
+		r := command(t, criproxy(t), "replay", at("calls.jsonl"), "-to", fresh.Socket(), "-speed", "0", "-write", "-failed", "-o", "json")
 		lines := 0
 		for line := range strings.Lines(r.stdout) {
 			var call struct {

@@ -20,7 +20,7 @@ func TestCheckReportsRuntimesAndVersions(t *testing.T) {
 	assert.Regexp(t, `(?m)^\s+primary\s+`+regexp.QuoteMeta(b.one.Socket())+`\s+containerd v1\.7\.\d+\s+speaks runtime\.v1, runtime\.v1alpha2$`, r.stdout)
 	assert.Regexp(t, `(?m)^\s+two\.test\s+`+regexp.QuoteMeta(b.two.Socket())+`\s+containerd v2\.4\.\d+\s+speaks runtime\.v1$`, r.stdout)
 
-	r = command(t, program, append(args, "-json")...)
+	r = command(t, program, append(args, "-o", "json")...)
 	assert.Zero(t, r.code, r.stderr)
 	var report struct {
 		Backends []struct {

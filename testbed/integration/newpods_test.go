@@ -56,7 +56,7 @@ func (m *move) write(text string) {
 // status returns how many pods criproxy says each runtime has.
 func (m *move) status() map[string]int {
 	m.Helper()
-	r := command(m, m.program, "status", "-json", "-admin", m.admin)
+	r := command(m, m.program, "status", "-o", "json", "-admin", m.admin)
 	require.Zero(m, r.code, r.stderr)
 	var status struct {
 		Backends []struct {

@@ -24,7 +24,7 @@ import (
 // A finding is a finding of criproxy doctor.
 type finding struct{ Level, About, Text, Cure string }
 
-// A diagnosis is the output of criproxy doctor -json.
+// A diagnosis is the output of criproxy doctor -o json.
 type diagnosis struct {
 	Findings []finding
 	Kubelet  struct {
@@ -45,7 +45,7 @@ func (n *node) doctor(t *testing.T, config string) diagnosis {
 		config = filepath.Join(n.proxy.Dir, "criproxy.yaml")
 	}
 	cmd := exec.CommandContext(t.Context(), "nsenter", "-t", strconv.Itoa(pid), "-m", "--",
-		n.proxy.Program, "doctor", "-json", "-config", config, "-listen", n.proxy.Socket(), "-state-dir", filepath.Join(n.proxy.Dir, "state"))
+		n.proxy.Program, "doctor", "-o", "json", "-config", config, "-listen", n.proxy.Socket(), "-state-dir", filepath.Join(n.proxy.Dir, "state"))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

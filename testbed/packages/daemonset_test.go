@@ -59,7 +59,7 @@ func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(config, append(text, "\nlistBudget: 3s\n"...), 0o644))
 	put()
-	m.Eventually("it is read again", func() bool { return strings.Contains(m.Run("/opt/criproxy", "status", "-json"), `"reloads":1`) })
+	m.Eventually("it is read again", func() bool { return strings.Contains(m.Run("/opt/criproxy", "status", "-o", "json"), `"reloads":1`) })
 	assert.Equal(t, pid, m.Show("MainPID"))
 
 	// A configuration with mistakes never reaches the node, where criproxy could not start with it.

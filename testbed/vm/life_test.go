@@ -114,7 +114,7 @@ func (n *node) bothAreUp() {
 // findsNothingWrong runs doctor, which must find nothing worse than a note.
 func (n *node) findsNothingWrong() {
 	n.Helper()
-	out, err := n.try("criproxy", "doctor", "-config", "/etc/criproxy/config.yaml", "-json")
+	out, err := n.try("criproxy", "doctor", "-config", "/etc/criproxy/config.yaml", "-o", "json")
 	var diagnosis struct{ Findings []doctor.Finding }
 	require.NoError(n, json.Unmarshal([]byte(out), &diagnosis), out)
 	n.Log(out)

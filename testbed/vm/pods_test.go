@@ -79,7 +79,7 @@ func (n *node) pluginIsReady() {
 
 // status returns the output of criproxy status.
 func (n *node) status() (report admin.Report, err error) {
-	out, err := n.try("criproxy", "status", "-json")
+	out, err := n.try("criproxy", "status", "-o", "json")
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &report)
 	}
@@ -124,7 +124,7 @@ func (n *node) haveTheirCgroups(all map[string]corev1.Pod) {
 // checksOut runs check, which must print no warning.
 func (n *node) checksOut() {
 	n.Helper()
-	out := n.run("criproxy", "check", "-config", "/etc/criproxy/config.yaml", "-json")
+	out := n.run("criproxy", "check", "-config", "/etc/criproxy/config.yaml", "-o", "json")
 	var report struct{ Warnings, Errors []string }
 	require.NoError(n, json.Unmarshal([]byte(out), &report), out)
 	assert.Empty(n, report.Errors)

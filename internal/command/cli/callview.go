@@ -42,7 +42,7 @@ type past struct {
 }
 
 // flags adds the flags that select and format calls to fs.
-func (l *callView) flags(fs *flag.FlagSet) {
+func (l *callView) flags(fs *flag.FlagSet, errOut io.Writer) {
 	fs.StringVar(&l.filter.Method, "method", "", "only methods that match `PATTERN`, such as 'Run*|Stop*'")
 	fs.StringVar(&l.filter.Backend, "backend", "", "only calls to backends that match `PATTERN`; a primary without a name is called primary")
 	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name matches `PATTERN`")
@@ -56,7 +56,7 @@ func (l *callView) flags(fs *flag.FlagSet) {
 	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
 	fs.BoolVar(&l.printer.Full, "full", false, "show the messages, with the names of their fields, on each leg")
 	fs.BoolVar(&l.printer.Changes, "diff", false, "show what criproxy changed on the way, field by field")
-	l.output.lineFlags(fs)
+	l.output.lineFlags(fs, errOut)
 	l.schema.flags(fs)
 }
 

@@ -33,13 +33,13 @@ const aboutCheck = `check tries a configuration without serving it. It shows the
 every mistake, and what would change in the criproxy that runs. It fails if something would not work.`
 
 // Check is the subcommand that tries a configuration without serving it.
-func Check(ctx context.Context, args []string, out, _ io.Writer) error {
+func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 	var output outputFlags
 	var withDrift *bool
 	var verbose verbosity
 	fs, f := NewFlags()
 	f.own(fs, aboutCheck, out, func() {
-		output.flags(fs)
+		output.flags(fs, errOut)
 		withDrift = fs.Bool("drift", false, "show what the profile does not know: fields that look like ids and have no rule, and what the criproxy that runs has seen; with -admin alone, no -connect is needed")
 	})
 	log := fs.Lookup("v")
@@ -217,6 +217,6 @@ func (f *Flags) own(fs *flag.FlagSet, about string, out io.Writer, add func()) {
 			}
 		})
 		fmt.Fprintf(out, "\nAnd the flags of serve, which say what to examine:\n")
-		PrintServeFlags(out)
+		printServeFlags(out)
 	}
 }

@@ -40,10 +40,10 @@ const aboutDoctor = `doctor examines this node: kubelet, the configuration, the 
 clients and log links. It says what would not work and how to fix it. It fails if it finds an error.`
 
 // ExamineNode is the subcommand that examines the node and says what would not work.
-func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
+func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) error {
 	var output outputFlags
 	fs, f := NewFlags()
-	f.own(fs, aboutDoctor, out, func() { output.flags(fs) })
+	f.own(fs, aboutDoctor, out, func() { output.flags(fs, errOut) })
 	if err := f.parse(fs, args); err != nil {
 		return err
 	}

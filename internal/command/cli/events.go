@@ -27,7 +27,7 @@ type eventsFlags struct {
 
 // Events is the subcommand that shows what happened to the runtimes and to criproxy itself.
 func Events(ctx context.Context, args []string, out, errOut io.Writer) error {
-	e := &eventsFlags{asking: askFlags("events"), since: unitDuration(24 * time.Hour)}
+	e := &eventsFlags{asking: askFlags("events", errOut), since: unitDuration(24 * time.Hour)}
 	e.Var(&e.since, "since", "show what happened in the last `TIME`, such as 24h")
 	e.BoolVar(&e.follow, "follow", false, "also show what happens from now on, until Ctrl-C")
 	e.StringVar(&e.backend, "backend", "", "only runtimes that match `PATTERN`; a primary without a name is called primary")

@@ -30,7 +30,7 @@ type Flags struct {
 	dry       bool          // a configuration without backends is valid
 
 	given map[string]bool // :: name of a flag → it was on the command line
-	help  func()          // prints the help of the command; nil prints the help on all commands
+	help  func()          // prints the help of the command
 }
 
 // NewFlags returns the flags of serve, and the values that parsing them sets.
@@ -91,11 +91,9 @@ func (l *commaList) Set(s string) error {
 // parse reads args. Its error has one line.
 func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
 	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) && f.help != nil {
+	if errors.Is(err, flag.ErrHelp) {
 		f.help()
 		return err
-	} else if errors.Is(err, flag.ErrHelp) {
-		return ErrHelp
 	}
 	if err != nil {
 		return &UsageError{flagError(fs, err)}
@@ -137,14 +135,9 @@ func (f *Flags) apply(c *config.Config) error {
 	return f.koord.apply(c, f.given)
 }
 
-// PrintServeFlags prints the flags of serve and check.
-func PrintServeFlags(out io.Writer) {
+// printServeFlags prints the flags of serve one by one, and the names of the other flags of klog.
+func printServeFlags(out io.Writer) {
 	fs, _ := NewFlags()
-	printFlags(fs, out)
-}
-
-// printFlags prints criproxy's flags one by one, and the names of the other flags of klog.
-func printFlags(fs *flag.FlagSet, out io.Writer) {
 	var rest []string
 	fs.VisitAll(func(f *flag.Flag) {
 		if f.Name != "apiserver" && !IsKlog(f.Name) {

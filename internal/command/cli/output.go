@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -14,25 +15,30 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
-// outputFlags are the flags -o and -json, which choose the format of the output.
+// outputFlags are the flag -o, which chooses the format of the output, and -json, its name in earlier releases. -o means
+// nothing else in any command.
 type outputFlags struct {
 	format  string
-	json    bool
 	formats []string
 }
 
 // flags adds the flags to fs. more are formats in addition to json and yaml.
-func (o *outputFlags) flags(fs *flag.FlagSet, more ...string) {
-	o.formats = append(more, show.JSON, show.YAML)
-	fs.StringVar(&o.format, "o", "", "print `FORMAT` "+strings.Join(o.formats, " or ")+" instead of text")
-	fs.BoolVar(&o.json, "json", false, "print JSON, for programs; the same as -o json")
+func (o *outputFlags) flags(fs *flag.FlagSet, errOut io.Writer, more ...string) {
+	o.add(fs, errOut, append(more, show.JSON, show.YAML), "print `FORMAT` "+strings.Join(append(more, show.JSON, show.YAML), " or ")+" instead of text")
 }
 
 // lineFlags adds the flags to fs, for a command that prints call by call.
-func (o *outputFlags) lineFlags(fs *flag.FlagSet) {
-	o.formats = []string{show.JSON, show.YAML}
-	fs.StringVar(&o.format, "o", "", "print calls as `FORMAT` json, one line for each call, or yaml, one document for each")
-	fs.BoolVar(&o.json, "json", false, "print a line of JSON for each call; the same as -o json")
+func (o *outputFlags) lineFlags(fs *flag.FlagSet, errOut io.Writer) {
+	o.add(fs, errOut, []string{show.JSON, show.YAML}, "print calls as `FORMAT` json, one line for each call, or yaml, one document for each")
+}
+
+func (o *outputFlags) add(fs *flag.FlagSet, errOut io.Writer, formats []string, usage string) {
+	o.formats = formats
+	fs.StringVar(&o.format, "o", "", usage)
+	fs.BoolFunc("json", "", replaced(errOut, "json", "-o json", func(string) error {
+		o.format = cmp.Or(o.format, show.JSON)
+		return nil
+	}))
 }
 
 // programs reports whether the output is for programs.
@@ -46,11 +52,8 @@ func (o *outputFlags) lines(out io.Writer) io.Writer {
 	return out
 }
 
-// check completes the flags. It returns an error if they are invalid.
+// check returns an error if the flags are invalid.
 func (o *outputFlags) check(command string) error {
-	if o.json && o.format == "" {
-		o.format = show.JSON
-	}
 	if o.format != show.Text && !slices.Contains(o.formats, o.format) {
 		return &UsageError{fmt.Errorf("%s: -o %s: want %s%s", command, o.format, strings.Join(o.formats, " or "), suggest.Nearest(o.format, o.formats))}
 	}

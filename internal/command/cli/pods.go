@@ -12,7 +12,7 @@ import (
 
 // Pods is the subcommand that shows the pods of all runtimes.
 func Pods(ctx context.Context, args []string, out, errOut io.Writer) error {
-	a := askFlags("pods", show.Wide)
+	a := askFlags("pods", errOut, show.Wide)
 	var filter show.PodFilter
 	a.StringVar(&filter.Namespace, "namespace", "", "only pods of namespaces that match `PATTERN`")
 	a.StringVar(&filter.Namespace, "n", "", "the same as -namespace")
@@ -45,8 +45,8 @@ does not answer. It fails if the list is not complete.`
 }
 
 // Where is the subcommand that shows which runtime a pod or container is on.
-func Where(ctx context.Context, args []string, out, _ io.Writer) error {
-	a := askFlags("where")
+func Where(ctx context.Context, args []string, out, errOut io.Writer) error {
+	a := askFlags("where", errOut)
 	about := `where ID shows which runtime a pod or container is on. ID is its id, as clients see it or as the runtime
 made it, or the uid of the pod; the first characters are enough.`
 	if err := a.parse(args, out, about, 1); err != nil {
@@ -60,8 +60,8 @@ made it, or the uid of the pod; the first characters are enough.`
 }
 
 // Instances is the subcommand that lists the criproxy processes on this machine.
-func Instances(ctx context.Context, args []string, out, _ io.Writer) error {
-	a := answerFlags("instances")
+func Instances(ctx context.Context, args []string, out, errOut io.Writer) error {
+	a := answerFlags("instances", errOut)
 	if err := a.parse(args, out, "instances lists the criproxy processes on this machine whose admin sockets you can open.", 0); err != nil {
 		return err
 	}

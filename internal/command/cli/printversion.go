@@ -18,8 +18,8 @@ type versions struct {
 }
 
 // Version is the subcommand that prints the versions of criproxy and of what it is built with.
-func Version(_ context.Context, args []string, out, _ io.Writer) error {
-	a := answerFlags("version")
+func Version(_ context.Context, args []string, out, errOut io.Writer) error {
+	a := answerFlags("version", errOut)
 	if err := a.parse(args, out, "version prints the versions of criproxy and of what it is built with.", 0); err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func ReplayCalls(ctx context.Context, args []string, out, errOut io.Writer) erro
 	speed := fs.Float64("speed", 1, "play `N` times faster than recorded; 0 waits only for earlier calls to end")
 	backend := fs.String("backend", "", "send the calls that backend `NAME` got, instead of those that clients made; a primary without a name is called primary")
 	var output outputFlags
-	output.lineFlags(fs)
+	output.lineFlags(fs, errOut)
 	var flags schemaFlags
 	flags.flags(fs)
 	err := parseSub(fs, args, out, `replay FILE -to SOCKET sends the recorded calls of clients again, and shows how the answers differ.
@@ -183,7 +183,7 @@ func printResult(out io.Writer, res replay.Result) {
 	}
 }
 
-// resultJSON is a replayed call as -json prints it. The keys are stable.
+// resultJSON is a replayed call as -o json prints it. The keys are stable.
 type resultJSON struct {
 	Call    uint64        `json:"call"`
 	Method  string        `json:"method"`

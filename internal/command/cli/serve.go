@@ -28,9 +28,23 @@ func asText(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
+// aboutServe describes the command.
+const aboutServe = `criproxy serve stands between kubelet and the runtimes. It is the command of a command line without one.
+For example, with containerd for all pods but those of RuntimeClass or annotation kata.io:
+
+  criproxy -connect /run/containerd/containerd.sock,kata.io:/run/kata/containerd.sock -listen /run/criproxy.sock
+  kubelet --container-runtime-endpoint=unix:///run/criproxy.sock ...
+
+Flags:
+`
+
 // Serve is the subcommand that stands between kubelet and the runtimes.
 func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs, f := NewFlags()
+	f.help = func() {
+		fmt.Fprint(out, aboutServe)
+		printServeFlags(out)
+	}
 	if err := f.parse(fs, args); err != nil {
 		return err
 	}

@@ -15,9 +15,9 @@ type answering struct {
 }
 
 // answerFlags returns the flags of a command. more are formats in addition to json and yaml.
-func answerFlags(name string, more ...string) *answering {
+func answerFlags(name string, errOut io.Writer, more ...string) *answering {
 	a := &answering{FlagSet: subFlags(name)}
-	a.output.flags(a.FlagSet, more...)
+	a.output.flags(a.FlagSet, errOut, more...)
 	return a
 }
 
@@ -35,8 +35,8 @@ type asking struct {
 	admin adminFlag
 }
 
-func askFlags(name string, more ...string) *asking {
-	a := &asking{answering: answerFlags(name, more...)}
+func askFlags(name string, errOut io.Writer, more ...string) *asking {
+	a := &asking{answering: answerFlags(name, errOut, more...)}
 	a.admin.flags(a.FlagSet)
 	return a
 }
@@ -48,8 +48,8 @@ func (a *asking) query(ctx context.Context, to *show.Screen) (show.Query, error)
 }
 
 // ShowHooks is the subcommand that shows the plugins of a running criproxy.
-func ShowHooks(ctx context.Context, args []string, out, _ io.Writer) error {
-	a := askFlags("hooks")
+func ShowHooks(ctx context.Context, args []string, out, errOut io.Writer) error {
+	a := askFlags("hooks", errOut)
 	about := `hooks shows the plugins of a running criproxy: their state, the points at which criproxy asks them, how
 often they answered, failed and changed something, and their last errors.`
 	if err := a.parse(args, out, about, 0); err != nil {
@@ -63,8 +63,8 @@ often they answered, failed and changed something, and their last errors.`
 }
 
 // ShowStatus is the subcommand that shows how a running criproxy is doing.
-func ShowStatus(ctx context.Context, args []string, out, _ io.Writer) error {
-	a := askFlags("status")
+func ShowStatus(ctx context.Context, args []string, out, errOut io.Writer) error {
+	a := askFlags("status", errOut)
 	again := a.Bool("watch", false, "repeat every two seconds, until Ctrl-C")
 	check := a.Bool("exit-code", false, "exit with 3 if a runtime is slow or gone, and with 1 if criproxy is not ready")
 	about := `status shows how a running criproxy is doing: its sockets, the runtimes with their pods and outages, the

@@ -25,16 +25,17 @@ import (
 const supportTime = 20 * time.Second
 
 // Support is the subcommand that collects in one file what a bug report needs.
-func Support(ctx context.Context, args []string, out, _ io.Writer) error {
+func Support(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs := subFlags("support")
 	var asked adminFlag
 	asked.flags(fs)
-	to := fs.String("o", "", "write to `FILE`.tar.gz, which must not exist yet (default criproxy-support-TIME.tar.gz)")
+	given := fileArgument(fs, errOut)
 	file := fs.String("config", "", "the configuration `FILE` (default that of the running criproxy, else "+config.DefaultConfig+")")
-	about := `support collects in one file what a bug report needs: status, pods, the output of doctor, the
+	about := `support FILE collects in one file what a bug report needs: status, pods, the output of doctor, the
 configuration, the recorded calls, the log of the service, and versions. It leaves out credentials,
-environments and the output of commands. The names of pods, images and namespaces are in it.`
-	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
+environments and the output of commands. The names of pods, images and namespaces are in it. FILE is
+a .tar.gz that must not exist yet; without FILE, its name is criproxy-support-TIME.tar.gz.`
+	if err := parseSub(fs, args, out, about, 0, 1); err != nil {
 		return err
 	}
 	socket, err := asked.path(ctx)
@@ -42,10 +43,8 @@ environments and the output of commands. The names of pods, images and namespace
 		return err
 	}
 	name := "criproxy-support-" + time.Now().UTC().Format("20060102T150405Z")
-	if *to == "" {
-		*to = name + ".tar.gz"
-	}
-	bundle, err := createFile(*to)
+	to := cmp.Or(given(), name+".tar.gz")
+	bundle, err := createFile(to)
 	if err != nil {
 		return err
 	}
@@ -53,9 +52,9 @@ environments and the output of commands. The names of pods, images and namespace
 	b := &supportBundle{folder: name, tar: tar.NewWriter(zip), out: show.NewScreen(out)}
 	b.collect(ctx, socket, cmp.Or(*file, runningConfig(ctx, socket), config.DefaultConfig))
 	if err := errors.Join(b.err, b.tar.Close(), zip.Close(), bundle.Close()); err != nil {
-		return fmt.Errorf("writing %s: %w", *to, err)
+		return fmt.Errorf("writing %s: %w", to, err)
 	}
-	b.out.Say(0, "%s is complete. Look into it before you pass it on: it contains the names of pods and images.", *to)
+	b.out.Say(0, "%s is complete. Look into it before you pass it on: it contains the names of pods and images.", to)
 	return nil
 }
 

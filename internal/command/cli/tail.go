@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,11 +20,12 @@ import (
 func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	l := &callView{}
 	fs := subFlags("tail")
-	l.flags(fs)
+	l.flags(fs, errOut)
 	var asked adminFlag
 	asked.flags(fs)
 	all := fs.Bool("past", false, "also show all calls recorded so far")
-	last := fs.Int("n", 0, "also show the latest `N` calls recorded so far")
+	last := fs.Int("last", 0, "also show the latest `N` calls recorded so far")
+	fs.Func("n", "", replaced(errOut, "n", "-last N", func(n string) error { return fs.Set("last", n) }))
 	var since unitDuration
 	fs.Var(&since, "since", "also show the recorded calls of the last `TIME`, such as 5m")
 	if err := parseSub(fs, args, out, "tail shows the calls of a running criproxy as they happen, until Ctrl-C.", 0, 0); err != nil {
@@ -32,7 +35,7 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	if *last < 0 || since < 0 {
-		return &UsageError{errors.New("tail: -n and -since cannot be negative")}
+		return &UsageError{errors.New("tail: -last and -since cannot be negative")}
 	}
 	socket, err := asked.path(ctx)
 	if err != nil {
@@ -128,16 +131,18 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	fs := subFlags("dump")
 	var asked adminFlag
 	asked.flags(fs)
-	to := fs.String("o", "", "write to `FILE`.jsonl, .pcapng or .binlog, which must not exist yet (default standard output, as JSON lines)")
+	to := fileArgument(fs, errOut)
 	var schema schemaFlags
 	schema.flags(fs)
-	if err := parseSub(fs, args, out, "dump saves the latest calls, which a running criproxy keeps in memory.", 0, 0); err != nil {
+	if err := parseSub(fs, args, out, `dump FILE saves the latest calls, which a running criproxy keeps in memory, in FILE.jsonl, .pcapng or
+.binlog, which must not exist yet. Without FILE it prints them, as JSON lines.`, 0, 1); err != nil {
 		return err
 	}
+	path := to()
 	format := capture.JSONL
-	if *to != "" {
-		if format, err = capture.FormatOf(*to); err != nil {
-			return &UsageError{fmt.Errorf("-o: %w", err)}
+	if path != "" {
+		if format, err = capture.FormatOf(path); err != nil {
+			return &UsageError{fmt.Errorf("dump: %w", err)}
 		}
 	}
 	socket, err := asked.path(ctx)
@@ -153,11 +158,19 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	if err != nil {
 		return err
 	}
-	n, err := copyCapture(r, &schema, format, *to, out)
-	if err == nil && *to != "" {
-		fmt.Fprintf(errOut, "criproxy: %d events in %s\n", n, *to)
+	n, err := copyCapture(r, &schema, format, path, out)
+	if err == nil && path != "" {
+		fmt.Fprintf(errOut, "criproxy: %d events in %s\n", n, path)
 	}
 	return err
+}
+
+// fileArgument returns a function that returns the file to write to: the argument of the command, or the value of -o, as
+// in earlier releases. The function may be called after fs has been parsed.
+func fileArgument(fs *flag.FlagSet, errOut io.Writer) func() string {
+	var former string
+	fs.Func("o", "", replaced(errOut, "o", fs.Name()+" FILE", func(file string) error { former = file; return nil }))
+	return func() string { return cmp.Or(fs.Arg(0), former) }
 }
 
 // copyCapture writes the events of a reader to the file at path, or to out if path is empty. It returns how many events

@@ -29,7 +29,7 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	cfg := &config.Config{StateDir: "none", Hooks: "none"}
 	l := &callView{}
 	fs := subFlags("tap")
-	l.flags(fs)
+	l.flags(fs, errOut)
 	connect := fs.String("connect", "", "the `PATH` of the server's socket")
 	fs.StringVar(&cfg.Listen, "listen", "", "the `PATH` of the socket at which to listen for clients")
 	fs.StringVar(&cfg.Admin, "admin", "", "the `PATH` of the socket for tail and dump; none opens no such socket (default beside -listen)")

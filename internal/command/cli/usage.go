@@ -28,12 +28,9 @@ var ErrReported = errors.New("reported")
 // ErrDegraded ends a command that has reported that criproxy works, but not with all runtimes.
 var ErrDegraded = errors.New("degraded")
 
-// ErrHelp ends a command after which main prints the help on all commands.
-var ErrHelp = fmt.Errorf("see the help on all commands: %w", flag.ErrHelp)
-
-// ExitCode prints err for people and returns the exit code of the process: 2 for a mistake on
-// the command line, 3 for [ErrDegraded], 1 for any other failure.
-func ExitCode(err error, errOut io.Writer) int {
+// ExitCode prints the err of a command for people and returns the exit code of the process: 2 for a mistake on the
+// command line, 3 for [ErrDegraded], 1 for any other failure. The command has no name if there is no such command.
+func ExitCode(command string, err error, errOut io.Writer) int {
 	var usage *UsageError
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
@@ -44,7 +41,11 @@ func ExitCode(err error, errOut io.Writer) int {
 		return 3
 	case errors.As(err, &usage):
 		PrintError(errOut, usage.error)
-		fmt.Fprintln(errOut, "criproxy: see criproxy -h")
+		see := "criproxy help"
+		if command != "" && command != "help" {
+			see += " " + command
+		}
+		fmt.Fprintln(errOut, "criproxy: see", see)
 		return 2
 	default:
 		PrintError(errOut, err)
@@ -92,7 +93,7 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 		if fs.Name() == "where" {
 			what = "an id"
 		}
-		return &UsageError{fmt.Errorf("%s: %s is missing; see criproxy %[1]s -h", fs.Name(), what)}
+		return &UsageError{fmt.Errorf("%s: %s is missing", fs.Name(), what)}
 	case n > most && most == 0:
 		return &UsageError{fmt.Errorf("%s takes no arguments, got %q", fs.Name(), rest[0])}
 	case n > most:
@@ -108,11 +109,29 @@ func flagError(fs *flag.FlagSet, err error) error {
 		return err
 	}
 	var names []string
-	fs.VisitAll(func(one *flag.Flag) { names = append(names, "-"+one.Name) })
+	fs.VisitAll(func(one *flag.Flag) {
+		if one.Usage != "" {
+			names = append(names, "-"+one.Name)
+		}
+	})
 	return fmt.Errorf("there is no flag -%s%s", name, suggest.Nearest("-"+name, names))
 }
 
+// replaced returns the function of a flag that an earlier release had: it accepts the value, with a hint at what to write
+// now. Such a flag has no usage, so that help, manual page and completion do not show it.
+func replaced(errOut io.Writer, name, now string, set func(value string) error) func(string) error {
+	return func(value string) error {
+		fmt.Fprintf(errOut, "criproxy: -%s is now %s; the next release will not accept it as -%[1]s\n", name, now)
+		return set(value)
+	}
+}
+
+// printFlag prints the help on a flag, with usage in place of the flag's own if it is not empty. It prints nothing about
+// a flag without any.
 func printFlag(out io.Writer, f *flag.Flag, usage string) {
+	if f.Usage == "" {
+		return
+	}
 	if usage != "" {
 		f = &flag.Flag{Name: f.Name, Usage: usage, Value: f.Value}
 	}

@@ -16,7 +16,7 @@ import (
 func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	l := &callView{}
 	fs := subFlags("view")
-	l.flags(fs)
+	l.flags(fs, errOut)
 	sequence := fs.Bool("sequence", false, "print a sequence diagram in Mermaid's syntax")
 	stats := fs.Bool("stats", false, "count calls, errors, bytes and times by method")
 	file := fs.String("html", "", "write an HTML page to `FILE`, which must not exist yet; - is standard output")
@@ -30,12 +30,12 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	case *sequence && *stats:
 		return &UsageError{errors.New("view: -sequence and -stats exclude each other; choose one")}
 	case *sequence && l.printer.JSON:
-		return &UsageError{errors.New("view: -sequence prints Mermaid, not JSON; choose -sequence or -json")}
+		return &UsageError{errors.New("view: -sequence prints Mermaid, not JSON; choose -sequence or -o json")}
 	case (*sequence || *stats) && (l.printer.Full || l.printer.Changes):
 		return &UsageError{errors.New("view: -full and -diff show single calls, -sequence and -stats all calls together; choose one")}
 	}
 	if *file != "" && (*sequence || *stats || l.printer.JSON || l.printer.Full || l.printer.Changes) {
-		return &UsageError{errors.New("view: the page of -html already shows what -sequence, -stats, -json, -full and -diff show; choose one")}
+		return &UsageError{errors.New("view: the page of -html already shows what -sequence, -stats, -o, -full and -diff show; choose one")}
 	}
 	r, err := capture.Open(fs.Arg(0))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// callJSON is a call as tail and view print it with -json. Its format is stable, and documented in
+// callJSON is a call as tail and view print it with -o json. Its format is stable, and documented in
 // docs/capture.md.
 type callJSON struct {
 	Call     uint64            `json:"call"`

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/command/cli"
+)
+
+func TestHelpFitsAScreen(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-h"}, &out, io.Discard))
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	assert.LessOrEqual(t, len(lines), 40)
+	for _, line := range lines {
+		assert.Less(t, len(line), 80, line)
+	}
+}
+
+// -o was a format in some commands, and a file in others.
+func TestFlagsMeanTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	values := map[string]map[string]bool{} // :: name of a flag → what it takes, in any command
+	for _, c := range commands() {
+		for _, f := range c.flags() {
+			if values[f.name] == nil {
+				values[f.name] = map[string]bool{}
+			}
+			values[f.name][f.value] = true
+		}
+	}
+	assert.Equal(t, map[string]bool{"FORMAT": true}, values["o"])
+	several := map[string]string{ // flags whose value some commands restrict
+		"backend": "NAME PATTERN", "connect": "PATH PATH,NAME:PATH,...", "listen": "ADDRESS PATH", "proto": "FILE FILES", "proto-path": "FOLDER FOLDERS",
+	}
+	for name, takes := range values {
+		if len(takes) > 1 {
+			assert.Equal(t, several[name], strings.Join(slices.Sorted(maps.Keys(takes)), " "), "-%s", name)
+		}
+	}
+}
+
+func TestUsageErrorsNameTheHelpOfTheirCommand(t *testing.T) {
+	t.Parallel()
+	for _, c := range commands() {
+		err := run(t.Context(), []string{c.name, "-no-such-flag"}, io.Discard, io.Discard)
+		var out bytes.Buffer
+		assert.Equal(t, 2, cli.ExitCode(c.name, err, &out), c.name)
+		if c.name != "help" {
+			assert.Contains(t, out.String(), "criproxy: see criproxy help "+c.name+"\n")
+		}
+	}
+}
+
+// Commands stand in blocks of code, with or without a prompt, and between backquotes.
+func TestDocsNameOnlyCommandsThatExist(t *testing.T) {
+	t.Parallel()
+	exists := map[string]map[string]bool{} // :: command → its flags
+	for _, c := range commands() {
+		exists[c.name] = map[string]bool{}
+		for _, f := range c.flags() {
+			exists[c.name][f.name] = true
+		}
+	}
+	command := regexp.MustCompile("(?m)(^|^\\$ |`)criproxy ([a-z][a-z-]+)([^`\n|#>]*)")
+	flagIn := regexp.MustCompile(" -([a-zA-Z-]+)")
+	files, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, named := range command.FindAllStringSubmatch(string(text), -1) {
+			flags := exists[named[2]]
+			if flags == nil && (named[1] == "" || named[3] == " ") {
+				continue // a line of prose that begins with the name of the program, or the beginning of another text
+			}
+			assert.NotNil(t, flags, "%s: there is no command %q", file, named[2])
+			for _, one := range flagIn.FindAllStringSubmatch(named[3], -1) {
+				assert.True(t, flags[one[1]], "%s: %s has no flag -%s", file, named[2], one[1])
+			}
+		}
+	}
+}
