@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,12 +17,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"github.com/criproxy/criproxy/internal/command/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, "criproxy-try-all": tryAll})
+	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, "criproxy-try-all": tryAll, "containerd": fakeContainerd})
 }
 
 // leakChecked runs the tests of m, and fails if they leave goroutines behind.
@@ -35,6 +38,21 @@ func (c leakChecked) Run() int {
 		return 1
 	}
 	return code
+}
+
+// fakeContainerd is a process called containerd that serves a runtime in memory at each path that it gets, until SIGINT.
+func fakeContainerd() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var serving sync.WaitGroup
+	for _, path := range os.Args[1:] {
+		l, err := fakecri.Listen(path)
+		if err != nil {
+			panic(err)
+		}
+		serving.Go(func() { _ = fakecri.New(fakecri.Config{Name: "containerd"}).ServeOn(ctx, l) })
+	}
+	serving.Wait()
 }
 
 // run is main without the process and its log.

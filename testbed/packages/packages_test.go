@@ -86,6 +86,7 @@ func TestInstallingStartsNothingAndUpgradingHandsOver(t *testing.T) {
 			// Removing the package gives back a socket that criproxy has taken over.
 			require.NoError(t, os.MkdirAll(r.at("/etc/containerd"), 0o755))
 			r.write("/etc/containerd/config.toml", "version = 2\n")
+			r.serveContainerd()
 			r.run("chroot", r.dir, "/usr/bin/criproxy", "install", "-takeover", "/run/containerd/containerd.sock")
 			assert.FileExists(t, r.at("/etc/containerd/criproxy.toml"))
 			m.removal(r)

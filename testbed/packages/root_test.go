@@ -14,9 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/criproxy/criproxy/internal/command/fakecri"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
@@ -164,6 +166,26 @@ func (r *root) run(program string, args ...string) string {
 	out, err := cmd.CombinedOutput()
 	require.NoError(r, err, "%s %s\n%s", program, strings.Join(args, " "), out)
 	return string(out)
+}
+
+// serveContainerd makes this process look like a containerd that serves its usual socket, until the test ends.
+func (r *root) serveContainerd() {
+	r.Helper()
+	const path, name = "/run/containerd/containerd.sock", "/proc/self/comm"
+	require.NoError(r, os.MkdirAll(filepath.Dir(r.at(path)), 0o755))
+	l, err := fakecri.Listen(r.at(path))
+	require.NoError(r, err)
+	was, err := os.ReadFile(name)
+	require.NoError(r, err)
+	require.NoError(r, os.WriteFile(name, []byte("containerd"), 0))
+	ctx, stop := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = fakecri.New(fakecri.Config{Name: "containerd"}).ServeOn(ctx, l) })
+	r.Cleanup(func() {
+		stop()
+		serving.Wait()
+		assert.NoError(r, os.WriteFile(name, bytes.TrimSpace(was), 0))
+	})
 }
 
 // start starts the installed criproxy, with the installed configuration, and returns when it serves.

@@ -2,15 +2,21 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"io"
 
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Install is the subcommand that prepares a takeover of a runtime's socket.
-func Install(_ context.Context, args []string, out, _ io.Writer) error {
+func Install(ctx context.Context, args []string, out, _ io.Writer) error {
 	var t node.Takeover
 	fs := subFlags("install")
 	fs.StringVar(&t.Path, "takeover", "", "the `PATH` of the runtime's own socket, where criproxy will listen: /run/containerd/containerd.sock or /run/crio/crio.sock")
@@ -22,7 +28,28 @@ func Install(_ context.Context, args []string, out, _ io.Writer) error {
 	if err := t.CheckPath(); err != nil {
 		return &UsageError{err}
 	}
+	t.Runtime = func(path string) (string, error) { return runtimeAt(ctx, path) }
 	return t.Install(out)
+}
+
+// runtimeAt asks the server at a path for the name of its runtime, in any version of CRI.
+func runtimeAt(ctx context.Context, path string) (string, error) {
+	a, err := daemon.Read(&config.Config{})
+	if err != nil {
+		return "", err
+	}
+	conn, err := director.NewConn(director.ConnConfig{Address: path, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close() // nothing is under way
+	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	defer cancel()
+	var reply runtimeapi.VersionResponse
+	if err := conn.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &reply); err != nil {
+		return "", errors.New(status.Convert(err).Message())
+	}
+	return reply.GetRuntimeName(), nil
 }
 
 // Uninstall is the subcommand that reverts Install.

@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,17 +12,15 @@ import (
 	"github.com/criproxy/criproxy/internal/base/host"
 )
 
-// crioNode is a node where a program serves /run/crio/crio.sock.
+// crioNode is a node where a program serves /run/crio/crio.sock. An empty name is one that the kernel does not tell.
 func crioNode(t *testing.T, program string) (*takeoverNode, *Takeover) {
 	n := newTakeoverNode(t, "", "backends:\n- address: /run/crio/crio.sock\n")
 	x := n.takeover()
 	x.Path = "/run/crio/crio.sock"
 	x.Served = func(string) (host.Process, error) {
-		if program == "" {
-			return host.Process{}, errors.New("no process")
-		}
 		return host.Process{Name: program}, nil
 	}
+	x.Runtime = func(string) (string, error) { return "cri-o", nil }
 	return n, x
 }
 

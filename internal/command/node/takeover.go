@@ -27,6 +27,9 @@ type Takeover struct {
 	Config     string // criproxy's
 	DryRun     bool
 
+	// Runtime asks the server at a path for the name of its container runtime, by CRI. Install needs it.
+	Runtime func(path string) (name string, err error)
+
 	// Served returns the process that serves the socket at a path. Nil means [host.Serving].
 	Served func(path string) (host.Process, error)
 }
@@ -45,7 +48,8 @@ func (t *Takeover) CheckPath() error {
 	return nil
 }
 
-// Install changes the files for a takeover, and writes the changes to out. It restarts nothing.
+// Install changes the files for a takeover, and writes the changes to out. It restarts nothing. It changes no file before
+// it knows that a runtime serves Path, and what all files will contain; if it fails, all files are as before.
 func (t *Takeover) Install(out io.Writer) error {
 	if err := config.CheckSocketPath(t.runtimeSocket()); err != nil {
 		return fmt.Errorf("the new path for the runtime: %w", err)
@@ -75,8 +79,12 @@ func (t *Takeover) Install(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if !changed {
+	switch {
+	case !changed:
 		fmt.Fprintln(out, "It is already installed: no file needs a change.")
+	case t.DryRun:
+		fmt.Fprint(out, dryRun)
+		return nil
 	}
 	fmt.Fprintf(out, `
 To put this into effect:
@@ -107,8 +115,12 @@ func (t *Takeover) Uninstall(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if !changed {
+	switch {
+	case !changed:
 		fmt.Fprintln(out, "It is not installed: no file needs a change.")
+		return nil
+	case t.DryRun:
+		fmt.Fprint(out, dryRun)
 		return nil
 	}
 	fmt.Fprintf(out, `
@@ -120,6 +132,9 @@ If there was a second runtime, first remove its pods: without criproxy kubelet d
 `, cmp.Or(unit, containerdUnit))
 	return nil
 }
+
+// dryRun follows the changes that -dry-run shows.
+const dryRun = "\nNothing was changed. Without -dry-run, these changes are made; no service is restarted.\n"
 
 // The systemd units of the runtimes.
 const (
@@ -148,7 +163,8 @@ func (t *Takeover) installed() (path, text, unit string, err error) {
 	return "", "", unit, nil
 }
 
-// unit returns the unit of the runtime that serves Path, or served it before a takeover.
+// unit returns the unit of the runtime that serves Path, or served it before a takeover. It returns an error if Path is
+// served by no runtime, or by one that Install cannot move.
 func (t *Takeover) unit() (string, error) {
 	path, text, unit, err := t.installed()
 	if err != nil {
@@ -165,12 +181,20 @@ func (t *Takeover) unit() (string, error) {
 		ask = host.Serving
 	}
 	p, err := ask(t.Path)
-	switch name := p.Name; {
-	case err != nil && filepath.Base(t.Path) == "crio.sock":
-		return crioUnit, nil // it is not running
-	case err != nil || strings.HasPrefix(name, "containerd"):
+	if err != nil {
+		if _, missing := os.Stat(filepath.Dir(t.Path)); missing != nil {
+			err = fmt.Errorf("the folder %s does not exist", filepath.Dir(t.Path))
+		}
+		return "", fmt.Errorf("no runtime answers at %s: %w; start the runtime, or name the socket at which it listens now", t.Path, err)
+	}
+	runtime, err := t.Runtime(t.Path)
+	if err != nil {
+		return "", fmt.Errorf("%s serves %s, but does not answer CRI as container runtimes do: %w; name the socket of the runtime that kubelet uses, and of containerd check that disabled_plugins does not name cri", p, t.Path, err)
+	}
+	switch name := cmp.Or(p.Name, runtime); {
+	case strings.HasPrefix(name, "containerd"):
 		return containerdUnit, nil
-	case strings.HasPrefix(name, "crio"):
+	case strings.HasPrefix(name, "crio"), name == "cri-o":
 		return crioUnit, nil
 	}
 	return "", fmt.Errorf("%s serves %s, but install can move only containerd and CRI-O: give that program another socket in its own settings, and set listen of criproxy to that path", p, t.Path)

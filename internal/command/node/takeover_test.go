@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -35,7 +37,11 @@ func newTakeoverNode(t testing.TB, containerd, config string) *takeoverNode {
 }
 
 func (n *takeoverNode) takeover() *Takeover {
-	return &Takeover{Path: "/run/c.sock", Containerd: n.containerd, CRIO: filepath.Join(filepath.Dir(n.config), "crio.conf.d"), Config: n.config}
+	return &Takeover{
+		Path: "/run/c.sock", Containerd: n.containerd, CRIO: filepath.Join(filepath.Dir(n.config), "crio.conf.d"), Config: n.config,
+		Served:  func(string) (host.Process, error) { return host.Process{Name: "containerd"}, nil },
+		Runtime: func(string) (string, error) { return "containerd", nil },
+	}
 }
 
 func (n *takeoverNode) install() error {
@@ -213,4 +219,42 @@ func TestAFailedInstallLeavesNoHalfFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(path+".criproxy-new", []byte("of an install that was killed"), 0o600))
 	require.Error(t, replaceFile(path, "backends: []\n"))
 	assert.NoFileExists(t, path+".criproxy-new")
+}
+
+// A file that cannot be replaced was found out after containerd's configuration had been changed.
+func TestAFailedInstallRestoresTheOtherFiles(t *testing.T) {
+	n := newTakeoverNode(t, "version = 2\n", "backends:\n- address: /run/c.sock\n")
+	require.NoError(t, os.Mkdir(n.config+".criproxy-new", 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(n.config+".criproxy-new", "file"), nil, 0o600)) // so that it cannot be removed
+	assert.ErrorContains(t, n.install(), "writing "+n.config+": ")
+	assert.Equal(t, "version = 2\n", n.read(n.containerd))
+	assert.NoFileExists(t, n.takeover().imported())
+	assert.Equal(t, "backends:\n- address: /run/c.sock\n", n.read(n.config))
+}
+
+func TestInstallRefusesAPathWithoutARuntime(t *testing.T) {
+	for name, test := range map[string]struct {
+		served  error
+		runtime error
+		want    string
+	}{
+		"no process": {served: syscall.ECONNREFUSED, want: "no runtime answers at /run/c.sock: connection refused"},
+		"no CRI":     {runtime: errors.New("unknown service"), want: "containerd (process 0) serves /run/c.sock, but does not answer CRI"},
+		"no folder":  {served: syscall.ENOENT, want: "the folder /no/such/folder does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTakeoverNode(t, "version = 2\n", "")
+			x := n.takeover()
+			if x.Served = func(string) (host.Process, error) { return host.Process{Name: "containerd"}, test.served }; test.served == syscall.ENOENT {
+				x.Path = "/no/such/folder/c.sock"
+			}
+			x.Runtime = func(string) (string, error) { return "", test.runtime }
+			for _, x.DryRun = range []bool{true, false} {
+				assert.ErrorContains(t, x.Install(io.Discard), test.want)
+			}
+			assert.Equal(t, "version = 2\n", n.read(n.containerd))
+			assert.NoFileExists(t, n.config)
+			assert.NoFileExists(t, x.imported())
+		})
+	}
 }

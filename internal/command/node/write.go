@@ -11,8 +11,18 @@ import (
 )
 
 // write writes the files whose contents differ, in this order, and prints the changes to out. It removes files whose
-// new contents are empty.
+// new contents are empty. If it fails, it restores the files that it has changed.
 func (t *Takeover) write(out io.Writer, files map[string]string, order []string) (changed bool, err error) {
+	was := map[string]string{} // :: file that was changed → its contents before
+	defer func() {
+		if err == nil {
+			return
+		}
+		for path, text := range was {
+			err = errors.Join(err, replaceFile(path, text))
+			fmt.Fprintf(out, "%s is as before.\n", path)
+		}
+	}()
 	for _, path := range order {
 		before, err := readIfThere(path)
 		if err != nil {
@@ -33,8 +43,9 @@ func (t *Takeover) write(out io.Writer, files map[string]string, order []string)
 		if t.DryRun {
 			fmt.Fprintf(out, "%s would be %s:\n", path, verb)
 		} else if err := replaceFile(path, after); err != nil {
-			return changed, err
+			return changed, fmt.Errorf("writing %s: %w", path, err)
 		} else {
+			was[path] = before
 			fmt.Fprintf(out, "%s is %s:\n", path, verb)
 		}
 		printDifference(out, before, after)
