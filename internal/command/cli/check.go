@@ -25,7 +25,8 @@ type Report struct {
 	Changes        []config.Change `json:"changes"`                  // in the criproxy that runs; null if unknown
 	ChangesUnknown string          `json:"changesUnknown,omitempty"` // why the changes are unknown
 
-	Drift *daemon.DriftReport `json:"drift,omitempty"` // with -drift
+	Drift  *daemon.DriftReport `json:"drift,omitempty"`  // with -drift
+	AsRuns string              `json:"asRuns,omitempty"` // the flags that come from the criproxy that runs
 }
 
 // aboutCheck describes the command.
@@ -52,11 +53,14 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	// Trying a profile, or asking the criproxy that runs, needs no backends.
 	f.dry = f.given["profile"] || *withDrift
+	r := &Report{}
+	if f.given["config"] || !*withDrift {
+		r.AsRuns = f.asRuns(ctx, fs)
+	}
 	cfg, err := f.readConfig()
 	if err != nil {
 		return err
 	}
-	r := &Report{}
 	if len(cfg.Backends) > 0 {
 		changes, unknown := changesOf(ctx, cfg)
 		if r.Changes = changes; unknown != nil {
@@ -123,6 +127,7 @@ func (r *Report) warn() {
 
 // print shows the report to people: first whether the configuration works.
 func (r *Report) print(out *show.Screen, verbose bool) {
+	sayAsRuns(out, r.AsRuns)
 	if len(r.Backends) > 0 {
 		r.summary(out)
 	}

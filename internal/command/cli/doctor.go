@@ -30,6 +30,7 @@ import (
 type Diagnosis struct {
 	Findings []node.Finding `json:"findings"`          // the worst first
 	Kubelet  *node.Kubelet  `json:"kubelet,omitempty"` // the kubelet of the node; nil if none runs
+	AsRuns   string         `json:"asRuns,omitempty"`  // the flags that come from the criproxy that runs
 }
 
 // wellKnown are the sockets of runtimes that the doctor examines if there is no configuration.
@@ -50,13 +51,8 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	if err := output.check("doctor"); err != nil {
 		return err
 	}
-	d := Diagnosis{Findings: []node.Finding{}}
+	d := Diagnosis{Findings: []node.Finding{}, AsRuns: f.asRuns(ctx, fs)}
 	cfg, err := f.readConfig()
-	if err != nil && f.config == "" && !f.given["connect"] {
-		if running := configOfRunning(ctx, adminFlag{f.typed.Admin}); running != nil {
-			cfg, err = running, nil
-		}
-	}
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
 			d.add(node.Error, "configuration", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
@@ -81,30 +77,6 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 
 func (d *Diagnosis) add(level node.Level, about, text, cure string) {
 	d.Findings = append(d.Findings, node.Finding{Level: level, About: about, Text: text, Cure: cure})
-}
-
-// configOfRunning returns a configuration with the sockets and runtimes of the criproxy that runs, nil if none runs. It
-// is for a criproxy that has no file.
-func configOfRunning(ctx context.Context, asked adminFlag) *config.Config {
-	path, err := asked.path(ctx)
-	if err != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
-	defer cancel()
-	var r admin.Report
-	if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil || len(r.Listeners) == 0 {
-		return nil
-	}
-	cfg := &config.Config{Listen: r.Listeners[0].Path, Admin: path}
-	for i, b := range r.Backends {
-		one := config.Backend{Name: b.Name, Address: b.Address}
-		if i == 0 {
-			one.Name = ""
-		}
-		cfg.Backends = append(cfg.Backends, one)
-	}
-	return cfg
 }
 
 // withoutConfig returns a configuration for a node that has no valid one.
@@ -261,6 +233,7 @@ func kubeletVersion(exe string) (string, error) {
 
 // print shows the diagnosis to people.
 func (d *Diagnosis) print(out *show.Screen) {
+	sayAsRuns(out, d.AsRuns)
 	if k := d.Kubelet; k != nil {
 		out.Say(0, "This node's kubelet is %s, process %d, and speaks to %s.", show.OrDash(k.Version), k.Process, show.OrDash(k.Endpoint))
 		out.Gap()

@@ -84,7 +84,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, err := daemon.New(cfg, daemon.Options{File: f.config, Legacy: legacy, Stderr: errOut})
+	p, err := daemon.New(cfg, daemon.Options{File: f.config, Flags: f.overriding(fs), Legacy: legacy, Stderr: errOut})
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"regexp"
 	"time"
 
@@ -50,7 +49,7 @@ a .tar.gz that must not exist yet; without FILE, its name is criproxy-support-TI
 	}
 	zip := gzip.NewWriter(bundle)
 	b := &supportBundle{folder: name, tar: tar.NewWriter(zip), out: show.NewScreen(out)}
-	b.collect(ctx, socket, cmp.Or(*file, runningConfig(ctx, socket), config.DefaultConfig))
+	b.collect(ctx, socket, *file)
 	if err := errors.Join(b.err, b.tar.Close(), zip.Close(), bundle.Close()); err != nil {
 		return fmt.Errorf("writing %s: %w", to, err)
 	}
@@ -63,10 +62,8 @@ func runningConfig(ctx context.Context, socket string) string {
 	ctx, cancel := context.WithTimeout(ctx, supportTime)
 	defer cancel()
 	var running admin.Report
-	if _, err := admin.NewClient(socket).Read(ctx, "status", &running); err != nil || running.Config.File == "" || filepath.IsAbs(running.Config.File) {
-		return running.Config.File
-	}
-	return filepath.Join(fmt.Sprintf("/proc/%d/cwd", running.PID), running.Config.File)
+	_, _ = admin.NewClient(socket).Read(ctx, "status", &running) // without an answer there is no file
+	return fileOf(&running)
 }
 
 // supportBundle writes the parts of a bundle.
@@ -98,8 +95,9 @@ func (b *supportBundle) add(ctx context.Context, name string, make func(ctx cont
 	b.err = errors.Join(b.err, err)
 }
 
-// collect adds all parts.
-func (b *supportBundle) collect(ctx context.Context, socket, file string) {
+// collect adds all parts. given is the configuration file on the command line, empty for that of the criproxy that runs.
+func (b *supportBundle) collect(ctx context.Context, socket, given string) {
+	file := cmp.Or(given, runningConfig(ctx, socket), config.DefaultConfig)
 	ask := func(name string) func(context.Context, io.Writer) error {
 		return func(ctx context.Context, to io.Writer) error {
 			var answer any
@@ -134,9 +132,9 @@ func (b *supportBundle) collect(ctx context.Context, socket, file string) {
 		return fetch(ctx, socket, "/debug/pprof/goroutine?debug=1", to)
 	})
 	b.add(ctx, "doctor.txt", func(ctx context.Context, to io.Writer) error {
-		args := []string{}
-		if _, err := os.Stat(file); err == nil {
-			args = append(args, "-config", file)
+		args := []string{"-admin", socket}
+		if given != "" {
+			args = append(args, "-config", given)
 		}
 		return ExamineNode(ctx, args, to, to)
 	})

@@ -84,13 +84,14 @@ type CallError struct {
 
 // Config describes the configuration and its reloads. Its JSON is stable.
 type Config struct {
-	File         string    `json:"file,omitempty"`
-	Loaded       time.Time `json:"loaded"`                 // when the configuration in use was loaded
-	Reloads      int       `json:"reloads"`                // successful reloads
-	Failures     int       `json:"failures"`               // failed reloads
-	Failed       time.Time `json:"failed,omitzero"`        // when the latest reload failed; missing if it succeeded
-	Error        string    `json:"error,omitempty"`        // why the latest reload failed
-	NeedsRestart []string  `json:"needsRestart,omitempty"` // changes that wait for a restart
+	File         string            `json:"file,omitempty"`
+	Flags        map[string]string `json:"flags,omitempty"`        // that take precedence over the file, by their names
+	Loaded       time.Time         `json:"loaded"`                 // when the configuration in use was loaded
+	Reloads      int               `json:"reloads"`                // successful reloads
+	Failures     int               `json:"failures"`               // failed reloads
+	Failed       time.Time         `json:"failed,omitzero"`        // when the latest reload failed; missing if it succeeded
+	Error        string            `json:"error,omitempty"`        // why the latest reload failed
+	NeedsRestart []string          `json:"needsRestart,omitempty"` // changes that wait for a restart
 }
 
 // Version is the answer to GET /version. Its JSON is stable.

@@ -87,9 +87,10 @@ type assembly struct {
 // Options has settings of a proxy that are not in its configuration. The zero value is for a process
 // that does not take over from another.
 type Options struct {
-	File   string    // path of the configuration; empty if it was not in a file
-	Legacy *Legacy   // of the process that hands over; nil if there is none
-	Stderr io.Writer // of a process that takes over from this one; nil discards its output
+	File   string            // path of the configuration; empty if it was not in a file
+	Flags  map[string]string // of the command line, that take precedence over the file: name → value
+	Legacy *Legacy           // of the process that hands over; nil if there is none
+	Stderr io.Writer         // of a process that takes over from this one; nil discards its output
 
 	// Shown makes the proxy pass everything to its one backend as it is. It describes the
 	// messages that the proxy records. Nil means a proxy for the API of its configuration.
@@ -103,7 +104,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		began: cfg, stderr: o.Stderr, memories: NewMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 	}
-	p.config.Store(&admin.Config{File: o.File, Loaded: time.Now()})
+	p.config.Store(&admin.Config{File: o.File, Flags: o.Flags, Loaded: time.Now()})
 	p.show()
 	makeStateDir(cfg)
 	recovery.Notify(logPanic)

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/show"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	"github.com/criproxy/criproxy/internal/settings/config"
+)
+
+// overriding returns the flags on the command line that take precedence over the file: name → value.
+func (f *Flags) overriding(fs *flag.FlagSet) map[string]string {
+	all := map[string]string{}
+	for name := range f.given {
+		switch {
+		case name == "config", name == "log-format", name == "apiserver", IsKlog(name):
+		default:
+			all[name] = fs.Lookup(name).Value.String()
+		}
+	}
+	return all
+}
+
+// asRuns completes a command line that does not say what to examine: it adds the flags, and the file, of the criproxy
+// that runs. To a command line with only the file of that criproxy it adds the flags, which take precedence over the
+// file there. It returns what it has added, for people.
+func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) string {
+	if f.given["connect"] || f.given["profile"] || f.koord.given(f.given) {
+		return ""
+	}
+	asked := f.typed.Admin
+	if asked == "" && f.given["listen"] {
+		asked = config.AdminBeside(f.typed.Listen)
+	}
+	path, err := (&adminFlag{asked}).path(ctx)
+	if err != nil {
+		return "" // several run, and none was chosen
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	defer cancel()
+	var running admin.Report
+	if _, err := admin.NewClient(path).Read(ctx, "status", &running); err != nil {
+		return ""
+	}
+	file := fileOf(&running)
+	if f.given["config"] && !sameFile(f.config, file) {
+		return ""
+	}
+	var added []string
+	add := func(name, value string) {
+		if !f.given[name] && fs.Lookup(name) != nil && fs.Set(name, value) == nil {
+			f.given[name] = true
+			added = append(added, "-"+name+" "+value)
+		}
+	}
+	if file != "" {
+		add("config", file)
+	}
+	for _, name := range slices.Sorted(maps.Keys(running.Config.Flags)) {
+		add(name, running.Config.Flags[name])
+	}
+	if len(added) == 1 && file == config.DefaultConfig {
+		return "" // as without a criproxy that runs
+	}
+	return strings.Join(added, " ")
+}
+
+// sayAsRuns shows what asRuns has added.
+func sayAsRuns(out *show.Screen, added string) {
+	if added != "" {
+		out.Say(0, "This is examined as the criproxy that runs was started, with %s", added)
+		out.Gap()
+	}
+}
+
+// fileOf returns the path of the configuration file of the criproxy that runs, empty if there is none.
+func fileOf(running *admin.Report) string {
+	if file := running.Config.File; file == "" || filepath.IsAbs(file) {
+		return file
+	}
+	return filepath.Join(fmt.Sprintf("/proc/%d/cwd", running.PID), running.Config.File)
+}
+
+// sameFile reports whether two paths lead to one file.
+func sameFile(a, b string) bool {
+	one, failed := os.Stat(a)
+	other, err := os.Stat(b)
+	return cmp.Or(failed, err) == nil && os.SameFile(one, other)
+}
