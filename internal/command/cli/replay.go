@@ -133,7 +133,10 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 	}
 	if !output.programs() {
 		fmt.Fprintf(out, "%d calls in %s: %d answered as recorded, %d differently, %d not sent\n",
-			sum.Same+sum.Different+sum.NotSent, time.Since(began).Round(time.Millisecond), sum.Same, sum.Different, sum.NotSent)
+			len(plan.send), time.Since(began).Round(time.Millisecond), sum.Same, sum.Different, sum.NotSent+sum.Left)
+	}
+	if err != nil {
+		fmt.Fprintf(errOut, "criproxy: interrupted: %d of %d calls were not sent, and the answers of %d others were not awaited\n", sum.Left, len(plan.send), sum.Unawaited)
 	}
 	switch {
 	case err != nil:

@@ -59,6 +59,8 @@ type Result struct {
 type Summary struct {
 	Same, Different, NotSent int
 	Redacted                 int // calls sent without the secrets that they had
+	Left                     int // calls that were not sent because ctx had ended
+	Unawaited                int // calls that were sent, and whose answers did not come before ctx ended
 }
 
 type run struct {
@@ -92,7 +94,8 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	var before []begun // calls that no later call has waited for yet
 	var bounded, open sync.WaitGroup
 	began := time.Now()
-	for _, c := range cfg.Calls {
+	left := 0
+	for i, c := range cfg.Calls {
 		before = slices.DeleteFunc(before, func(b begun) bool {
 			if b.Finished >= c.Began {
 				return false
@@ -107,6 +110,7 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 			sleep(ctx, time.Until(began.Add(time.Duration(float64(c.Began-cfg.Calls[0].Began)/cfg.Speed))))
 		}
 		if ctx.Err() != nil {
+			left = len(cfg.Calls) - i
 			break
 		}
 		group, over := &bounded, make(chan struct{})
@@ -128,6 +132,7 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	settle := time.AfterFunc(r.Settle, end)
 	defer settle.Stop()
 	open.Wait()
+	r.sum.Left = left
 	return r.sum, ctx.Err()
 }
 
@@ -151,6 +156,9 @@ func (r *run) play(ctx context.Context, c *Call) {
 		got := r.send(ctx, c)
 		res.Took = time.Since(began)
 		if ctx.Err() != nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.sum.Unawaited++
 			return
 		}
 		res.Changes = r.compare(c, got)
