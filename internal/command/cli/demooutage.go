@@ -60,6 +60,9 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	_ = s.sayExec(ctx, s.pods[0])
 	_, err := s.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{RuntimeHandler: "vm", Config: &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "late", Namespace: "default", Uid: "uid-late"}}})
+	if ctx.Err() != nil {
+		return ctx.Err() // Ctrl-C
+	}
 	s.say("RunPodSandbox", "late", "%s", cut(status.Convert(err)))
 
 	for back := time.Now().Add(stay); time.Now().Before(back) && ctx.Err() == nil; {
@@ -67,6 +70,7 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
+			return ctx.Err() // Ctrl-C
 		}
 	}
 
@@ -98,7 +102,10 @@ func (s *session) startPods(ctx context.Context) error {
 func (s *session) list(ctx context.Context) error {
 	var header metadata.MD
 	list, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}, grpc.Header(&header))
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err() // Ctrl-C
+	case err != nil:
 		s.say("ListPodSandbox", "", "%s", cut(status.Convert(err)))
 		return err
 	}
@@ -125,7 +132,10 @@ func (s *session) exec(ctx context.Context, p *demoPod) (string, error) {
 // sayExec prints what exec returns.
 func (s *session) sayExec(ctx context.Context, p *demoPod) error {
 	text, err := s.exec(ctx, p)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err() // Ctrl-C
+	case err != nil:
 		text = cut(status.Convert(err))
 	}
 	s.say("ExecSync", short(p.container)+" echo", "%s", text)
@@ -195,9 +205,9 @@ func (s *session) keepUp(ctx context.Context, machines []*machine) error {
 }
 
 // traffic makes the calls that a kubelet makes every second. It ignores their errors, which criproxy's own commands
-// show.
+// show. Calls that have begun end also after ctx has ended, so that no command shows them as canceled.
 func (s *session) traffic(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_, _ = s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	_, _ = s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})

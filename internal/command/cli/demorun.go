@@ -28,6 +28,10 @@ const demoBackend = "beta.io"
 // outageTime is how long the second runtime stays down: long enough to be visible in a timeline.
 const outageTime = 10 * time.Second
 
+// demoProcess is the name of a process that runs the demo. It begins with that of criproxy, but differs: doctor warns of
+// a runtime whose socket a criproxy serves.
+const demoProcess = "criproxy-demo"
+
 // demoOptions select the parts of the demo.
 type demoOptions struct {
 	Once   bool // runDemo returns after the session
@@ -43,15 +47,18 @@ func runDemo(ctx context.Context, o demoOptions, out, errOut io.Writer) (err err
 		return fmt.Errorf("making a folder for sockets: %w", err)
 	}
 	defer os.RemoveAll(dir)
+	defer callsItself(demoProcess)()
 
-	cfg := &config.Config{
-		Listen:   filepath.Join(dir, "criproxy.sock"),
-		StateDir: dir,
-		Hooks:    "none", // do not ask the plugins of this machine
-		Backends: []config.Backend{
-			{Address: filepath.Join(dir, "alpha.sock")},
-			{Name: demoBackend, Address: filepath.Join(dir, "beta.sock"), Handlers: map[string]string{"vm": ""}},
-		},
+	at := func(name string) string { return filepath.Join(dir, name) }
+	file := at("config.yaml") // for check and doctor
+	text := fmt.Appendf(nil, "listen: %q\nstateDir: %q\nhooks: none # do not ask the plugins of this machine\nbackends:\n- address: %q\n- name: %s\n  address: %q\n  handlers: {vm: \"\"}\n",
+		at("criproxy.sock"), dir, at("alpha.sock"), demoBackend, at("beta.sock"))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return fmt.Errorf("writing the demo's configuration: %w", err)
+	}
+	cfg := &config.Config{}
+	if err := cfg.Parse(file, text); err != nil {
+		return err
 	}
 	// Stop in reverse order: the proxy, then the runtimes.
 	var machines []*machine
@@ -69,7 +76,7 @@ func runDemo(ctx context.Context, o demoOptions, out, errOut io.Writer) (err err
 	if err := daemon.Check(cfg); err != nil {
 		return err
 	}
-	p, err := daemon.New(cfg, daemon.Options{})
+	p, err := daemon.New(cfg, daemon.Options{File: file})
 	if err != nil {
 		return err
 	}
@@ -87,8 +94,8 @@ func runDemo(ctx context.Context, o demoOptions, out, errOut io.Writer) (err err
 		return err
 	}
 	defer cc.Close()
-	fmt.Fprintf(out, "Two runtimes in memory, and criproxy in front of them:\n\n  criproxy -connect %s,%s:%s -listen %s\n\n",
-		filepath.Base(cfg.Backends[0].Address), demoBackend, filepath.Base(cfg.Backends[1].Address), filepath.Base(cfg.Listen))
+	fmt.Fprintf(out, "Two runtimes in memory, and criproxy in front of them:\n\n  %-20s %s\n  %-20s %s\n  %-20s %s\n\n",
+		"alpha, the primary", cfg.Backends[0].Address, demoBackend, cfg.Backends[1].Address, "criproxy", cfg.Listen)
 	s := newSession(cc, filepath.Join(dir, "logs"), out)
 	err = s.run(ctx)
 	if err == nil && o.Outage {
@@ -106,9 +113,12 @@ func runDemo(ctx context.Context, o demoOptions, out, errOut io.Writer) (err err
 	if o.Once {
 		return nil
 	}
-	fmt.Fprintf(out, "\nThe demo runs until Ctrl-C. Try these commands:\n\n  export CRIPROXY_ADMIN=%[3]s CONTAINER_RUNTIME_ENDPOINT=unix://%[1]s\n"+
-		"  %[2]s ui\n  %[2]s pods\n  %[2]s tail -past\n  %[2]s check -connect %[4]s,%[5]s:%[6]s\n",
-		cfg.Listen, os.Args[0], cfg.Admin, cfg.Backends[0].Address, demoBackend, cfg.Backends[1].Address)
+	program, err := os.Executable() // another terminal may be in another folder
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nThe demo runs until Ctrl-C. Try these commands in another terminal:\n\n  export CRIPROXY_ADMIN=%[3]s CONTAINER_RUNTIME_ENDPOINT=unix://%[1]s\n"+
+		"  %[2]s ui\n  %[2]s pods\n  %[2]s tail -past\n  %[2]s check\n", cfg.Listen, program, cfg.Admin)
 	if o.Idle {
 		fmt.Fprint(out, "  crictl pods\n")
 		<-ctx.Done()

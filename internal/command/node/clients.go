@@ -25,7 +25,7 @@ func (e *examination) clients() {
 		for _, p := range owners {
 			process := fmt.Sprintf("%s (process %d)", p.name, p.pid)
 			switch p.name {
-			case "criproxy":
+			case "criproxy", "criproxy-demo":
 			case "kubelet":
 				if e.kubelet != nil && e.same(e.kubelet.Endpoint, b.Address) {
 					continue // kubelets has reported this

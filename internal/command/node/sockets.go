@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -18,7 +19,7 @@ func (e *examination) sockets() {
 		e.add(Error, about, fmt.Sprintf("every user can put another socket in place of %s", e.Listen), fmt.Sprintf("chmod o-w %s", filepath.Dir(e.Listen)))
 	}
 	if e.socket("criproxy", e.Listen, "start criproxy: systemctl start criproxy") {
-		if process, err := e.Served(e.file(e.Listen)); err == nil && process.Name != "" && process.Name != "criproxy" && process.Name != "systemd" {
+		if process, err := e.Served(e.file(e.Listen)); err == nil && process.Name != "" && !strings.HasPrefix(process.Name, "criproxy") && process.Name != "systemd" {
 			e.add(Error, about, fmt.Sprintf("%s is served by %s, not by criproxy", e.Listen, process), "choose another path with listen, or stop that process")
 		}
 	}
