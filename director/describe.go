@@ -39,8 +39,9 @@ func (d *Director) Fates() []Fate {
 	return fates
 }
 
-// Assumptions lists what the director assumes where a profile that was written for another version
-// of the API leaves something open. Each entry quotes the rule that would change it.
+// Assumptions lists what the director assumes where a profile leaves something open: which value of a joined reply counts,
+// if the profile was written for another version of the API, and that replies that are joined are no pages of a list. Each
+// entry quotes the rule that would change it.
 func (d *Director) Assumptions() []string { return slices.Clone(d.table.Load().assumptions) }
 
 func (t *table) goes(m *method) string {

@@ -56,6 +56,31 @@ func compilePages(form profile.PageForm, desc *codec.Method) (*pages, error) {
 	return p, nil
 }
 
+// sharedPages returns an assumption if a method whose replies are joined seems to list page by page: then the token of one
+// backend's page would go to all backends.
+func sharedPages(desc *codec.Method) []string {
+	text := func(md protoreflect.MessageDescriptor, is func(name string) bool) string {
+		for _, fd := range rewrite.Singular(md) {
+			if fd.Kind() == protoreflect.StringKind && is(string(fd.Name())) {
+				return string(fd.Name())
+			}
+		}
+		return ""
+	}
+	token := text(desc.Input, func(n string) bool {
+		return strings.HasSuffix(n, "token") || strings.HasSuffix(n, "cursor") || n == "continue"
+	})
+	next := text(desc.Output, func(n string) bool {
+		return strings.HasPrefix(n, "next") || strings.HasSuffix(n, "cursor") || n == "continue"
+	})
+	if token == "" || next == "" {
+		return nil
+	}
+	name := profile.ShortName(desc.Name)
+	return []string{fmt.Sprintf("%s: the list seems to come in pages, and the pages of all backends are joined: the %s of one backend, which the client sends back as %s, goes to all of them, so that items are missing or listed twice; "+
+		"to list the backends one after another write methods: {%s: {all: pages, pages: {token: %s, size: FIELD, next: %s, items: FIELD}}}", name, next, token, name, token, next)}
+}
+
 // page asks the backends in turn, from the one that the token names, until the page is full or
 // the last backend has no more.
 func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {

@@ -135,3 +135,21 @@ func TestMetadataChooses(t *testing.T) {
 	})
 	assert.EqualError(t, err, `21:5: methods.Put.choose: metadata["X-Shelf"]: want metadata["key"], the key in lower case`)
 }
+
+// A joined page has the token of one backend, which all of them get.
+func TestJoinedPagesAreAnAssumption(t *testing.T) {
+	const pages, concat = "all: pages, pages: {token: token, size: size, next: next, items: books}", "all: concat, winners: {next: first}"
+	cfg := director.Config{Profile: muxtest.LibraryProfile(t, pages, concat), Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}}
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	require.Len(t, d.Assumptions(), 1)
+	assert.Contains(t, d.Assumptions()[0], "Browse: the list seems to come in pages, and the pages of all backends are joined: the next of one backend, which the client sends back as token, goes to all of them")
+
+	cfg.Profile = muxtest.LibraryProfile(t)
+	require.NoError(t, d.Reload(cfg))
+	assert.Empty(t, d.Assumptions(), "the rule that is recommended is one")
+
+	cfg.Profile, cfg.Backends = muxtest.LibraryProfile(t, pages, concat), cfg.Backends[:1]
+	require.NoError(t, d.Reload(cfg))
+	assert.Empty(t, d.Assumptions(), "of one backend nothing is joined")
+}

@@ -260,6 +260,9 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.Fitted()); err != nil {
 			fail("winners", err)
 		}
+		if m.pages == nil && !m.mirror && desc.Unary() && len(t.backends) > 1 {
+			t.assumptions = append(t.assumptions, sharedPages(desc)...)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

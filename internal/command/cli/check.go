@@ -130,6 +130,8 @@ func (r *Report) print(out *show.Screen, verbose bool) {
 	sayAsRuns(out, r.AsRuns)
 	if len(r.Backends) > 0 {
 		r.summary(out)
+	} else {
+		r.printWarnings(out)
 	}
 	switch {
 	case verbose, len(r.Backends) == 0 && r.Drift == nil: // then the methods are all there is to show
@@ -173,9 +175,7 @@ func (r *Report) summary(out *show.Screen) {
 			out.Paint(show.Red, 2, "- %s", text)
 		}
 	}
-	for _, text := range r.Warnings {
-		out.Paint(show.Yellow, 2, "- %s", text)
-	}
+	r.printWarnings(out)
 	out.Gap()
 	out.Say(0, "Listens on %s", r.Listen)
 	out.Gap()
@@ -187,6 +187,12 @@ func (r *Report) summary(out *show.Screen) {
 	}
 	for _, text := range r.Notes {
 		out.Say(2, "- %s", text)
+	}
+}
+
+func (r *Report) printWarnings(out *show.Screen) {
+	for _, text := range r.Warnings {
+		out.Paint(show.Yellow, 2, "- %s", text)
 	}
 }
 

@@ -102,7 +102,7 @@ func examineProfile(c *config.Config) (*Examination, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Examination{Methods: methodReports(dir)}, nil
+	return &Examination{Methods: methodReports(dir), Warnings: dir.Assumptions()}, nil
 }
 
 func methodReports(d *director.Director) []methodReport {
