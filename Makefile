@@ -97,24 +97,24 @@ vm: ## test a node in a virtual machine with systemd and cgroup v2: installation
 	  { echo "make vm: left out: there is no$$missing here, and apt-get cannot install it"; exit 1; }
 	cd testbed/vm && go test -v -timeout 60m -boot
 
-conformance: ## run critest on each runtime and through criproxy (an hour), and compare a kubelet's figures: docs/conformance.md
-	cd testbed/figures && go test -v -timeout 30m -report $(CURDIR)/docs/conformance.md
-	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md
+conformance: ## run critest on each runtime and through criproxy (an hour), and compare a kubelet's figures: docs/evidence/conformance.md
+	cd testbed/figures && go test -v -timeout 30m -report $(CURDIR)/docs/evidence/conformance.md
+	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/evidence/conformance.md
 
 # The gate has no time for them. .ci/nightly installs what they need in addition to Go.
-nightly: ## run the tests that the gate leaves out: kubelets with the race detector, a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/conformance.md
+nightly: ## run the tests that the gate leaves out: kubelets with the race detector, a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/evidence/conformance.md
 	cd testbed && go test -v -timeout 60m -p 1 $(KUBELETS:%=./%) .
-	cd testbed/cluster && go test -v -timeout 2h -conformance -report $(CURDIR)/docs/conformance.md
+	cd testbed/cluster && go test -v -timeout 2h -conformance -report $(CURDIR)/docs/evidence/conformance.md
 	cd testbed/gvisor && go test -v -timeout 60m
 	cd testbed/outage && go test -v -timeout 60m -docker -run Docker
 
-bench: ## measure the cost of criproxy and of the alternatives: docs/performance.md
-	cd testbed && go run ./bench -out ../docs/performance.md -json ../docs/performance.json $(BENCHFLAGS)
+bench: ## measure the cost of criproxy and of the alternatives: docs/evidence/performance.md
+	cd testbed && go run ./bench -out ../docs/evidence/performance.md -json ../docs/evidence/performance.json $(BENCHFLAGS)
 
 SOAK ?= 10m
 SPEED ?= 1
-soak: ## make a kubelet's calls for the time SOAK, SPEED times as often: docs/soak.md
-	cd testbed && go run ./bench soak -for $(SOAK) -speed $(SPEED) -out ../docs/soak.md
+soak: ## make a kubelet's calls for the time SOAK, SPEED times as often: docs/evidence/soak.md
+	cd testbed && go run ./bench soak -for $(SOAK) -speed $(SPEED) -out ../docs/evidence/soak.md
 
 microbench: ## measure the parts of the hot path
 	go test -run '^$$' -bench . -benchmem ./...
@@ -131,13 +131,13 @@ fuzz: ## run each fuzz target FUZZTIME times
 CHAOS_SEED ?= 1
 CHAOS_STEPS ?= 100
 CHAOS_CLOCK ?=
-chaos: ## inject CHAOS_STEPS random faults, drawn by CHAOS_SEED, in memory and with real runtimes: docs/chaos.md. CHAOS_CLOCK=1 also sets the machine's clock
+chaos: ## inject CHAOS_STEPS random faults, drawn by CHAOS_SEED, in memory and with real runtimes: docs/evidence/chaos.md. CHAOS_CLOCK=1 also sets the machine's clock
 	go test ./internal/proxy/daemon -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
-	  -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times $(if $(CHAOS_CLOCK),-chaos.clock) -chaos.report=$(CURDIR)/docs/chaos.md
-	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times -chaos.report=$(CURDIR)/docs/chaos.md
+	  -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times $(if $(CHAOS_CLOCK),-chaos.clock) -chaos.report=$(CURDIR)/docs/evidence/chaos.md
+	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times -chaos.report=$(CURDIR)/docs/evidence/chaos.md
 
-mutants: ## break the code on purpose, one change at a time, and check that the tests notice: docs/robustness.md
-	go run ./internal/testing/mutants -report docs/robustness.md
+mutants: ## break the code on purpose, one change at a time, and check that the tests notice: docs/evidence/robustness.md
+	go run ./internal/testing/mutants -report docs/evidence/robustness.md
 
 lint: ## run the checks of CI that are not tests
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }

@@ -2,7 +2,7 @@
 // configurations, and the alternatives to it. Its own runtimes answer from memory, so that it measures little
 // but the proxy.
 //
-//	go run ./bench -out ../docs/performance.md
+//	go run ./bench -out ../docs/evidence/performance.md
 //	go run ./bench soak -for 1h     # criproxy under the calls of a kubelet
 //
 // Figures can be compared within a run: in each round, every contender gets the same time, in a new order.

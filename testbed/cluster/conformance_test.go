@@ -23,7 +23,7 @@ var (
 	conformance = flag.Bool("conformance", false, "run Kubernetes' own specs of nodes, which takes long")
 	specs       = flag.String("specs", ".", "with -conformance, the specs whose names match this `REGEXP`")
 	logs        = flag.String("logs", os.TempDir(), "the `FOLDER` for what the suite says")
-	report      = flag.String("report", "", "write what came of -conformance into `FILE`, docs/conformance.md")
+	report      = flag.String("report", "", "write what came of -conformance into `FILE`, docs/evidence/conformance.md")
 )
 
 // labels leaves out the specs that need their own machine.

@@ -24,7 +24,7 @@ func tryFigures(t *testing.T, c *cluster, ids string) {
 			if err != nil {
 				return err
 			}
-			if ids == "prefix" && pod == "on-two" { // docs/conformance.md
+			if ids == "prefix" && pod == "on-two" { // docs/evidence/conformance.md
 				missing = slices.DeleteFunc(missing, func(f figures.Figure) bool { return f.Page == figures.Summary && f.Name == "network" })
 			}
 			if len(missing) > 0 {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 var (
 	all    = flag.Bool("all", false, "run all specs, on each runtime, which takes half an hour")
 	on     = flag.String("on", "2.4", "what to run on: versions of containerd, or crio, such as `1.7,2.4,crio`")
-	report = flag.String("report", "", "write what came of -all into `FILE`, docs/conformance.md")
+	report = flag.String("report", "", "write what came of -all into `FILE`, docs/evidence/conformance.md")
 )
 
 // fast are the specs of the gate, by parts of their names.

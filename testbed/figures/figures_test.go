@@ -25,7 +25,7 @@ import (
 // Without naming the kubelet: this package is fast, and need not wait for the tests of outages.
 func TestMain(m *testing.M) { testbed.Main(m) }
 
-var report = flag.String("report", "", "write what there is into `FILE`, docs/conformance.md")
+var report = flag.String("report", "", "write what there is into `FILE`, docs/evidence/conformance.md")
 
 const two = "two.test"
 

@@ -13,7 +13,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
-// The cases are the measurements in docs/conformance.md.
+// The cases are the measurements in docs/evidence/conformance.md.
 func TestCheckSaysWhichFiguresKubeletLacks(t *testing.T) {
 	const (
 		gate       = "PodAndContainerStatsFromCRI"
