@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -63,7 +64,8 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			p := newProcess(t)
 			p.write("listBudget: 300ms\ngoneAfter: 1500ms\n")
 			p.launch()
-			sandbox, _ := p.runPod("web", "beta.io")
+			sandbox, container := p.runPod("web", "beta.io")
+			runtime := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 			rt := p.runtimes[1]
 			is := func(want string) {
 				t.Helper()
@@ -76,6 +78,9 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			is(capture.Up)
 			rt.Freeze() // it hangs
 			is(capture.Gone)
+			_, err := runtime.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: container})
+			all := p.events()
+			assert.ErrorContains(t, err, "backend beta.io is gone since "+all[len(all)-1].Time.Local().Format(time.TimeOnly), "what kubelet is told")
 			assert.Equal(t, []string{sandbox}, func() []string { _, r := p.status(); return r.Backends[1].PodIDs }())
 			rt.Thaw() // it answers
 			is(capture.Up)
@@ -122,7 +127,7 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			assert.Equal(t, 1.0, metrics[`criproxy_backend_up{backend="beta.io"}`])
 
 			dump := filepath.Join(p.dir, "calls.jsonl")
-			_, err := p.ask("dump", "-o", dump)
+			_, err = p.ask("dump", dump)
 			require.NoError(t, err)
 			data, err := os.ReadFile(dump)
 			require.NoError(t, err)

@@ -1,11 +1,11 @@
 // Mutants checks that the tests notice defects: it breaks production code on purpose and runs
 // the tests that must fail.
 //
-//	go run ./internal/testing/mutants [-only REGEXP] [-report docs/robustness.md]
+//	go run ./internal/testing/mutants [-only REGEXP] [-report docs/evidence/robustness.md]
 //
 // Each file in testdata describes one mutant. The sources stay as they are: go test reads the
 // changed file through an overlay (go help build, -overlay).
-package mutants
+package main
 
 import (
 	"flag"

@@ -1,4 +1,4 @@
-package mutants
+package main
 
 import (
 	"io"
@@ -29,7 +29,7 @@ func TestEachMutantStillApplies(t *testing.T) {
 func TestDocsHaveTheTableOfMutants(t *testing.T) {
 	all, err := read(os.DirFS("testdata"))
 	require.NoError(t, err)
-	data, err := os.ReadFile(filepath.Join(root, "docs/robustness.md"))
+	data, err := os.ReadFile(filepath.Join(root, "docs/evidence/robustness.md"))
 	require.NoError(t, err)
 	assert.Contains(t, string(data), tableBegin+table(all)+tableEnd, "make mutants")
 }
@@ -46,7 +46,7 @@ func TestDocsNameTestsThatExist(t *testing.T) {
 		return err
 	}))
 	all := sources.String()
-	for _, doc := range []string{"security.md", "robustness.md"} {
+	for _, doc := range []string{"security.md", "evidence/robustness.md"} {
 		data, err := os.ReadFile(filepath.Join(root, "docs", doc))
 		require.NoError(t, err)
 		names := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w{5,}`).FindAllString(string(data), -1)
