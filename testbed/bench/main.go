@@ -3,7 +3,8 @@
 // but the proxy.
 //
 //	go run ./bench -out ../docs/evidence/performance.md
-//	go run ./bench soak -for 1h     # criproxy under the calls of a kubelet
+//	go run ./bench soak -for 1h                    # criproxy under the calls of a kubelet
+//	go run ./bench record -out kubelet.pcapng.gz   # the calls of a real kubelet, to a file
 //
 // Figures can be compared within a run: in each round, every contender gets the same time, in a new order.
 // Do not compare times of different runs.
@@ -45,12 +46,16 @@ func main() {
 		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	var err error
-	if len(os.Args) > 1 && os.Args[1] == "soak" {
-		err = runSoak(ctx, os.Args[2:], os.Stdout, os.Stderr)
-	} else {
-		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	command, args := run, os.Args[1:]
+	if len(args) > 0 {
+		switch args[0] {
+		case "soak":
+			command, args = runSoak, args[1:]
+		case "record":
+			command, args = runRecord, args[1:]
+		}
 	}
+	err := command(ctx, args, os.Stdout, os.Stderr)
 	stop()
 	exit(err)
 }

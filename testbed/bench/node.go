@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/kubelet"
@@ -24,6 +26,91 @@ const (
 	nodeSettles = 20 * time.Second
 )
 
+// realNode is a real kubelet with pods, on criproxy in front of real containerds.
+type realNode struct {
+	runtimes []*runtimes.Containerd
+	front    *proxy.Proxy
+	kubelet  *kubelet.Kubelet
+	undo     []func(context.Context) error // last first
+}
+
+const (
+	nodeMirror   = "registry.test" // the runtimes' name for the registry
+	secondOfNode = "two.test"      // the second runtime's name
+)
+
+// startNode starts a kubelet on criproxy in front of a containerd of each version. It needs what the testbed needs. The
+// caller must destroy the node.
+func (h *harness) startNode(ctx context.Context, versions []string, flags ...string) (_ *realNode, err error) {
+	bin, err := build.Get(ctx, h.progress, append(build.ForContainers(), build.Kubelet)...)
+	if err != nil {
+		return nil, err
+	}
+	n := &realNode{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.destroy(ctx))
+		}
+	}()
+	registry, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: bin.App})
+	if err != nil {
+		return nil, err
+	}
+	n.undo = append(n.undo, func(context.Context) error { return registry.Close() })
+	yaml := "backends:\n"
+	for i, version := range versions {
+		rt, err := runtimes.StartContainerd(ctx, runtimes.Config{Version: version, Binaries: bin, Registry: registry.Addr, Mirrors: map[string]string{nodeMirror: registry.Addr}})
+		if err != nil {
+			return nil, err
+		}
+		n.runtimes = append(n.runtimes, rt)
+		n.undo = append(n.undo, rt.Destroy)
+		yaml += "- address: " + rt.Socket() + "\n"
+		if i > 0 {
+			yaml += "  name: " + secondOfNode + "\n"
+		}
+	}
+	if n.front, err = proxy.Start(ctx, proxy.Config{Program: h.program, YAML: yaml, Flags: append([]string{"-v", "0"}, flags...)}); err != nil {
+		return nil, err
+	}
+	n.undo = append(n.undo, n.front.Destroy)
+	if n.kubelet, err = kubelet.Start(ctx, kubelet.Config{Binaries: bin, Endpoint: n.front.Endpoint(), Verbosity: 2}); err != nil {
+		return nil, err
+	}
+	n.undo = append(n.undo, n.kubelet.Destroy)
+	return n, nil
+}
+
+// destroy removes the node. It does so even if ctx has ended.
+func (n *realNode) destroy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+	defer cancel()
+	var errs []error
+	for _, undo := range slices.Backward(n.undo) {
+		errs = append(errs, undo(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// run runs pods, after edit has edited each, and returns when all of them are ready.
+func (n *realNode) run(ctx context.Context, pods int, edit func(i int, pod *corev1.Pod)) error {
+	name := func(i int) string { return fmt.Sprintf("pod%03d", i) }
+	for i := range pods {
+		pod := kubelet.StaticPod(name(i), nodeMirror+"/testbed/app:1")
+		pod.Spec.HostNetwork = true // quick to start
+		edit(i, pod)
+		if err := n.kubelet.AddManifest(pod); err != nil {
+			return err
+		}
+	}
+	for i := range pods {
+		if _, err := n.kubelet.WaitRunning(ctx, name(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // kubelet measures what criproxy uses on an idle node with a real kubelet and pods on a real containerd. It needs what
 // the testbed needs.
 func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
@@ -31,53 +118,16 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 		r.absent = append(r.absent, "a real kubelet ("+errors.Join(reasons...).Error()+")")
 		return nil
 	}
-	bin, err := build.Get(ctx, h.progress, build.Kubelet)
+	n, err := h.startNode(ctx, []string{"2.4"})
 	if err != nil {
 		return err
 	}
-	all, err := build.Get(ctx, h.progress)
-	if err != nil {
-		return err
-	}
-	all.Kubelet = bin.Kubelet
-	registry, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: all.App})
-	if err != nil {
-		return err
-	}
-	defer registry.Close()
-	// Clean up in any case, even if ctx has ended.
-	gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
-	defer cancel()
-	const mirror = "registry.test"
-	rt, err := runtimes.StartContainerd(ctx, runtimes.Config{Version: "2.4", Binaries: all, Registry: registry.Addr, Mirrors: map[string]string{mirror: registry.Addr}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rt.Destroy(gone)) }()
-	front, err := proxy.Start(ctx, proxy.Config{Program: h.program, YAML: "backends: [{address: " + rt.Socket() + "}]\n", Flags: []string{"-v", "0"}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, front.Destroy(gone)) }()
-	node, err := kubelet.Start(ctx, kubelet.Config{Binaries: all, Endpoint: front.Endpoint(), Verbosity: 2})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, node.Destroy(gone)) }()
+	defer func() { err = errors.Join(err, n.destroy(ctx)) }()
 	fmt.Fprintf(h.progress, "a real kubelet with %d pods\n", nodePods)
-	name := func(i int) string { return fmt.Sprintf("pod%03d", i) }
-	for i := range nodePods {
-		pod := kubelet.StaticPod(name(i), mirror+"/testbed/app:1")
-		pod.Spec.HostNetwork = true // a bridge has too few addresses
-		if err := node.AddManifest(pod); err != nil {
-			return err
-		}
+	if err := n.run(ctx, nodePods, func(int, *corev1.Pod) {}); err != nil {
+		return err
 	}
-	for i := range nodePods {
-		if _, err := node.WaitRunning(ctx, name(i)); err != nil {
-			return err
-		}
-	}
+	front := n.front
 	pid, up := front.PID()
 	if !up {
 		return fmt.Errorf("criproxy has ended: see %s", front.LogFile())
@@ -112,7 +162,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 		if !c.installed() {
 			continue // the report already says so
 		}
-		used, err := h.inPlaceOf(ctx, c, front.Socket(), rt.Socket())
+		used, err := h.inPlaceOf(ctx, c, front.Socket(), n.runtimes[0].Socket())
 		if err != nil {
 			return err
 		}
