@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,14 +76,14 @@ func manualPage() string {
 	item(`\fB\-v\fR \fILEVEL\fR`, "how much to log: 2 logs calls that fail, 3 also calls that change something, with request and reply, 4 also status calls, 5 also lists")
 	line(".PP\nAnd the other flags of klog: %s.", roff(strings.Join(log, ", ")))
 	server, _ := find(nil)
-	serve := len(server.flags())
+	serve := server.flags()
 	for _, c := range commands() {
 		if c.name == server.name {
 			continue // listed above
 		}
 		flags := c.flags()
-		if len(flags) >= serve { // serve has them as well
-			flags = flags[:len(flags)-serve]
+		if own := len(flags) - len(serve); own >= 0 && slices.Equal(flags[own:], serve) { // listed above
+			flags = flags[:own]
 		}
 		if len(flags) == 0 {
 			continue

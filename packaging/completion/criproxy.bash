@@ -17,13 +17,13 @@ _criproxy() {
 	instances) flags='-o' ;;
 	support) flags='-admin -config' ;;
 	ui) flags='-admin -descriptor-set -listen -proto -proto-path' ;;
-	tail) flags='-admin -backend -client -container -descriptor-set -diff -follow-pod -full -id -last -method -namespace -o -own -past -pod -proto -proto-path -since -slower -status' ;;
+	tail) flags='-admin -backend -call -client -container -descriptor-set -diff -find -follow-pod -full -id -last -memory -method -namespace -o -own -past -pod -proto -proto-path -since -slower -status' ;;
 	dump) flags='-admin -descriptor-set -proto -proto-path' ;;
-	view) flags='-backend -client -container -descriptor-set -diff -follow-pod -full -html -id -method -namespace -o -own -pod -proto -proto-path -sequence -slower -stats -status' ;;
+	view) flags='-backend -call -client -container -descriptor-set -diff -find -follow-pod -full -html -id -memory -method -namespace -o -own -pod -proto -proto-path -sequence -slower -stats -status' ;;
 	convert) flags='-descriptor-set -proto -proto-path' ;;
-	tap) flags='-admin -backend -capture -capture-files -capture-max-bytes -client -connect -container -descriptor-set -diff -flight-recorder -follow-pod -full -id -listen -method -namespace -o -own -pod -proto -proto-path -quiet -slower -status -unsafe-raw' ;;
+	tap) flags='-admin -backend -call -capture -capture-files -capture-max-bytes -client -connect -container -descriptor-set -diff -find -flight-recorder -follow-pod -full -id -listen -memory -method -namespace -o -own -pod -proto -proto-path -quiet -slower -status -unsafe-raw' ;;
 	wireshark-profile) flags='-descriptor-set -proto -proto-path' ;;
-	replay) flags='-backend -descriptor-set -dry-run -failed -method -o -proto -proto-path -speed -to -write' ;;
+	replay) flags='-backend -call -descriptor-set -dry-run -failed -method -o -proto -proto-path -speed -to -write' ;;
 	fixture) flags='-backend -descriptor-set -listen -proto -proto-path -quiet -speed' ;;
 	help) flags='' ;;
 	completion) flags='' ;;

@@ -24,6 +24,7 @@ import (
 // replayPlan selects the recorded calls to send.
 type replayPlan struct {
 	method string // patterns; empty selects all methods
+	call   uint64 // the number of one call, even if it failed; zero for all
 	failed bool   // also send calls that failed when recorded
 	write  bool   // also send calls that change something
 
@@ -35,8 +36,9 @@ type replayPlan struct {
 func (p *replayPlan) choose(recorded []*replay.Call) {
 	for _, c := range recorded {
 		switch {
+		case p.call != 0 && c.ID != p.call:
 		case p.method != "" && !calls.Matches(p.method, calls.ShortMethod(c.Method)) && !calls.Matches(p.method, strings.TrimPrefix(c.Method, "/")):
-		case !p.failed && c.Ended && c.Code != codes.OK && c.Code != codes.Canceled:
+		case !p.failed && p.call == 0 && c.Ended && c.Code != codes.OK && c.Code != codes.Canceled:
 			p.leftOut++
 		default:
 			p.send = append(p.send, c)

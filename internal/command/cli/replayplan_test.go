@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/criproxy/criproxy/internal/observe/replay"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
@@ -24,4 +25,13 @@ func TestReplayWritesOnlyWhenAsked(t *testing.T) {
 	assert.NoError(t, plan.allow(t.Context(), conn, socket, io.Discard))
 	reads := replayPlan{send: []*replay.Call{{Method: list}}}
 	assert.NoError(t, reads.allow(t.Context(), conn, socket, io.Discard))
+}
+
+// The page shows a command that sends one call again, whatever became of it.
+func TestReplaySendsOneCallByItsNumber(t *testing.T) {
+	plan := replayPlan{call: 8}
+	plan.choose([]*replay.Call{{ID: 7}, {ID: 8, Ended: true, Code: codes.Unavailable}})
+	assert.Len(t, plan.send, 1)
+	assert.Equal(t, uint64(8), plan.send[0].ID)
+	assert.Zero(t, plan.leftOut)
 }

@@ -32,6 +32,8 @@ type Assembler struct {
 	// Copy makes the Assembler copy the messages that it keeps. Set it for events of a follower,
 	// whose payloads are parts of large chunks of memory.
 	Copy bool
+	// Lists makes the Assembler fill in Call.Listed.
+	Lists bool
 }
 
 // NewAssembler returns an assembler. With nil names, calls have no About.
@@ -153,6 +155,9 @@ func (a *Assembler) reply(c *Call, ev *capture.Event) (*Call, What) {
 			return &part, Streamed
 		case len(items) > 0:
 			c.About.Items = len(items)
+			if a.Lists {
+				c.Listed = items
+			}
 		default:
 			ids := about.IDs
 			about.add(c.About) // if the reply has only an id, the request describes its object

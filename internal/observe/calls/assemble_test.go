@@ -1,6 +1,7 @@
 package calls_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -39,6 +40,10 @@ func TestACallWithoutItsBeginningIsStillShown(t *testing.T) {
 		if what == calls.Done {
 			assert.Equal(t, muxtest.Method("Put"), c.Method)
 			assert.True(t, c.Partial)
+			assert.Equal(t, "-", c.From(), "which is no client")
+			var out bytes.Buffer
+			(&calls.Printer{Out: &out, Schema: muxtest.Library}).Print(c)
+			assert.Contains(t, out.String(), "its beginning was not recorded")
 			break
 		}
 	}

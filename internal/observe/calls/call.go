@@ -24,8 +24,9 @@ type Call struct {
 	Code    codes.Code // once it has ended
 	Message string
 	About   About
-	Legs    []*Leg // the client's first, if there is one
-	Partial bool   // its beginning was not recorded
+	Legs    []*Leg  // the client's first, if there is one
+	Partial bool    // its beginning was not recorded
+	Listed  []About // what its reply lists, if the Assembler was told to keep that
 
 	names  Namer // may be nil
 	stream bool
@@ -119,11 +120,13 @@ func (c *Call) Backends() []string {
 	return names
 }
 
-// From returns the name of the process that made the call.
+// From returns the name of the process that made the call: "-" if that was not recorded.
 func (c *Call) From() string {
 	switch {
 	case c.Own:
 		return "criproxy"
+	case c.Partial && c.Peer == capture.Peer{}:
+		return "-"
 	case c.Peer.PID == 0:
 		return "client"
 	}

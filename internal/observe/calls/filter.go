@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -16,7 +17,7 @@ import (
 // itself.
 type Filter struct {
 	Method    string        // patterns for the method with or without its service, "Run*|Stop*"
-	Backend   string        // patterns for one of the backends that were called
+	Backend   string        // patterns for one of the backends that were called, or for which memory answered
 	Client    string        // patterns for the client's name
 	Status    string        // "OK", "NotFound,Unavailable", "!OK"
 	Namespace string        // patterns
@@ -25,6 +26,9 @@ type Filter struct {
 	ID        string        // the beginning of an id, with or without the backend's prefix
 	Slower    time.Duration // calls that took at least this long
 	Own       bool          // also calls that criproxy makes itself
+	Memory    bool          // only calls that memory answered, for at least one backend
+	Find      string        // words that occur anywhere: in names, ids, the status or its message
+	Call      uint64        // the number of a call; zero for all
 
 	// FollowPod shows the calls about one pod. It is the pod's name, NAMESPACE/NAME, its uid, or
 	// the beginning of its sandbox's id.
@@ -65,7 +69,7 @@ func codeNamed(name string) (codes.Code, bool) {
 func (f *Filter) Match(c *Call) bool {
 	return (f.Own || !c.Own) &&
 		(f.Method == "" || Matches(f.Method, ShortMethod(c.Method)) || Matches(f.Method, strings.TrimPrefix(c.Method, "/"))) &&
-		(f.Backend == "" || slices.ContainsFunc(c.Backends(), func(name string) bool { return Matches(f.Backend, name) })) &&
+		(f.Backend == "" || slices.ContainsFunc(append(c.Backends(), c.Remembered()...), func(name string) bool { return Matches(f.Backend, name) })) &&
 		(f.Client == "" || Matches(f.Client, c.From())) &&
 		(f.Status == "" || f.hasStatus(c)) &&
 		(f.Namespace == "" || Matches(f.Namespace, c.About.Namespace)) &&
@@ -73,6 +77,9 @@ func (f *Filter) Match(c *Call) bool {
 		(f.Container == "" || Matches(f.Container, c.About.Container)) &&
 		(f.ID == "" || hasID(c, f.ID)) &&
 		c.Took >= f.Slower &&
+		(!f.Memory || len(c.Remembered()) > 0) &&
+		(f.Call == 0 || c.ID == f.Call) &&
+		(f.Find == "" || c.has(strings.Fields(strings.ToLower(f.Find)))) &&
 		(f.FollowPod == "" || f.follows(c))
 }
 
@@ -95,6 +102,17 @@ func (f *Filter) hasStatus(c *Call) bool {
 		found = found || ok && code == c.Code
 	}
 	return found != not
+}
+
+// has reports whether all words, which are in lower case, occur in what a line shows of the call.
+func (c *Call) has(words []string) bool {
+	a := c.About
+	text := []string{ShortMethod(c.Method), c.From(), strings.Join(c.Backends(), ", "), a.Namespace + "/" + cmp.Or(a.Pod, a.Name) + "/" + a.Container, a.UID, strings.Join(a.IDs, " "), a.Image, c.Message}
+	if c.Ended {
+		text = append(text, c.Code.String())
+	}
+	all := strings.ToLower(strings.Join(text, "\n"))
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(all, w) })
 }
 
 func (f *Filter) follows(c *Call) bool {

@@ -6,6 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
@@ -35,6 +38,9 @@ func TestFiltersSelectCalls(t *testing.T) {
 		{"pod's life by name", calls.Filter{FollowPod: "Tale"}, []string{"Put"}},
 		{"by namespace and name", calls.Filter{FollowPod: "shelf/Tale"}, []string{"Put"}},
 		{"by id", calls.Filter{FollowPod: "beta.io__7"}, []string{"Put"}},
+		{"words anywhere", calls.Filter{Find: "NOTfound kube"}, []string{"Get"}},
+		{"words of several calls", calls.Filter{Find: "Tale notfound"}, nil},
+		{"one call", calls.Filter{Call: all[1].ID}, []string{"List"}},
 		{"all of it", calls.Filter{Method: "Put", Backend: "primary"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -47,6 +53,17 @@ func TestFiltersSelectCalls(t *testing.T) {
 			}
 			assert.Equal(t, c.want, got)
 		})
+	}
+}
+
+// While a runtime is gone it is called in no leg, and a filter must still find what memory answered for it.
+func TestMemoryAnswersForABackend(t *testing.T) {
+	answered := func(by ...string) *calls.Call {
+		return &calls.Call{Ended: true, Legs: []*calls.Leg{{Header: metadata.MD{memory.HeaderKey: by}}, {Number: 1, Backend: "primary"}}}
+	}
+	for _, f := range []calls.Filter{{Memory: true}, {Backend: "beta.io"}} {
+		assert.True(t, f.Match(answered("beta.io")))
+		assert.False(t, f.Match(answered()))
 	}
 }
 

@@ -194,6 +194,9 @@ func (p *Printer) line(c *Call, streamed string) {
 	if names := c.Remembered(); len(names) > 0 {
 		status += p.colour(dim, ", "+Sanitize(strings.Join(names, ", "))+" from memory")
 	}
+	if c.Partial {
+		status += p.colour(dim, ", its beginning was not recorded")
+	}
 	if n := c.Front().Replies.Count; c.stream && streamed == "" {
 		status += fmt.Sprintf(" after %d messages", n)
 	}
