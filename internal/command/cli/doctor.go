@@ -55,7 +55,7 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	cfg, err := f.readConfig()
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			d.add(node.Error, "configuration", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
+			d.add(node.Error, "configuration", "the-configuration-has-mistakes", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
 		}
 		cfg = withoutConfig()
 	}
@@ -75,8 +75,8 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	return nil
 }
 
-func (d *Diagnosis) add(level node.Level, about, text, cure string) {
-	d.Findings = append(d.Findings, node.Finding{Level: level, About: about, Text: text, Cure: cure})
+func (d *Diagnosis) add(level node.Level, about, entry, text, cure string) {
+	d.Findings = append(d.Findings, node.Found(level, about, entry, text, cure))
 }
 
 // withoutConfig returns a configuration for a node that has no valid one.
@@ -104,7 +104,7 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 				if i := strings.LastIndex(w, "; "); i >= 0 {
 					text, cure = w[:i], w[i+2:]
 				}
-				d.add(level, about, text, cure)
+				d.add(level, about, "a-setting-has-consequences", text, cure)
 			}
 		}
 		add(node.Warning, config.NameWarnings(b.Name))
@@ -117,22 +117,22 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 			continue
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
-			d.add(node.Error, about, fmt.Sprintf("users other than the owner can change %s, %s (mode %04o), and so run any program as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
+			d.add(node.Error, about, "other-users-can-get-root", fmt.Sprintf("users other than the owner can change %s, %s (mode %04o), and so run any program as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
 		}
 	}
 	if cfg.StateDir == "" && len(cfg.Backends) > 1 {
-		d.add(node.Warning, about, "criproxy does not store the remembered answers of the runtimes: if criproxy restarts while a runtime is down, kubelet kills the pods of that runtime", "set stateDir")
+		d.add(node.Warning, about, "memory-is-not-kept", "the remembered answers of the runtimes are not stored: if criproxy restarts while a runtime is gone, kubelet kills the pods of that runtime", "set stateDir")
 	}
 	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
 		for _, err := os.Stat(path); err != nil && path != "/"; _, err = os.Stat(path) {
 			path = filepath.Dir(path) // criproxy makes missing folders when it starts
 		}
 		if err := unix.Access(path, unix.W_OK); err != nil && os.Getuid() == 0 {
-			d.add(node.Error, about, fmt.Sprintf("criproxy cannot write to the state folder %s: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
+			d.add(node.Error, about, "memory-is-not-kept", fmt.Sprintf("the state folder %s cannot be written to: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
 		}
 	}
 	if os.Getuid() != 0 {
-		d.add(node.Note, about, "this command does not run as root", "run it as root, as criproxy itself must run: other users cannot see much of the node")
+		d.add(node.Note, about, "doctor-cannot-see-everything", "this command does not run as root", "run it as root, as criproxy itself must run: other users cannot see much of the node")
 	}
 }
 
@@ -146,30 +146,30 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	defer cancel()
 	var r admin.Report
 	if _, err := admin.NewClient(cfg.Admin).Read(ctx, "status", &r); err != nil {
-		d.add(node.Note, about, "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
+		d.add(node.Note, about, "doctor-cannot-see-everything", "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
 		return
 	}
 	for _, b := range r.Backends {
 		switch b.State {
 		case memory.Gone.String():
-			d.add(node.Error, about, fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime's log; meanwhile kubelet sees its pods as they were")
+			d.add(node.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime's log; meanwhile kubelet sees its pods as they were")
 		case memory.Slow.String():
-			d.add(node.Warning, about, fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
+			d.add(node.Warning, about, "a-runtime-is-slow", fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
 		}
 	}
 	if r.Config.Error != "" {
-		d.add(node.Error, about, "the configuration was not reloaded: "+show.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
+		d.add(node.Error, about, "the-configuration-has-mistakes", "the configuration was not reloaded: "+show.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
 	}
 	for _, w := range r.Config.NeedsRestart {
-		d.add(node.Warning, about, "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
+		d.add(node.Warning, about, "changes-wait-for-a-restart", "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
 	}
 	if r.Version != config.Version {
-		d.add(node.Note, about, fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, config.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
+		d.add(node.Note, about, "changes-wait-for-a-restart", fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, config.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
 	}
 	if r.Hooks != nil {
 		for _, p := range r.Hooks.Plugins {
 			if p.State != "ready" {
-				d.add(node.Warning, about, fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks shows the details; if its policy is Fail, pods do not start")
+				d.add(node.Warning, about, "a-plugin-fails", fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks shows the details; if its policy is Fail, pods do not start")
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []node.Bac
 	}
 	a, err := daemon.Read(cfg)
 	if err != nil {
-		d.add(node.Error, "configuration", err.Error(), "correct it; criproxy check tries it without serving")
+		d.add(node.Error, "configuration", "the-configuration-has-mistakes", err.Error(), "correct it; criproxy check tries it without serving")
 		return all
 	}
 	if !daemon.IsCRI(a.Profile) {
@@ -248,6 +248,7 @@ func (d *Diagnosis) print(out *show.Screen) {
 		out.Paint(colours[f.Level], 0, "%s  %s", strings.ToUpper(string(f.Level)), f.About)
 		narrow.Say(4, "%s", f.Text)
 		narrow.Say(4, "-> %s", f.Cure)
+		out.Paint(show.Dim, 4, "see %s", f.Runbook)
 		if f.Level == node.Error {
 			bad++
 		}

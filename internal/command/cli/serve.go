@@ -63,7 +63,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 		klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: all, ReplaceAttr: asText})))
 	}
 	for _, w := range cfg.Warnings() {
-		klog.Warning(w)
+		klog.Warning("The configuration works, but: " + w)
 	}
 	if f.given["apiserver"] {
 		klog.InfoS("The flag -apiserver is ignored: nothing here talks to the API server")
@@ -89,7 +89,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	for _, w := range p.Assumptions() {
-		klog.Warning(w)
+		klog.Warning("The configuration works, but: " + w)
 	}
 	if err := p.Open(inherited); err != nil {
 		return err

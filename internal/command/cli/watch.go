@@ -47,7 +47,7 @@ func (r *watcher) reload() error {
 		return err
 	}
 	for _, w := range append(cfg.Warnings(), r.proxy.Assumptions()...) {
-		klog.Warning(w)
+		klog.Warning("The configuration works, but: " + w)
 	}
 	for _, w := range waits {
 		klog.InfoS("A change of the configuration waits for a restart", "change", w)

@@ -18,7 +18,7 @@ func (e *examination) clients() {
 		}
 		inodes, err := e.Connected(e.file(b.Address))
 		if err != nil {
-			e.add(Note, about, fmt.Sprintf("cannot list the clients of %s: %v", b.Address, err), "run this as root, on the node itself")
+			e.add(Note, about, "doctor-cannot-see-everything", fmt.Sprintf("cannot list the clients of %s: %v", b.Address, err), "run this as root, on the node itself")
 			continue
 		}
 		owners, all := e.owners(inodes)
@@ -37,14 +37,14 @@ func (e *examination) clients() {
 				case len(e.Backends) > 1:
 					cure = fmt.Sprintf("to get metrics of the pods of all backends, start kubelet with --containerd=%s, or with the feature gate PodAndContainerStatsFromCRI; with the former and ids with a prefix, the network figures in /stats/summary are missing (docs/operations.md)", e.Listen)
 				}
-				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: this is cAdvisor, which is built into kubelet", process, b.Address, b.Name), cure)
+				e.add(Note, about, "a-program-bypasses-criproxy", fmt.Sprintf("%s is connected to %s of backend %s: this is cAdvisor, which is built into kubelet", process, b.Address, b.Name), cure)
 			default:
-				e.add(Warning, about, fmt.Sprintf("%s bypasses criproxy: it talks to backend %s directly, at %s", process, b.Name, b.Address),
+				e.add(Warning, about, "a-program-bypasses-criproxy", fmt.Sprintf("%s bypasses criproxy: it talks to backend %s directly, at %s", process, b.Name, b.Address),
 					fmt.Sprintf("make it use unix://%s, or a listener of its own with an access list; programs that only read images or snapshots need no change", e.Listen))
 			}
 		}
 		if !all {
-			e.add(Note, about, fmt.Sprintf("some clients of %s are unknown", b.Address), "run this as root; the clients may be in another container")
+			e.add(Note, about, "doctor-cannot-see-everything", fmt.Sprintf("some clients of %s are unknown", b.Address), "run this as root; the clients may be in another container")
 		}
 	}
 	e.crictl()
@@ -63,7 +63,7 @@ func (e *examination) crictl() {
 	}
 	for key, endpoint := range map[string]string{"runtime-endpoint": file.Runtime, "image-endpoint": file.Image} {
 		if to := strings.TrimPrefix(endpoint, "unix://"); to != "" && !e.same(to, e.Listen) {
-			e.add(Warning, "clients", fmt.Sprintf("crictl speaks to %s (%s in %s), and shows only the pods of that runtime, without prefixes", to, key, path), fmt.Sprintf("set %s: unix://%s", key, e.Listen))
+			e.add(Warning, "clients", "a-program-bypasses-criproxy", fmt.Sprintf("crictl speaks to %s (%s in %s), and shows only the pods of that runtime, without prefixes", to, key, path), fmt.Sprintf("set %s: unix://%s", key, e.Listen))
 		}
 	}
 }

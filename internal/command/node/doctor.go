@@ -30,6 +30,14 @@ type Finding struct {
 	About string `json:"about"` // the part of the node: "kubelet", "sockets", ...
 	Text  string `json:"text"`
 	Cure  string `json:"cure"` // how to fix it; for a note, what to know
+
+	// Runbook is the entry of the runbook that says more, such as "docs/runbook.md#a-runtime-is-gone".
+	Runbook string `json:"runbook"`
+}
+
+// Found makes a finding. entry is the anchor of its entry in the runbook.
+func Found(level Level, about, entry, text, cure string) Finding {
+	return Finding{level, about, text, cure, "docs/runbook.md#" + entry}
 }
 
 // Node is the node to examine. Only Listen is required.
@@ -99,8 +107,8 @@ type examination struct {
 	found     []Finding
 }
 
-func (e *examination) add(level Level, about, text, cure string) {
-	e.found = append(e.found, Finding{level, about, text, cure})
+func (e *examination) add(level Level, about, entry, text, cure string) {
+	e.found = append(e.found, Found(level, about, entry, text, cure))
 }
 
 // file returns the path at which this process can read the node's file at path.

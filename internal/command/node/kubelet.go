@@ -70,24 +70,24 @@ func (e *examination) kubelets() {
 	if k == nil {
 		for _, p := range e.processes {
 			if where, ok := kubeletInside[p.name]; ok {
-				e.add(Note, "kubelet", fmt.Sprintf("kubelet runs inside %s (process %d), which hides the socket that kubelet speaks to", p.name, p.pid),
+				e.add(Note, "kubelet", "doctor-cannot-see-everything", fmt.Sprintf("kubelet runs inside %s (process %d), which hides the socket that kubelet speaks to", p.name, p.pid),
 					fmt.Sprintf("set it with %s: unix://%s; criproxy tail shows whether kubelet calls criproxy", where, e.Listen))
 				return
 			}
 		}
-		e.add(Note, "kubelet", "kubelet does not run, so the socket that it speaks to is unknown", "run doctor again when kubelet runs")
+		e.add(Note, "kubelet", "doctor-cannot-see-everything", "kubelet does not run, so the socket that it speaks to is unknown", "run doctor again when kubelet runs")
 		return
 	}
 	e.kubelet = k
 	if err != nil {
-		e.add(Warning, "kubelet", fmt.Sprintf("cannot read kubelet's configuration: %v", err), "run this as root, on the node itself")
+		e.add(Warning, "kubelet", "doctor-cannot-see-everything", fmt.Sprintf("cannot read kubelet's configuration: %v", err), "run this as root, on the node itself")
 	}
 	to := fmt.Sprintf("set containerRuntimeEndpoint: unix://%s in %s, and restart kubelet", e.Listen, k.config)
 	if k.config == "" || k.flag("container-runtime-endpoint") != "" {
 		to = fmt.Sprintf("start kubelet with --container-runtime-endpoint=unix://%s", e.Listen)
 	}
 	if strings.HasSuffix(e.Listen, crioSuffix) && len(e.Backends) > 0 && !e.Backends[0].HTTP {
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet takes %s for CRI-O's own socket, and asks there over HTTP for figures about containers, but the primary does not serve HTTP", e.Listen), "choose another path with listen, such as /run/criproxy.sock")
+		e.add(Error, "kubelet", "kubelet-does-not-use-criproxy", fmt.Sprintf("kubelet takes %s for CRI-O's own socket, and asks there over HTTP for figures about containers, but the primary does not serve HTTP", e.Listen), "choose another path with listen, such as /run/criproxy.sock")
 		to = "first choose another path with listen, then make kubelet use that path"
 	}
 	e.kubeletVersion()
@@ -96,16 +96,16 @@ func (e *examination) kubelets() {
 	}
 	switch {
 	case k.Endpoint == "":
-		e.add(Error, "kubelet", "kubelet's configuration names no runtime to speak to", to)
+		e.add(Error, "kubelet", "kubelet-does-not-use-criproxy", "kubelet's configuration names no runtime to speak to", to)
 	case !e.same(k.Endpoint, e.Listen):
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet bypasses criproxy: it speaks to %s, not to %s", k.Endpoint, e.Listen), to)
+		e.add(Error, "kubelet", "kubelet-does-not-use-criproxy", fmt.Sprintf("kubelet bypasses criproxy: it speaks to %s, not to %s", k.Endpoint, e.Listen), to)
 	}
 	if k.Images != "" && !e.same(k.Images, e.Listen) {
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet bypasses criproxy for images: it pulls them through %s, where images with a prefix are not found", k.Images),
+		e.add(Error, "kubelet", "kubelet-does-not-use-criproxy", fmt.Sprintf("kubelet bypasses criproxy for images: it pulls them through %s, where images with a prefix are not found", k.Images),
 			fmt.Sprintf("leave imageServiceEndpoint out, or set it to unix://%s", e.Listen))
 	}
 	if kind := k.flag("container-runtime"); kind != "" && kind != "remote" {
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet runs with --container-runtime=%s, so that it uses no socket at all", kind), "start it with --container-runtime=remote, or leave that out from 1.27 on")
+		e.add(Error, "kubelet", "kubelet-does-not-use-criproxy", fmt.Sprintf("kubelet runs with --container-runtime=%s, so that it uses no socket at all", kind), "start it with --container-runtime=remote, or leave that out from 1.27 on")
 	}
 }
 
@@ -128,16 +128,16 @@ func (e *examination) kubeletVersion() {
 		if errors.Is(err, context.DeadlineExceeded) {
 			cure = "run doctor again when the node is less busy: kubelet --version took too long"
 		}
-		e.add(Note, "kubelet", fmt.Sprintf("kubelet's version is unknown: %v", err), cure)
+		e.add(Note, "kubelet", "doctor-cannot-see-everything", fmt.Sprintf("kubelet's version is unknown: %v", err), cure)
 		return
 	}
 	minor := minorOf(k.Version)
 	switch {
 	case minor == 0:
 	case minor < 6:
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet %s speaks a CRI older than the final form of v1alpha1", k.Version), "use kubelet 1.6 or newer")
+		e.add(Error, "kubelet", "kubelet-and-a-runtime-do-not-fit", fmt.Sprintf("kubelet %s speaks a CRI older than the final form of v1alpha1", k.Version), "use kubelet 1.6 or newer")
 	case minor >= 37 && len(e.Backends) > 0 && e.Backends[0].Driver == "":
-		e.add(Warning, "kubelet", fmt.Sprintf("kubelet %s asks the primary for its cgroup driver (RuntimeConfig), but the primary does not report it; future versions of kubelet will not start without an answer", k.Version),
+		e.add(Warning, "kubelet", "kubelet-and-a-runtime-do-not-fit", fmt.Sprintf("kubelet %s asks the primary for its cgroup driver (RuntimeConfig), but the primary does not report it; future versions of kubelet will not start without an answer", k.Version),
 			"update the primary: containerd from 2.0, CRI-O from 1.28")
 	}
 }
@@ -232,7 +232,7 @@ func (e *examination) drivers() {
 	primary := e.Backends[0]
 	for _, b := range e.Backends[1:] {
 		if b.Driver != "" && primary.Driver != "" && b.Driver != primary.Driver {
-			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, the primary %s: kubelet names the cgroups of all pods as the primary's driver does, so pods of %s fail or escape their limits", b.Name, b.Driver, primary.Driver, b.Name),
+			e.add(Error, "cgroups", "kubelet-and-a-runtime-do-not-fit", fmt.Sprintf("backend %s uses the cgroup driver %s, the primary %s: kubelet names the cgroups of all pods as the primary's driver does, so pods of %s fail or escape their limits", b.Name, b.Driver, primary.Driver, b.Name),
 				"set both to the same driver, systemd if systemd runs the node: for containerd SystemdCgroup = true in runc's options, for CRI-O cgroup_manager")
 		}
 	}
@@ -243,9 +243,9 @@ func (e *examination) drivers() {
 	for _, b := range e.Backends {
 		switch {
 		case b.Driver == "" && b == primary:
-			e.add(Note, "cgroups", fmt.Sprintf("the primary does not report its cgroup driver; kubelet uses %s, from its own configuration", k.Driver), "make sure that the primary's configuration has the same driver")
+			e.add(Note, "cgroups", "kubelet-and-a-runtime-do-not-fit", fmt.Sprintf("the primary does not report its cgroup driver; kubelet uses %s, from its own configuration", k.Driver), "make sure that the primary's configuration has the same driver")
 		case b.Driver != "" && primary.Driver == "" && b.Driver != k.Driver:
-			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, kubelet %s", b.Name, b.Driver, k.Driver), "set both to the same driver: cgroupDriver in kubelet's configuration")
+			e.add(Error, "cgroups", "kubelet-and-a-runtime-do-not-fit", fmt.Sprintf("backend %s uses the cgroup driver %s, kubelet %s", b.Name, b.Driver, k.Driver), "set both to the same driver: cgroupDriver in kubelet's configuration")
 		}
 	}
 }

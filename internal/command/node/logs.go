@@ -34,12 +34,12 @@ func (e *examination) logs() {
 		}
 	}
 	if len(dangling) > 0 {
-		e.add(Warning, about, fmt.Sprintf("%d links in %s lead nowhere, such as %s: log collectors miss those containers, or keep deleted files open", len(dangling), folder, dangling[0]),
+		e.add(Warning, about, "links-to-logs-lead-nowhere", fmt.Sprintf("%d links in %s lead nowhere, such as %s: log collectors miss those containers, or keep deleted files open", len(dangling), folder, dangling[0]),
 			"kubelet removes the links of dead containers within a minute; if these stay, remove them with find "+folder+" -xtype l -delete")
 	}
 	slices.Sort(strange)
 	for _, prefix := range slices.Compact(strange) {
-		e.add(Warning, about, fmt.Sprintf("there are links to logs of containers of %s, which is no longer a backend", prefix),
+		e.add(Warning, about, "links-to-logs-lead-nowhere", fmt.Sprintf("there are links to logs of containers of %s, which is no longer a backend", prefix),
 			"drain a runtime before you take it out of the configuration; otherwise its pods go on, but kubelet no longer manages them")
 	}
 }

@@ -258,7 +258,7 @@ func (b *backend) changed(s memory.State) {
 	}
 	switch {
 	case s.Condition == memory.Up && s.Err != nil:
-		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
+		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
 	case !changed && s.Condition != memory.Up && !b.told.Swap(true):
 		klog.ErrorS(s.Err, "Backend is still "+s.Condition.String()+", as before this process began", "backend", b, "socket", b.cfg.Address, "since", s.Since)
 	case !changed:
@@ -328,7 +328,7 @@ func watchDrivers(ctx context.Context, all func() []*backend) {
 		for _, b := range backends[1:] {
 			if text := driverMismatch(backends[0], b); text != "" && !logged[text] {
 				logged[text] = true
-				klog.ErrorS(nil, text)
+				klog.ErrorS(nil, "Cgroup drivers differ: "+text)
 			}
 		}
 		select {
