@@ -3,11 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -171,4 +174,58 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			assert.Empty(t, p.events("-backend", "alpha"))
 		})
 	}
+}
+
+// Each change follows the one before it, also while one process takes over from another, and no command lacks one or
+// has one twice. A change during a handover was told by both processes or missing in the recording, and tail showed
+// what it had shown before.
+func TestFlappingDuringHandoversIsOneStory(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	p.launch()
+	p.runPod("web", "beta.io")
+	var tail strings.Builder
+	var wg sync.WaitGroup
+	before := p.events()
+	wg.Go(func() {
+		_ = run(t.Context(), []string{"tail", "-past", "-o", "json", "-admin", config.AdminBeside(p.front)}, &tail, io.Discard)
+	})
+	stop := make(chan struct{})
+	var flapping sync.WaitGroup
+	flapping.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			p.runtimes[1].Kill()
+			time.Sleep(20 * time.Millisecond) // a runtime that is started again and again
+			p.runtimes[1].Start()
+			time.Sleep(60 * time.Millisecond)
+		}
+	})
+	for range 3 {
+		n := len(p.events())
+		testkit.Eventually(t, "it flaps", func() bool { return len(p.events()) > n })
+		p.handOver()
+	}
+	close(stop)
+	flapping.Wait()
+	testkit.Eventually(t, "it is up", func() bool { all := p.events(); return all[len(all)-1].What == capture.Up })
+	all := p.events()
+	require.Greater(t, len(all), len(before)+2)
+	for i, c := range all[1:] {
+		assert.Equal(t, all[i].What, c.Was)
+		assert.True(t, c.Since.Equal(all[i].Time), "%+v follows %+v", c, all[i])
+	}
+	dump, err := p.ask("dump")
+	require.NoError(t, err)
+	assert.Equal(t, stories(all), stories(changesIn(t, dump, wrapped)), "the recording")
+	log, err := os.ReadFile(p.log)
+	require.NoError(t, err)
+	assert.Len(t, regexp.MustCompile(`"Backend is (up|slow|gone)[^"]*"[^\n]* backend="beta.io"`).FindAllString(string(log), -1), len(all)-1, "the log, but for the beginning")
+	p.end()
+	wg.Wait() // tail has looked for another process
+	assert.Equal(t, stories(all), stories(changesIn(t, tail.String(), wrapped)), "tail")
 }

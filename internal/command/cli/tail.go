@@ -72,8 +72,8 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return nil
 }
 
-// follow shows the events in the answer of a process until the answer ends. If the process has inherited the recording
-// of the one before it, follow goes on after the last event that it has shown.
+// follow shows the events in the answer of a process until the answer ends. Of what the process has inherited from the
+// one before it, follow shows only what it has not shown yet.
 func (l *callView) follow(response *http.Response, look past, first bool, out io.Writer) error {
 	defer response.Body.Close() // it is read to its end, or no longer needed
 	r, err := capture.NewReader(response.Body)
@@ -84,15 +84,17 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	if err := l.open(r.Header(), out); err != nil {
 		return err
 	}
-	look.until, _ = strconv.ParseUint(response.Header.Get(telemetry.RecordedHeader), 10, 64)
+	from := telemetry.RecordedHeader
+	if !first { // what the process before this one recorded after it had passed on its recording has the same numbers
+		from = telemetry.InheritedHeader
+	}
+	look.until, _ = strconv.ParseUint(response.Header.Get(from), 10, 64)
 	switch {
 	case first && !l.printer.JSON:
 		l.printer.Header()
 		l.trouble(r.Header())
-	case !first && latest <= look.until:
-		look.until = latest
 	case !first:
-		look.until = 0 // this process has not inherited the recording: its events count from 1
+		look.until = min(look.until, latest)
 	}
 	l.past = look
 	return l.read(r)

@@ -52,9 +52,6 @@ func (c *Change) Lasted() time.Duration {
 	return c.Time.Sub(c.Since)
 }
 
-// IsCondition reports whether c is about the condition of a backend.
-func (c *Change) IsCondition() bool { return c.Backend != "" }
-
 // Change records a change. It returns when the change is in the recording.
 func (r *Recorder) Change(c Change) {
 	now := time.Now()

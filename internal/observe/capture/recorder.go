@@ -71,6 +71,9 @@ func (r *Recorder) Recorded() uint64 {
 	return r.ring.seq
 }
 
+// Inherited returns the number of the last event that [Recorder.Restore] has added, zero if there is none.
+func (r *Recorder) Inherited() uint64 { return r.restored }
+
 // Missed returns how many events and large messages slow followers have missed, summed over all
 // followers.
 func (r *Recorder) Missed() uint64 { return r.ring.missed.Load() }

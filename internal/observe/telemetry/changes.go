@@ -34,7 +34,7 @@ type Changes struct {
 	latest    []capture.Change // of this process and of those that handed over to it, the oldest first
 	dropped   uint64           // how many older ones are no longer in latest
 	unwritten []capture.Change
-	passedOn  bool          // another process tells of the backends
+	passedOn  bool          // another process tells
 	news      chan struct{} // closed when a change comes
 	wake      chan struct{} // has room for one; wakes Keep
 }
@@ -51,7 +51,7 @@ func NewChanges(rec *Recording, dir string) *Changes {
 	return &Changes{rec: rec, dir: dir, news: make(chan struct{}), wake: make(chan struct{}, 1), lines: -1}
 }
 
-// Add adds a change. It does not wait for the disk. After [Changes.PassOn] it ignores changes of conditions.
+// Add adds a change. It does not wait for the disk. After [Changes.PassOn] it does nothing.
 func (c *Changes) Add(change capture.Change) {
 	change.PID = os.Getpid()
 	change.Time, change.Since = change.Time.Round(0), change.Since.Round(0) // without the monotonic clock, as in files
@@ -60,7 +60,7 @@ func (c *Changes) Add(change capture.Change) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.passedOn && change.IsCondition() {
+	if c.passedOn {
 		return
 	}
 	if c.rec.rec != nil {
@@ -88,7 +88,7 @@ func (c *Changes) put(change capture.Change) {
 	}
 }
 
-// PassOn says that another process tells of the backends from now on.
+// PassOn says that another process tells from now on what happens.
 func (c *Changes) PassOn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

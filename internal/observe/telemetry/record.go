@@ -284,9 +284,13 @@ func (r *Recording) dump() (path string, n int, err error) {
 	return path, n, errors.Join(err, w.Close())
 }
 
-// RecordedHeader is a header in the answer to GET /events. Its value is the number of events that
-// had been recorded when the request came.
-const RecordedHeader = "Criproxy-Recorded"
+// Headers in the answer to GET /events.
+const (
+	// RecordedHeader has the number of events that had been recorded when the request came.
+	RecordedHeader = "Criproxy-Recorded"
+	// InheritedHeader has the number of the last of them that the process has from the one before it.
+	InheritedHeader = "Criproxy-Inherited"
+)
 
 // ServeEvents answers GET /events with a capture, as a binary log that begins with the recorded
 // events; with follow=true later ones follow. A client that reads too slowly misses events, and
@@ -301,6 +305,7 @@ func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 	f := r.rec.Follow(true)
 	w.Header().Set("Content-Type", "application/x-grpc-binarylog")
 	w.Header().Set(RecordedHeader, strconv.FormatUint(recorded, 10))
+	w.Header().Set(InheritedHeader, strconv.FormatUint(r.rec.Inherited(), 10))
 	enc := capture.NewEncoder(capture.Binlog, r.Schema)
 	h := r.Header()
 	buf := enc.Begin(nil, &h)

@@ -50,6 +50,7 @@ type backend struct {
 	remembered *answers                  // from memory
 	notes      *notes
 	tell       func(c capture.Change, changed bool)
+	do         func(func())                            // see [records.do]
 	prefix     string                                  // of its ids, as clients see them
 	told       atomic.Bool                             // the log has its condition
 	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has told it
@@ -63,6 +64,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	own := r.of(b.String())
 	b.remembered, b.notes = &own.answers, &own.notes
 	b.tell = func(c capture.Change, changed bool) { r.tell(b.String(), c, changed) }
+	b.do = r.do
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
 	}
@@ -115,7 +117,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 		Budget:      cfg.ListBudget,
 		Silence:     cfg.GoneAfter,
 		Alive:       alive,
-		Watch:       b.changed,
+		Watch:       func(s memory.State) { b.do(func() { b.changed(s) }) },
 		Before:      b.notes.before(),
 		Remembered:  b.remembered.count,
 		Room:        limits.Keep,
@@ -139,7 +141,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 
 // newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
 func newPlainBackend(cfg *config.Config, d director.Config, budget director.Budget) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, tell: func(capture.Change, bool) {}}
+	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, tell: func(capture.Change, bool) {}, do: func(f func()) { f() }}
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Address: b.cfg.Address, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
@@ -199,11 +201,18 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 	wg.Wait()
 }
 
-// connected notes that the socket can be reached, or why it cannot.
+// connected says that the socket can be reached, or why it cannot.
 func (b *backend) connected(err error) {
 	now := time.Now()
 	if b.lastKnown != nil {
 		b.lastKnown.Check()
+	}
+	b.do(func() { b.reached(now, err) })
+}
+
+// reached notes that the socket can be reached since now, or why it cannot.
+func (b *backend) reached(now time.Time, err error) {
+	if b.lastKnown != nil {
 		if err == nil && b.notes.list().Condition == "" && b.lastKnown.State().Condition == memory.Up { // the first time
 			b.became(memory.Up, now, nil)
 		}
@@ -232,8 +241,11 @@ func (b *backend) became(condition memory.Condition, since time.Time, why error)
 	return change, changed
 }
 
-// concerned returns how many pods and containers of the backend memory has, nil if it has no lists of them.
+// concerned returns how many pods and containers of the backend memory has, nil if it has no lists of them, or none yet.
 func (b *backend) concerned() (pods, containers *int) {
+	if b.lastKnown == nil || !b.lastKnown.State().Seen {
+		return nil, nil
+	}
 	of := func(kind string) *int {
 		list, ok := b.counted[kind]
 		if !ok || !b.cri {

@@ -49,7 +49,9 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.records.hush()
 	if err := p.startSuccessor(ctx, path); err != nil {
+		p.records.speak()
 		if p.leaveHeir != nil {
 			p.leaveHeir()
 			p.leaveHeir = nil

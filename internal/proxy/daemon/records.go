@@ -20,7 +20,46 @@ type records struct {
 	mu   sync.Mutex
 	all  map[string]*record
 	told func(capture.Change) // gets each change of a backend's condition; nil ignores them
+
+	telling sync.RWMutex // read-locked while a backend's condition is noted and told
+	silent  bool         // another process tells, or is about to
+	held    sync.Mutex   // guards waiting
+	waiting []func()     // what [records.speak] will do
 }
+
+// do calls f, which notes and tells what a backend has become. While this process is silent, f waits.
+func (r *records) do(f func()) {
+	r.telling.RLock()
+	defer r.telling.RUnlock()
+	if !r.silent {
+		f()
+		return
+	}
+	r.held.Lock()
+	defer r.held.Unlock()
+	r.waiting = append(r.waiting[max(0, len(r.waiting)+1-maxWaiting):], f)
+}
+
+// hush makes this process silent, because another one goes on with the notes that this one has now. When hush returns,
+// they change no more. So there is one story at every moment, without a part that two processes tell or none.
+func (r *records) hush() {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.silent = true
+}
+
+// speak ends [records.hush], because the other process did not take over. It tells what has happened meanwhile.
+func (r *records) speak() {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	for _, f := range r.waiting {
+		f()
+	}
+	r.silent, r.waiting = false, nil
+}
+
+// maxWaiting bounds what waits for [records.speak].
+const maxWaiting = 1000
 
 // tell passes on a change of the condition of a backend.
 func (r *records) tell(backend string, c capture.Change, changed bool) {
