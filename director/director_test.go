@@ -258,7 +258,7 @@ func TestABackendThatIsDownIsNamed(t *testing.T) {
 	for _, request := range []string{"", `book_id: "beta.io__1"`} {
 		_, err = call(t, cc, "List", "ListRequest", request)
 		assert.Equal(t, codes.Unavailable, status.Code(err))
-		assert.Equal(t, "criproxy: backend beta.io ("+dir+"/down.sock) cannot be reached: connect: no such file or directory",
+		assert.Equal(t, "criproxy: backend beta.io cannot be reached at "+dir+"/down.sock: connect: no such file or directory",
 			status.Convert(err).Message(), "the path once")
 	}
 	_, err = call(t, cc, "Get", "GetRequest", `book_id: "1"`)

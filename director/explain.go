@@ -46,7 +46,7 @@ func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 				why = op.Err.Error() // without the address, which c names already
 			}
 		}
-		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, why)}
+		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached at %s: %s", Backend{Name: c.name}, c.address, why)}
 	case codes.Unimplemented:
 		// Clients take Unimplemented as final: kubelet never streams a list again.
 		if w.spoken != nil && w.spoken.dials != c.dials.Load() {

@@ -66,7 +66,7 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 	wg.Wait()
 	for _, b := range r.Backends {
 		if b.Error != "" {
-			r.Errors = append(r.Errors, fmt.Sprintf("backend %s (%s) %s", b.Name, b.Address, b.Error))
+			r.Errors = append(r.Errors, fmt.Sprintf("backend %s %s", b.Name, b.Error))
 		}
 	}
 	for _, b := range p.backends()[1:] {
@@ -143,7 +143,7 @@ func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport
 		r.Runtime = "is there"
 	}
 	if err != nil && (b.cri || status.Code(err) != codes.Unimplemented) {
-		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", b.conn))
+		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", b))
 	}
 	return r
 }
