@@ -31,5 +31,5 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 
 func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	data.Ref() // gRPC frees its own reference when Unmarshal returns
-	return Deliver(v, &Frame{bufs: data})
+	return Decode(v, &Frame{bufs: data})
 }

@@ -14,7 +14,7 @@
 //
 // Code between a client and a server, such as the connection that the Around of a
 // director.Config returns, gets messages as values of type any. [FrameOf] turns such a value into
-// a frame, [Deliver] stores a frame in one, and [MetadataOf] finds out where the caller wants the
+// a frame, [Decode] stores a frame in one, and [MetadataOf] finds out where the caller wants the
 // header and trailer.
 //
 // # Ownership

@@ -19,7 +19,7 @@ func Example() {
 	fmt.Printf("%s: %d bytes\n", method.Input.FullName(), frame.Len())
 
 	var request testpb.SimpleRequest
-	if err := codec.Deliver(&request, frame); err != nil { // takes ownership of the frame
+	if err := codec.Decode(&request, frame); err != nil { // takes ownership of the frame
 		fmt.Println(err)
 	}
 	fmt.Println(request.GetResponseSize(), string(request.GetPayload().GetBody()))

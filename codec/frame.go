@@ -130,18 +130,18 @@ func FrameOf(v any) (*Frame, error) {
 	}
 }
 
-// Room returns a frame to receive into in place of v: v itself if it is a *Frame, otherwise a new
-// one. After the receive, [Deliver] fills v from that frame.
-func Room(v any) *Frame {
+// ReplyFrame returns a frame to receive into in place of v: v itself if it is a *Frame, otherwise a new
+// one. After the receive, [Decode] fills v from that frame.
+func ReplyFrame(v any) *Frame {
 	if f, ok := v.(*Frame); ok {
 		return f
 	}
 	return &Frame{}
 }
 
-// Deliver stores f in v, which is a *Frame or a protobuf message. It takes ownership of f, even if
+// Decode stores f in v, which is a *Frame or a protobuf message. It takes ownership of f, even if
 // it fails. Code in the middle of a call fills in the argument of a receive with it.
-func Deliver(v any, f *Frame) error {
+func Decode(v any, f *Frame) error {
 	if m, ok := v.(*Frame); ok {
 		if m != f {
 			*m = *f

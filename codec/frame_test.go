@@ -120,7 +120,7 @@ func TestConcatenatedMessagesAreTheMergedMessage(t *testing.T) {
 		marshal(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 2}}}),
 	})
 	got := &testpb.StreamingOutputCallRequest{}
-	require.NoError(t, codec.Deliver(got, all))
+	require.NoError(t, codec.Decode(got, all))
 	require.Len(t, got.GetResponseParameters(), 2)
 	assert.EqualValues(t, 2, got.GetResponseParameters()[1].GetSize())
 }
@@ -158,15 +158,15 @@ func TestHeadReturnsTheFirstPieces(t *testing.T) {
 
 func TestDeliverTakesTheFrameEvenIfItFails(t *testing.T) {
 	p := newPool(t)
-	require.NoError(t, codec.Deliver(&emptypb.Empty{}, p.frame(0xff, large)), "it does not parse the message")
+	require.NoError(t, codec.Decode(&emptypb.Empty{}, p.frame(0xff, large)), "it does not parse the message")
 	assert.Zero(t, p.Out())
-	require.Error(t, codec.Deliver(&testpb.SimpleRequest{}, p.frame(0xff, large)), "this is no message")
+	require.Error(t, codec.Decode(&testpb.SimpleRequest{}, p.frame(0xff, large)), "this is no message")
 	assert.Zero(t, p.Out())
-	require.Error(t, codec.Deliver("not a message", p.frame('a', large)))
+	require.Error(t, codec.Decode("not a message", p.frame('a', large)))
 	assert.Zero(t, p.Out())
 	var f codec.Frame
-	require.NoError(t, codec.Deliver(&f, p.frame('a', large)))
-	require.NoError(t, codec.Deliver(&f, &f), "a frame may be delivered to itself")
+	require.NoError(t, codec.Decode(&f, p.frame('a', large)))
+	require.NoError(t, codec.Decode(&f, &f), "a frame may be delivered to itself")
 	assert.Equal(t, large, f.Len())
 	f.Free()
 	assert.Zero(t, p.Out())
@@ -192,13 +192,13 @@ func TestMessagesAndFramesAreConverted(t *testing.T) {
 
 	var pumped emptypb.Empty
 	b := bytes.Clone(f.Bytes())
-	require.NoError(t, codec.Deliver(&pumped, f))
+	require.NoError(t, codec.Decode(&pumped, f))
 	assert.Equal(t, b, []byte(pumped.ProtoReflect().GetUnknown()))
 	back, err := codec.FrameOf(&pumped)
 	require.NoError(t, err)
 	assertSameMemory(t, pumped.ProtoReflect().GetUnknown(), back.Bytes())
 
 	got := &testpb.EchoStatus{Code: 7}
-	require.NoError(t, codec.Deliver(got, back))
+	require.NoError(t, codec.Decode(got, back))
 	assert.True(t, proto.Equal(&testpb.EchoStatus{Code: 3, Message: "hello"}, got))
 }

@@ -122,7 +122,7 @@ func TestTypedServicesAndFramesShareAConnection(t *testing.T) {
 	var got codec.Frame
 	require.NoError(t, cc.Invoke(t.Context(), testpb.TestService_UnaryCall_FullMethodName, f, &got))
 	fromFrame := &testpb.SimpleResponse{}
-	require.NoError(t, codec.Deliver(fromFrame, &got))
+	require.NoError(t, codec.Decode(fromFrame, &got))
 	assert.True(t, proto.Equal(reply, fromFrame))
 
 	require.NoError(t, cc.Invoke(t.Context(), "/any.Service/Method", f, &got))

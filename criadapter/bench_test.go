@@ -132,7 +132,7 @@ type always struct {
 }
 
 func (a always) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
-	return codec.Deliver(reply, codec.NewFrame(a.answer))
+	return codec.Decode(reply, codec.NewFrame(a.answer))
 }
 
 // BenchmarkMergeLists measures the merge of two lists, without sockets.

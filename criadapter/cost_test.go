@@ -34,7 +34,7 @@ type answering struct {
 }
 
 func (a answering) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
-	return codec.Deliver(reply, a.reply.Ref())
+	return codec.Decode(reply, a.reply.Ref())
 }
 
 // calling is the stream of a client that has sent a request.
@@ -68,7 +68,7 @@ func (c *calling) Context() context.Context     { return c.ctx }
 func (c *calling) SetHeader(metadata.MD) error  { return nil }
 func (c *calling) SendHeader(metadata.MD) error { return nil }
 func (c *calling) SetTrailer(metadata.MD)       {}
-func (c *calling) RecvMsg(m any) error          { return codec.Deliver(m, c.request.Ref()) }
+func (c *calling) RecvMsg(m any) error          { return codec.Decode(m, c.request.Ref()) }
 func (c *calling) SendMsg(m any) error {
 	f, err := codec.FrameOf(m)
 	if err == nil {

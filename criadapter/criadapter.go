@@ -99,7 +99,7 @@ func Config(o Options) (director.Config, error) {
 			"metric-descriptors": m.descriptors,
 			"image-fs-info":      mergeImageFsInfo,
 		},
-		Recaps: map[string]func() director.Recap{"container-events": newEvents(o.Panicked)},
+		Resyncs: map[string]func() director.Resync{"container-events": newEvents(o.Panicked)},
 		Conversions: map[string]director.Conversion{
 			"v1alpha1": v1alpha1,
 			"seccomp":  seccomp,

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var update = flag.Bool("update", false, "write testdata/fates.txt anew")
+var update = flag.Bool("update", false, "write testdata/routes.txt anew")
 
 func TestEveryStringOfCRIHasARule(t *testing.T) {
 	cfg, err := criadapter.Config(criadapter.Options{})
@@ -31,16 +31,16 @@ func TestEveryStringOfCRIHasARule(t *testing.T) {
 		"Then it goes under fields, else under harmless.")
 }
 
-// fates.txt lists what the director does with each method: read its diff when
+// routes.txt lists what the director does with each method: read its diff when
 // cri-api changes. `go test ./criadapter -update` writes it.
-func TestFates(t *testing.T) {
+func TestRoutes(t *testing.T) {
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
 	cfg.Backends = []director.Backend{{}, {Name: "two.test"}}
 	d, err := director.New(cfg)
 	require.NoError(t, err)
 	var got strings.Builder
-	for _, f := range d.Fates() {
+	for _, f := range d.Routes() {
 		fmt.Fprintf(&got, "%s\n  goes %s\n", f.Method, f.Goes)
 		for _, p := range f.Request {
 			fmt.Fprintf(&got, "  request %-9s %s\n", p.Kind, p.Path)
@@ -50,12 +50,12 @@ func TestFates(t *testing.T) {
 		}
 	}
 	if *update {
-		require.NoError(t, os.WriteFile("testdata/fates.txt", []byte(got.String()), 0o644))
+		require.NoError(t, os.WriteFile("testdata/routes.txt", []byte(got.String()), 0o644))
 	}
-	want, err := os.ReadFile("testdata/fates.txt")
+	want, err := os.ReadFile("testdata/routes.txt")
 	require.NoError(t, err)
 	assert.Equal(t, string(want), got.String())
-	assert.Len(t, d.Fates(), 43, "methods of cri-api v0.37.2")
+	assert.Len(t, d.Routes(), 43, "methods of cri-api v0.37.2")
 }
 
 func TestAMisspeltDraftIsAMistake(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
-// events is the [director.Recap] of GetContainerEvents. It holds the pods and containers of one
+// events is the [director.Resync] of GetContainerEvents. It holds the pods and containers of one
 // runtime as one client knows them: from the runtime's events, or from events that criproxy made of
 // the difference between the runtime's lists.
 //
@@ -26,16 +26,16 @@ type events struct {
 	seen  *snapshot
 }
 
-// newEvents returns a function that makes the recaps of all clients.
-func newEvents(panics recovery.Hook) func() director.Recap {
+// newEvents returns a function that makes the resyncs of all clients.
+func newEvents(panics recovery.Hook) func() director.Resync {
 	l := newLooks(panics)
-	return func() director.Recap { return &events{l, newSnapshot()} }
+	return func() director.Resync { return &events{l, newSnapshot()} }
 }
 
 // errRemembered is the error of a list from memory, which is older than the latest event.
 var errRemembered = errors.New("the runtime did not answer, and memory has no news")
 
-// Begin implements [director.Recap].
+// Begin implements [director.Resync].
 func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error {
 	now, _, err := e.looks.list(ctx, conn)
 	if err == nil {
@@ -44,7 +44,7 @@ func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error
 	return err
 }
 
-// Look implements [director.Recap].
+// Look implements [director.Resync].
 func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*codec.Frame, error) {
 	now, remembered, err := e.looks.list(ctx, conn)
 	if err == nil && remembered {
@@ -59,7 +59,7 @@ func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*co
 	return d.events, err
 }
 
-// End implements [director.Recap].
+// End implements [director.Resync].
 func (e *events) End() []*codec.Frame {
 	d := newDifference(context.Background(), nil, e.seen, newSnapshot())
 	_ = d.find() // cannot fail: it asks for no status of what is gone
@@ -67,7 +67,7 @@ func (e *events) End() []*codec.Frame {
 	return d.events
 }
 
-// Saw implements [director.Recap]. It refuses an event that kubelet could not decode, because that
+// Saw implements [director.Resync]. It refuses an event that kubelet could not decode, because that
 // would end kubelet's stream.
 func (e *events) Saw(message *codec.Frame) error {
 	var event runtimeapi.ContainerEventResponse

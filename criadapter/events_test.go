@@ -27,12 +27,12 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
-// A witness is a recap with the runtime that it looks at.
+// A witness is a resync with the runtime that it looks at.
 type witness struct {
 	testing.TB
 	*fakecri.Runtime
 	runtimeapi.RuntimeServiceClient
-	director.Recap
+	director.Resync
 	images runtimeapi.ImageServiceClient
 	conn   grpc.ClientConnInterface
 	old    bool // answers come from memory
@@ -55,11 +55,11 @@ func newWitness(t *testing.T) *witness {
 	w.RuntimeServiceClient, w.images = runtimeapi.NewRuntimeServiceClient(messages), runtimeapi.NewImageServiceClient(messages)
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
-	w.Recap = cfg.Recaps["container-events"]()
+	w.Resync = cfg.Resyncs["container-events"]()
 	return w
 }
 
-// Invoke answers calls of the recap, as the runtime or as its memory would.
+// Invoke answers calls of the resync, as the runtime or as its memory would.
 func (w *witness) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	err := w.conn.Invoke(ctx, method, args, reply, opts...)
 	for _, o := range opts {
@@ -110,7 +110,7 @@ func (w *witness) remove(pod string) {
 	require.NoError(w, err)
 }
 
-// look returns the events that the recap makes now.
+// look returns the events that the resync makes now.
 func (w *witness) look() string {
 	w.Helper()
 	events, err := w.Look(w.Context(), w)
@@ -225,7 +225,7 @@ func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 	w := newWitness(t)
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
-	newRecap := cfg.Recaps["container-events"]
+	newResync := cfg.Resyncs["container-events"]
 	come, ice := make(chan struct{}, 1000), make(chan struct{})
 	w.FaultAfter(func(_ context.Context, method string, _ any) error {
 		if strings.HasSuffix(method, "/ListPodSandbox") {
@@ -238,7 +238,7 @@ func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 	look := func(want int) {
 		waiting.Add(1)
 		clients.Go(func() {
-			events, err := newRecap().Look(listening{t.Context(), sync.OnceFunc(waiting.Done)}, w)
+			events, err := newResync().Look(listening{t.Context(), sync.OnceFunc(waiting.Done)}, w)
 			assert.NoError(t, err)
 			assert.Len(t, events, want)
 		})
@@ -251,7 +251,7 @@ func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 	}
 	hurried, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = newRecap().Look(hurried, w)
+	_, err = newResync().Look(hurried, w)
 	assert.ErrorIs(t, err, context.Canceled)
 	waiting.Wait() // clients that ask later need more lists
 	close(ice)

@@ -18,9 +18,9 @@ func Example() {
 	if err != nil {
 		fmt.Println(err)
 	}
-	for _, fate := range d.Fates() {
-		if strings.HasSuffix(fate.Method, "/StopContainer") || strings.HasSuffix(fate.Method, "/ListContainers") {
-			fmt.Println(fate.Method, fate.Goes)
+	for _, route := range d.Routes() {
+		if strings.HasSuffix(route.Method, "/StopContainer") || strings.HasSuffix(route.Method, "/ListContainers") {
+			fmt.Println(route.Method, route.Goes)
 		}
 	}
 	// Output:

@@ -42,7 +42,7 @@ func (k *keeper) Invoke(_ context.Context, method string, args, reply any, _ ...
 	case runtimeapi.ImageService_ListImages_FullMethodName:
 		b = text(1, nil, string(text(2, text(1, nil, k.image), k.image)))
 	}
-	return codec.Deliver(reply, codec.NewFrame(b))
+	return codec.Decode(reply, codec.NewFrame(b))
 }
 
 func (*keeper) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {

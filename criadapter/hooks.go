@@ -25,9 +25,12 @@ type HookOptions struct {
 	NativeIDs    bool // clients see ids as the runtimes made them, without prefixes
 }
 
+// Plugins configures the plugins that are asked about calls.
+type Plugins = hook.Config
+
 // Hooks returns the configuration of plugins for CRI, from the built-in hooks.yaml. The caller
 // adds Folder, Skip and the rest. It fails only by a mistake in this package.
-func Hooks(opts HookOptions) (hook.Config, error) {
+func Hooks(opts HookOptions) (Plugins, error) {
 	spec, err := hook.ParseSpec(hookSpec)
 	if err != nil {
 		return hook.Config{}, fmt.Errorf("the built-in hooks.yaml: %w", err)

@@ -25,7 +25,7 @@ func (a answers) Invoke(_ context.Context, method string, _, reply any, _ ...grp
 	if err != nil {
 		return err
 	}
-	return codec.Deliver(reply, codec.NewFrame(b))
+	return codec.Decode(reply, codec.NewFrame(b))
 }
 
 func (answers) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -16,7 +16,7 @@ import (
 )
 
 // failed turns the error of a call into the status that the client gets. The status of a
-// backend passes as it is: kubelet looks at its code and at the beginning of its message.
+// backend passes as it is: clients look at its code and at its message.
 // The director's own errors get their status here and nowhere else.
 func failed(m *method, err error) error {
 	var route *routeError

@@ -8,13 +8,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/settings/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// DefaultMaxMessage is 16 MiB, in bytes: the largest message that kubelet accepts and that
-// containerd sends.
+// DefaultMaxMessage is 16 MiB, in bytes: what k8s.io/cri-client accepts.
 const DefaultMaxMessage = 16 << 20
 
 // A Config says which backends a [Director] has, and what their API is. It needs at least one
@@ -45,11 +43,11 @@ type Config struct {
 	// "concat", "mirror", "pages" and "endless".
 	Merges map[string]Merge
 
-	// Recaps are the functions that the profile names under recap, for endless streams. The
+	// Resyncs are the functions that the profile names under resync, for endless streams. The
 	// director calls one for each backend in each stream of a client.
-	Recaps map[string]func() Recap
+	Resyncs map[string]func() Resync
 
-	// LookInterval is how often the director calls the Look of a Recap whose backend has no
+	// LookInterval is how often the director calls the Look of a Resync whose backend has no
 	// open stream. Zero means one second.
 	LookInterval time.Duration
 
@@ -115,7 +113,7 @@ type Backend struct {
 
 	// Known is the memory of the backend, which [Remember] makes. Nil means that the backend has
 	// no memory.
-	Known *memory.Conn
+	Known *Memory
 
 	// Maps are the tables that translate names, for kinds that the profile says are mapped.
 	Maps map[string]map[string]string // :: kind → front name → back name

@@ -232,14 +232,14 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	if request, err = w.down(request); err != nil {
 		return err
 	}
-	answer := codec.Room(reply)
+	answer := codec.ReplyFrame(reply)
 	if err := c.invoke(ctx, w.name, request, answer, opts); err != nil {
 		return c.explain(w, err, opts)
 	}
 	if answer, err = w.up(answer); err != nil {
 		return err
 	}
-	return codec.Deliver(reply, answer)
+	return codec.Decode(reply, answer)
 }
 
 // trace begins a leg of this backend. It returns nil if there is no Tracer, or if the Tracer
@@ -263,7 +263,7 @@ func (c *Conn) invoke(ctx context.Context, name string, args, reply any, opts []
 		return err
 	}
 	leg.Request(request)
-	answer := codec.Room(reply)
+	answer := codec.ReplyFrame(reply)
 	err = c.cc.Invoke(ctx, name, request, answer, opts...)
 	header, trailer := codec.MetadataOf(opts)
 	if len(*header) > 0 {
@@ -276,7 +276,7 @@ func (c *Conn) invoke(ctx context.Context, name string, args, reply any, opts []
 	if err != nil {
 		return err
 	}
-	return codec.Deliver(reply, answer)
+	return codec.Decode(reply, answer)
 }
 
 // NewStream opens a streaming call.

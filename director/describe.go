@@ -8,8 +8,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Fate says, for people, what the director does with the calls of one method.
-type Fate struct {
+// A Route says, for people, what the director does with the calls of one method.
+type Route struct {
 	Method  string       // "/runtime.v1.RuntimeService/StopContainer"
 	Stream  bool         // the client or the server sends a stream
 	Goes    string       // where a call goes: "to the owner of container_id"
@@ -23,12 +23,12 @@ type Translated struct {
 	Kind string // "image"
 }
 
-// Fates returns the fate of each method that the profile describes, in the order of the schema.
-func (d *Director) Fates() []Fate {
-	var fates []Fate
+// Routes returns the route of each method that the profile describes, in the order of the schema.
+func (d *Director) Routes() []Route {
+	var routes []Route
 	t := d.table.Load()
 	for _, m := range t.ordered {
-		fates = append(fates, Fate{
+		routes = append(routes, Route{
 			Method:  m.Name,
 			Stream:  !m.Unary(),
 			Goes:    t.goes(m),
@@ -36,7 +36,7 @@ func (d *Director) Fates() []Fate {
 			Reply:   t.translated(m.reply),
 		})
 	}
-	return fates
+	return routes
 }
 
 // Assumptions lists what the director assumes where a profile leaves something open: which value of a joined reply counts,

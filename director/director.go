@@ -111,7 +111,7 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 	if err != nil {
 		return failed(m, err)
 	}
-	return codec.Deliver(reply, answer)
+	return codec.Decode(reply, answer)
 }
 
 // NewStream opens a stream with front names, in the newest version of the API. Its first message

@@ -176,7 +176,7 @@ func (s *asking) RecvMsg(m any) error {
 		return err
 	}
 	s.show(f)
-	return codec.Deliver(m, f)
+	return codec.Decode(m, f)
 }
 
 func TestAFilterNarrowsAListToItsOwner(t *testing.T) {
@@ -319,13 +319,13 @@ backends[8]: backend name "i_": ends in an underscore, which runs into the separ
 		{"fields", director.Config{Profile: muxtest.LibraryProfile(t, "Book.id", "Book.idd", `"*.lender_id"`, `"*.lener_id"`), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"9:3: fields.*.lener_id: no message has a string field of that name (did you mean \"lender_id\"?)\n7:3: fields.Book.idd: no such field (did you mean \"id\"?)"},
 		{"methods", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream", "List|Steam", "- shelf: shelf", "- shelf: shef", "Tidy:", "Get:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			`26:3: methods.Get.winners: a joined reply has one id, title, colour; say from which backend, as in {id: primary}, first or last, or sum for counts
+			`26:3: methods.Get.winners: each backend replies with a value of id, title, colour, and the joined reply holds only one: say whose, as in winners: {id: primary}; first, last and, for counts, sum are also possible
 21:5: methods.Put.choose: path shef: library.v1.PutRequest has no field "shef" (did you mean "shelf"?)
 24:3: methods.List|Steam: no method is called "Steam" (did you mean "Stream"?)`},
 		{"a stream to all", director.Config{Profile: muxtest.LibraryProfile(t, "Tidy:", "Upload:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"26:12: methods.Upload.all: the client sends a stream, which can go to one backend only"},
-		{"endless", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: endless}\n  Stream: {all: endless, recap: gossip}"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			"24:10: methods.List.all: is \"endless\", which is for streams\n25:26: methods.Stream.recap: there is no code called \"gossip\""},
+		{"endless", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: endless}\n  Stream: {all: endless, resync: gossip}"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
+			"24:10: methods.List.all: is \"endless\", which is for streams\n25:26: methods.Stream.resync: there is no code called \"gossip\""},
 		{"another package", director.Config{Profile: muxtest.LibraryProfile(t, "library.v1", "library.v2"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"2:5: versions[0].package: the schema has no service in package library.v2; it has library.v1"},
 	} {
@@ -348,13 +348,13 @@ edits:
 fields:
   A.b: c
 methods:
-  "[": {all: first, missing: ignore, choose: [d: path], recap: x}
+  "[": {all: first, missing: ignore, choose: [d: path], resync: x}
 `))
 	assert.EqualError(t, err, `7:3: edits.a: is a kind of name already
 9:3: fields.A.b: "c" is neither under names nor under edits
 11:38: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
 11:21: methods.[.missing: is "ignore", want "fail" or "skip"
-11:57: methods.[.recap: is for all: endless
+11:57: methods.[.resync: is for all: endless
 11:3: methods.[: "[" is no pattern
 4:24: names.a.bare: is "nobody", want "primary" or "anyone"
 4:7: names.a.front: is "{name}", want "{backend}", a separator and "{name}"

@@ -16,7 +16,7 @@ import (
 
 // endless is the stream of an endless method, which joins the streams of all backends. It lasts
 // until the client ends it. When the stream of one backend ends, the others go on: a member opens
-// it again, and a [Recap] makes the messages that the client missed. A reload adds backends and
+// it again, and a [Resync] makes the messages that the client missed. A reload adds backends and
 // takes others away while the stream is open.
 //
 // If there is only one backend and it has no memory, its stream passes as it is, with header, end

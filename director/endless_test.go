@@ -223,31 +223,31 @@ func TestAnEndlessStreamEndsWithItsClient(t *testing.T) {
 	}
 }
 
-// recap counts its calls, and returns the same message each time.
-type recap struct{ begun, looked, ended *atomic.Int32 }
+// resync counts its calls, and returns the same message each time.
+type resync struct{ begun, looked, ended *atomic.Int32 }
 
-func (r recap) Begin(context.Context, grpc.ClientConnInterface) error { r.begun.Add(1); return nil }
-func (r recap) Saw(f *codec.Frame) error {
+func (r resync) Begin(context.Context, grpc.ClientConnInterface) error { r.begun.Add(1); return nil }
+func (r resync) Saw(f *codec.Frame) error {
 	if muxtest.Text("ListResponse", f) == `books {id: "bad"}` {
 		return io.ErrUnexpectedEOF
 	}
 	return nil
 }
-func (r recap) Look(context.Context, grpc.ClientConnInterface) ([]*codec.Frame, error) {
+func (r resync) Look(context.Context, grpc.ClientConnInterface) ([]*codec.Frame, error) {
 	r.looked.Add(1)
 	return []*codec.Frame{muxtest.Bytes("ListResponse", "books {id: 'missed'}")}, nil
 }
-func (r recap) End() []*codec.Frame {
+func (r resync) End() []*codec.Frame {
 	r.ended.Add(1)
 	return []*codec.Frame{muxtest.Bytes("ListResponse", "books {id: 'ended'}")}
 }
 
-func TestARecapTellsWhatAStreamMissed(t *testing.T) {
-	var r = recap{&atomic.Int32{}, &atomic.Int32{}, &atomic.Int32{}}
+func TestAResyncTellsWhatAStreamMissed(t *testing.T) {
+	var r = resync{&atomic.Int32{}, &atomic.Int32{}, &atomic.Int32{}}
 	var bad atomic.Bool
 	cfg := director.Config{
-		Profile:      muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: concat}\n  Stream: {all: endless, recap: books}"),
-		Recaps:       map[string]func() director.Recap{"books": func() director.Recap { return r }},
+		Profile:      muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: concat}\n  Stream: {all: endless, resync: books}"),
+		Resyncs:      map[string]func() director.Resync{"books": func() director.Resync { return r }},
 		LookInterval: 50 * time.Millisecond,
 		Schema:       muxtest.Library,
 	}
@@ -279,7 +279,7 @@ func TestARecapTellsWhatAStreamMissed(t *testing.T) {
 	assert.EqualValues(t, 1, r.ended.Load())
 }
 
-// numbered is the recap of the n-th member of a stream.
+// numbered is the resync of the n-th member of a stream.
 type numbered int32
 
 func (numbered) Begin(context.Context, grpc.ClientConnInterface) error { return nil }
@@ -302,8 +302,8 @@ const longEnd = 40 // messages: more than a member may be ahead of its client
 func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 	var members atomic.Int32
 	cfg := director.Config{
-		Profile:      muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: concat}\n  Stream: {all: endless, recap: books}"),
-		Recaps:       map[string]func() director.Recap{"books": func() director.Recap { return numbered(members.Add(1)) }},
+		Profile:      muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: concat}\n  Stream: {all: endless, resync: books}"),
+		Resyncs:      map[string]func() director.Resync{"books": func() director.Resync { return numbered(members.Add(1)) }},
 		LookInterval: time.Hour,
 		Schema:       muxtest.Library,
 	}

@@ -48,7 +48,7 @@ func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 		}
 		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached at %s: %s", Backend{Name: c.name}, c.address, why)}
 	case codes.Unimplemented:
-		// Clients take Unimplemented as final: kubelet never streams a list again.
+		// Clients take Unimplemented as final, and never call the method again.
 		if w.spoken != nil && w.spoken.dials != c.dials.Load() {
 			return status.Errorf(codes.Unavailable, "criproxy: backend %s was restarted during the call, maybe as another version; try again", c)
 		}

@@ -26,7 +26,7 @@ type part struct {
 
 // fanout makes a call on several backends at once, under the caller's deadline, and joins
 // their answers in the order of the backends. If one fails the call fails with its status:
-// kubelet kills the pods that a shortened list lacks.
+// a client takes what a shortened list lacks for gone.
 func (t *table) fanout(ctx context.Context, m *method, among []int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	if m.pages != nil {
 		return t.page(ctx, m, request, opts)

@@ -42,13 +42,13 @@ func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
 	base := muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Get: {all: concat, missing: skip, winners: {id: first}}")
 	cfg := director.Config{Profile: base, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}}
 	_, err := director.New(cfg)
-	assert.ErrorContains(t, err, "a joined reply has one title, colour", "a profile must say all of its own schema")
+	assert.ErrorContains(t, err, "each backend replies with a value of title, colour", "a profile must say all of its own schema")
 
 	cfg.Profile, _ = base.Fit(muxtest.Library)
 	d, err := director.New(cfg)
 	require.NoError(t, err)
 	require.Len(t, d.Assumptions(), 1)
-	assert.Equal(t, "Get: a joined reply has one title, colour, and the profile does not say from which backend: criproxy takes the primary's; to choose another add rules: "+
+	assert.Equal(t, "Get: each backend replies with a value of title, colour, the joined reply holds only one, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: "+
 		"{methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}}", d.Assumptions()[0])
 
 	rules, err := profile.ParseRules([]byte("methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}"))
@@ -64,12 +64,12 @@ func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
 	assert.Empty(t, d.Assumptions(), "of one backend nothing is joined")
 }
 
-func fates(t *testing.T, p *director.Profile) map[string]string {
+func routes(t *testing.T, p *director.Profile) map[string]string {
 	t.Helper()
 	d, err := director.New(director.Config{Profile: p, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
 	require.NoError(t, err)
 	goes := map[string]string{}
-	for _, f := range d.Fates() {
+	for _, f := range d.Routes() {
 		goes[f.Method[len(muxtest.Method("")):]] = f.Goes
 	}
 	return goes
@@ -78,7 +78,7 @@ func fates(t *testing.T, p *director.Profile) map[string]string {
 func TestTheMostExactKeyOfAMethodCounts(t *testing.T) {
 	const title = "by backend book.title"
 	put := func(keys string) string {
-		return fates(t, muxtest.LibraryProfile(t, "  Put:\n    choose:\n      - shelf: shelf\n      - backend: labels[\"backend\"]\n", keys))["Put"]
+		return routes(t, muxtest.LibraryProfile(t, "  Put:\n    choose:\n      - shelf: shelf\n      - backend: labels[\"backend\"]\n", keys))["Put"]
 	}
 	assert.Contains(t, put("  Library/Put: {choose: [backend: book.title]}\n  Put: {choose: [backend: 'labels[\"a\"]']}\n"), title)
 	assert.Contains(t, put("  Put: {choose: [backend: book.title]}\n  Library/P*: {choose: [backend: 'labels[\"a\"]']}\n"), title)
@@ -98,7 +98,7 @@ func TestHarmlessGoesBeforePatternsOfFields(t *testing.T) {
 	base := muxtest.LibraryProfile(t, `"*.lender_id": book`, `"*.*_id": book`, "  Book: [title, labels]", "  Book: [title, labels]\n  GetRequest: [lender_id]")
 	d, err := director.New(director.Config{Profile: base, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
 	require.NoError(t, err)
-	for _, f := range d.Fates() {
+	for _, f := range d.Routes() {
 		if f.Method == muxtest.Method("Get") {
 			assert.Equal(t, []director.Translated{{Path: "book_id", Kind: "book"}}, f.Request)
 		}
@@ -123,8 +123,8 @@ methods:
 	base := muxtest.LibraryProfile(t)
 	more, err := base.Extend(rules)
 	require.NoError(t, err)
-	goes := fates(t, more)
-	assert.Equal(t, "to all", fates(t, base)["Stream"][len(fates(t, base)["Stream"])-6:], "the base is as it was")
+	goes := routes(t, more)
+	assert.Equal(t, "to all", routes(t, base)["Stream"][len(routes(t, base)["Stream"])-6:], "the base is as it was")
 	assert.Contains(t, goes["List"], "to all")
 	assert.Contains(t, goes["Stream"], "to the primary", "one of the names of a key has another rule now")
 	assert.Contains(t, goes["Get"], "by backend lender_id")

@@ -26,7 +26,7 @@ type link interface {
 	Close() error
 }
 
-// reconnect are the pauses with which a link connects. They are kubelet's, from k8s.io/cri-client.
+// reconnect are the pauses with which a link connects. They are those of k8s.io/cri-client.
 var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
 	MinConnectTimeout: 5 * time.Second,

@@ -24,8 +24,7 @@ const (
 	maxLackPause = time.Minute
 )
 
-// defaultLookInterval is how often a [Recap] looks at a backend without a stream. kubelet lists as
-// often while it has no events.
+// defaultLookInterval is how often a [Resync] looks at a backend without a stream.
 const defaultLookInterval = time.Second
 
 // member is one backend's part in an endless stream.
@@ -39,8 +38,8 @@ type member struct {
 	ended chan struct{} // closed when this member sends nothing more
 
 	telling chan struct{} // a lock that holds a token while the member passes a message or looks; guards the fields below
-	recap   Recap         // nil: messages that the stream missed are lost
-	begun   bool          // the Recap's Begin has been called, or is not needed
+	resync  Resync        // nil: messages that the stream missed are lost
+	begun   bool          // the Resync's Begin has been called, or is not needed
 }
 
 // place is the place of a backend in a table.
@@ -52,12 +51,12 @@ type place struct {
 
 func (p *place) conn() grpc.ClientConnInterface { return p.table.backends[p.backend].Conn }
 
-// newMember returns a member. It has the Recap report everything that the backend has as new to a
+// newMember returns a member. It has the Resync report everything that the backend has as new to a
 // client whose stream is already open, or whose stream comes from a single backend.
 func newMember(s *endless, at *place, late bool, after *member) *member {
 	m := &member{s: s, moved: make(chan struct{}, 1), telling: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
-	if at.method.recap != nil {
-		m.recap = at.method.recap()
+	if at.method.resync != nil {
+		m.resync = at.method.resync()
 	}
 	m.ctx, m.leave = context.WithCancel(s.ctx)
 	m.at.Store(at)
@@ -95,11 +94,11 @@ func (m *member) run() error {
 	retry, look := time.NewTimer(0), time.NewTimer(0)
 	defer retry.Stop()
 	defer look.Stop()
-	if m.recap == nil || m.s.single.Load() {
+	if m.resync == nil || m.s.single.Load() {
 		look.Stop()
 	}
 	lookAgain := func() {
-		if m.recap != nil && !m.s.single.Load() {
+		if m.resync != nil && !m.s.single.Load() {
 			look.Reset(m.at.Load().table.lookInterval)
 		}
 	}
@@ -223,14 +222,14 @@ func (m *member) receive(ctx context.Context, o opening, e *ending) error {
 	}
 }
 
-// tell passes on a message of the stream, after the recap has seen it.
+// tell passes on a message of the stream, after the resync has seen it.
 func (m *member) tell(f *codec.Frame) error {
-	if m.recap == nil || m.s.single.Load() {
+	if m.resync == nil || m.s.single.Load() {
 		return m.pass(m.ctx, f)
 	}
 	m.telling <- struct{}{}
 	defer func() { <-m.telling }()
-	if err := m.recap.Saw(f); err != nil {
+	if err := m.resync.Saw(f); err != nil {
 		return err
 	}
 	return m.pass(m.ctx, f)
@@ -243,9 +242,9 @@ func (m *member) look() error {
 	conn := m.at.Load().conn()
 	if !m.begun {
 		m.begun = true // even if Begin fails: then everything is new to the client, and nothing is missed
-		return m.recap.Begin(m.ctx, conn)
+		return m.resync.Begin(m.ctx, conn)
 	}
-	messages, err := m.recap.Look(m.ctx, conn)
+	messages, err := m.resync.Look(m.ctx, conn)
 	for _, f := range messages {
 		if err := m.pass(m.ctx, f); err != nil {
 			return err
@@ -257,12 +256,12 @@ func (m *member) look() error {
 // takenAway sends the client messages that end everything that the backend had, if a reload has
 // taken the backend away.
 func (m *member) takenAway() error {
-	if m.recap == nil || m.s.ctx.Err() != nil {
+	if m.resync == nil || m.s.ctx.Err() != nil {
 		return nil
 	}
 	m.telling <- struct{}{}
 	defer func() { <-m.telling }()
-	for _, f := range m.recap.End() {
+	for _, f := range m.resync.End() {
 		if m.pass(m.s.ctx, f) != nil {
 			return nil // the client has left
 		}

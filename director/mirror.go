@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// mirrorTime bounds one attempt to mirror a request. kubelet waits as long for an answer.
+// mirrorTime bounds one attempt to mirror a request.
 // mirrorPause is the longest pause between two attempts.
 const (
 	mirrorTime  = 2 * time.Minute

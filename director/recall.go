@@ -88,8 +88,8 @@ func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int
 	if err != nil || has == nil {
 		return -1, err
 	}
-	// An object that was made anew on another backend may have left remains on the old one: the
-	// backend for which the object is meant goes first.
+	// If an object was moved to another backend, both may list it for a while. So the backend that the
+	// request names, or that gets new objects, is asked first.
 	if wanted < 0 && c.newTo > 0 {
 		wanted = c.newTo
 	}

@@ -23,7 +23,23 @@ type MemoryConfig struct {
 	// calls to it fail with Unavailable, except those that memory answers. Zero means ten
 	// seconds.
 	GoneAfter time.Duration
+
+	// Policy says what the lists have of a server that is slow or gone. Empty means LastKnown.
+	Policy Policy
 }
+
+// A Memory is what a backend said last. [Remember] makes it, and a [Backend] holds it.
+type Memory = memory.Conn
+
+// A Policy says what the lists have of a server that is slow or gone.
+type Policy = memory.Policy
+
+// The policies.
+const (
+	LastKnown = memory.LastKnown // the server's items as they were; its status calls are answered, too
+	Fail      = memory.Fail      // nothing: lists of all servers fail
+	Skip      = memory.Skip      // nothing: clients take the server's items for gone
+)
 
 // Remember returns a [Backend] for conn with a memory. The memory holds the lists and replies of
 // the server that the profile names under known, and answers them while the server is slow or
@@ -52,6 +68,7 @@ func Remember(conn *Conn, cfg Config, m MemoryConfig) (b Backend, run func(ctx c
 		Absent:   conn.Absent,
 		Budget:   m.Budget,
 		Silence:  m.GoneAfter,
+		Policy:   m.Policy,
 		Alive:    alive,
 		Panicked: cfg.Panicked,
 	})

@@ -114,7 +114,7 @@ func (s *stream) RecvMsg(m any) error {
 		}
 		return failed(s.method, err)
 	}
-	return codec.Deliver(m, f)
+	return codec.Decode(m, f)
 }
 
 // ready waits until the backend is chosen. If it was chosen before the call ended, ready reports no

@@ -60,7 +60,7 @@ type method struct {
 	all            bool           // a call without an owner goes to every backend
 	mirror         bool           // of every backend, the first one answers, and the others get the request later
 	endless        bool           // of every backend, an endless stream
-	recap          func() Recap   // makes the messages that the client missed; nil: they are lost
+	resync         func() Resync  // makes the messages that the client missed; nil: they are lost
 	begins         bool           // a request may have the beginning of a name
 	merge          Merge          // merges the replies; nil: they are joined
 	winners        []winner       // of fields that joining would lose
@@ -242,8 +242,8 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			if desc.Unary() {
 				fail("all", errors.New("is \"endless\", which is for streams"))
 			}
-			if m.recap = cfg.Recaps[form.Recap]; m.recap == nil && form.Recap != "" {
-				fail("recap", fmt.Errorf("there is no code called %q", form.Recap))
+			if m.resync = cfg.Resyncs[form.Resync]; m.resync == nil && form.Resync != "" {
+				fail("resync", fmt.Errorf("there is no code called %q", form.Resync))
 			}
 		} else if m.mirror {
 			if !desc.Unary() {

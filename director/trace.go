@@ -72,7 +72,7 @@ func (s *tracedStream) SendMsg(m any) error {
 }
 
 func (s *tracedStream) RecvMsg(m any) error {
-	f := codec.Room(m)
+	f := codec.ReplyFrame(m)
 	err := s.ClientStream.RecvMsg(f)
 	if !s.headed {
 		s.headed = true
@@ -83,7 +83,7 @@ func (s *tracedStream) RecvMsg(m any) error {
 	switch {
 	case err == nil:
 		s.leg.Reply(f)
-		return codec.Deliver(m, f)
+		return codec.Decode(m, f)
 	case errors.Is(err, io.EOF):
 		s.end(nil)
 	default:
@@ -124,12 +124,12 @@ type tracedServer struct {
 func (s *tracedServer) Context() context.Context { return s.ctx }
 
 func (s *tracedServer) RecvMsg(m any) error {
-	f := codec.Room(m)
+	f := codec.ReplyFrame(m)
 	if err := s.ServerStream.RecvMsg(f); err != nil {
 		return err
 	}
 	s.leg.Request(f)
-	return codec.Deliver(m, f)
+	return codec.Decode(m, f)
 }
 
 func (s *tracedServer) SetHeader(md metadata.MD) error {

@@ -189,7 +189,7 @@ func (c *frontVersions) Invoke(ctx context.Context, name string, args, reply any
 	if answer, err = down(o.method.reply[o.version], answer); err != nil {
 		return internal(name, err)
 	}
-	return codec.Deliver(reply, answer)
+	return codec.Decode(reply, answer)
 }
 
 func (c *frontVersions) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -236,5 +236,5 @@ func (s *convertedStream) RecvMsg(m any) error {
 	if err != nil {
 		return internal(s.name, err)
 	}
-	return codec.Deliver(m, f)
+	return codec.Decode(m, f)
 }

@@ -31,8 +31,8 @@ var summable = map[protoreflect.Kind]uint64{
 	protoreflect.Int64Kind: math.MaxInt64, protoreflect.Uint64Kind: math.MaxUint64,
 }
 
-// compileWinners finds the fields that joining would lose. Each must have a winner, except in a
-// stream, which loses nothing. In a profile that was written for another version of the API a field
+// compileWinners finds the fields that several replies have and the joined reply can have only once.
+// The profile must say whose value each gets, except in a stream, whose messages are not joined. In a profile that was written for another version of the API a field
 // may lack a winner: then the primary wins, and that is an assumption.
 func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitted bool) ([]winner, error) {
 	var all []winner
@@ -67,7 +67,7 @@ func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitt
 	case len(lost) > 0 && fitted && len(t.backends) > 1:
 		t.assumptions = append(t.assumptions, assumed(form, desc, lost))
 	case len(lost) > 0 && !fitted:
-		errs = append(errs, fmt.Errorf("a joined reply has one %s; say from which backend, as in {%s: primary}, first or last, or sum for counts", strings.Join(lost, ", "), lost[0]))
+		errs = append(errs, fmt.Errorf("each backend replies with a value of %s, and the joined reply holds only one: say whose, as in winners: {%s: primary}; first, last and, for counts, sum are also possible", strings.Join(lost, ", "), lost[0]))
 	}
 	return all, errors.Join(errs...)
 }
@@ -86,7 +86,7 @@ func assumed(form profile.MethodForm, desc *codec.Method, lost []string) string 
 	for _, field := range lost {
 		winners = append(winners, field+": first")
 	}
-	return fmt.Sprintf("%s: a joined reply has one %s, and the profile does not say from which backend: criproxy takes the primary's; to choose another add rules: {methods: {%s: {%s, winners: {%s}}}}",
+	return fmt.Sprintf("%s: each backend replies with a value of %s, the joined reply holds only one, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: {methods: {%s: {%s, winners: {%s}}}}",
 		name, strings.Join(lost, ", "), name, rule, strings.Join(winners, ", "))
 }
 

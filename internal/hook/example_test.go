@@ -56,7 +56,7 @@ func (runtime) Invoke(_ context.Context, method string, args, reply any, _ ...gr
 	fmt.Println(filepath.Base(method), "with labels", run.GetConfig().GetLabels())
 	answer, err := proto.Marshal(&runtimeapi.RunPodSandboxResponse{PodSandboxId: "1"})
 	check(err)
-	return codec.Deliver(reply, codec.NewFrame(answer))
+	return codec.Decode(reply, codec.NewFrame(answer))
 }
 
 func (runtime) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {

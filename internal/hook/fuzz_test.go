@@ -46,7 +46,7 @@ func (n *constant) Invoke(_ context.Context, method string, args, reply any, _ .
 	if m := answers[method]; m != nil {
 		b, _ = proto.Marshal(m) // the messages are valid
 	}
-	return codec.Deliver(reply, codec.NewFrame(b))
+	return codec.Decode(reply, codec.NewFrame(b))
 }
 
 func (*constant) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -57,7 +57,7 @@ func (*constant) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Ca
 type saying struct{ answer []byte }
 
 func (s *saying) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
-	return codec.Deliver(reply, codec.NewFrame(s.answer))
+	return codec.Decode(reply, codec.NewFrame(s.answer))
 }
 
 func (*saying) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {

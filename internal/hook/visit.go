@@ -47,7 +47,7 @@ func (c *around) Invoke(ctx context.Context, name string, args, reply any, opts 
 	if err != nil {
 		return err
 	}
-	return codec.Deliver(reply, answer)
+	return codec.Decode(reply, answer)
 }
 
 // visit is one call with the plugins at its points.

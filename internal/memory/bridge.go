@@ -14,8 +14,8 @@ import (
 )
 
 // Bridge returns a connection on which each list has both its methods, even if the backend has
-// only one of them: List, which answers in one message, or Stream. kubelet stops streaming for good,
-// for all backends, at the first Unimplemented.
+// only one of them: List, which answers in one message, or Stream. A client may stop streaming for
+// good, from all backends, at the first Unimplemented.
 //
 // A backend that has both methods gets exactly the calls that clients make.
 func Bridge(conn grpc.ClientConnInterface, lists []List, schema *codec.Schema, pkg string) (grpc.ClientConnInterface, error) {
@@ -58,7 +58,7 @@ func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts 
 	if streamErr != nil {
 		return streamErr
 	}
-	return codec.Deliver(reply, answer)
+	return codec.Decode(reply, answer)
 }
 
 // NewStream opens a stream. It makes the messages of a Stream from a List if the backend has no
@@ -141,7 +141,7 @@ func (s *bridgedStream) RecvMsg(m any) error {
 	}
 	f := s.rest[0]
 	s.rest = s.rest[1:]
-	return codec.Deliver(m, f)
+	return codec.Decode(m, f)
 }
 
 // maxCollected and maxParts bound a list that a backend streams: the bytes are 16 times

@@ -76,9 +76,8 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 }
 
 // lockWhenQuiet locks c.mu once no change has been refused for the time quiet. A caller whose change
-// was refused may be halfway through a sequence of calls, which must fail as a whole: kubelet sends
-// StopPodSandbox whatever StopContainer returned, and that kills the containers at once. Such calls
-// follow each other within milliseconds.
+// was refused may be halfway through a sequence of calls, which must fail as a whole: it may make
+// the last call of it whatever the others returned, within milliseconds.
 func (c *Conn) lockWhenQuiet(ctx context.Context) {
 	end := time.Now().Add(mostQuiet)
 	for {

@@ -191,8 +191,8 @@ func (c *Conn) isGone(epoch context.Context, why error) {
 	}
 }
 
-// goneNow marks the backend gone and ends all calls under way, because kubelet counts a probe
-// that runs into its deadline as failed. silent says that the backend has answered nothing.
+// goneNow marks the backend gone and ends all calls under way, because a client may take a
+// call that runs into its deadline for a fault of the item that it is about. silent says that the backend has answered nothing.
 // c.mu is held.
 func (c *Conn) goneNow(why error, silent bool) {
 	c.silent, c.back = silent, make(chan struct{})

@@ -19,8 +19,8 @@ const (
 	LastKnown Policy = "last-known"
 	// Fail fails every list, of all backends.
 	Fail Policy = "fail"
-	// Skip leaves the backend's items out, as the original CRI Proxy did. kubelet
-	// kills pods that it does not see.
+	// Skip leaves the backend's items out, as the original CRI Proxy did. A
+	// client takes them for gone.
 	Skip Policy = "skip"
 )
 

@@ -248,7 +248,7 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 		if err != nil {
 			return err
 		}
-		return codec.Deliver(reply, answer)
+		return codec.Decode(reply, answer)
 	case r.kept != nil:
 		return c.keptReply(ctx, r.kept, name, args, reply, opts)
 	case r.status != nil:
@@ -271,7 +271,7 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	if name != c.cfg.Alive {
 		c.meets()
 	}
-	return codec.Deliver(reply, answer)
+	return codec.Decode(reply, answer)
 }
 
 // matchesAny reports whether one of patterns matches name.

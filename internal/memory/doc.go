@@ -1,8 +1,8 @@
 // Package memory remembers what a backend last said, and answers in its place while the
 // backend is slow or gone.
 //
-// kubelet kills a pod that a list lacks, and a list that fails stops the pods of every other
-// backend. A [Conn] stands between the multiplexer and the connection to one backend. It keeps
+// A client takes what a list lacks for gone, and may remove what is left of it; a list that fails
+// stops its work on every other backend, too. A [Conn] stands between the multiplexer and the connection to one backend. It keeps
 // the backend's items in the lists, answers status calls from its [Memory], and lets everything
 // else pass, or fail at once:
 //
@@ -20,7 +20,7 @@
 // is an error. Memory answers those calls; all others go to the backend as usual. A backend is
 // gone when its connection is refused or ends, when it has answered nothing for Silence, or when
 // it answers every call with an error. Then the calls under way end with Unavailable, because
-// kubelet counts DeadlineExceeded as a failed probe. A backend comes back when it has answered
+// a client may take DeadlineExceeded for a fault of the item that it asked about. A backend comes back when it has answered
 // all lists that are gates. See [Condition].
 //
 // # What memory says

@@ -47,7 +47,7 @@ func (s *endlessStream) Context() context.Context     { return s.ctx }
 
 func (s *endlessStream) RecvMsg(m any) error {
 	s.sent++
-	return codec.Deliver(m, codec.NewFrame(s.message)) // always the same bytes, so that the test takes little memory
+	return codec.Decode(m, codec.NewFrame(s.message)) // always the same bytes, so that the test takes little memory
 }
 
 func TestAListThatIsStreamedWithoutAnEndFails(t *testing.T) {

@@ -44,7 +44,7 @@ func (c *Conn) follow() {
 				began := time.Now()
 				_ = c.cfg.Panicked.Run(q.list.status.method.Name, func() { c.askStatus(q.list, q.id) }) // the hook reports a panic; the request is repeated
 				// A pause of the same length, at most breath, leaves the backend to clients: a new
-				// process asks for the status of every container, while kubelet waits.
+				// process asks for the status of every container, while clients wait.
 				sleep(c.life, min(time.Since(began), breath), nil)
 			}
 		})

@@ -52,7 +52,7 @@ func (s *listStream) RecvMsg(m any) error {
 	}
 	f := s.rest[0]
 	s.rest = s.rest[1:]
-	return codec.Deliver(m, f)
+	return codec.Decode(m, f)
 }
 
 func (s *listStream) ask() {

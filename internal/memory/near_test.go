@@ -58,7 +58,7 @@ func (n *near) Invoke(ctx context.Context, name string, args, reply any, _ ...gr
 	if err != nil {
 		return err
 	}
-	return codec.Deliver(reply, s.reply)
+	return codec.Decode(reply, s.reply)
 }
 
 func (n *near) absent(context.Context) (down bool) {
@@ -74,7 +74,7 @@ type exchange struct {
 }
 
 func (e *exchange) Context() context.Context { return e.ctx }
-func (e *exchange) RecvMsg(m any) error      { return codec.Deliver(m, e.request) }
+func (e *exchange) RecvMsg(m any) error      { return codec.Decode(m, e.request) }
 func (e *exchange) SendMsg(m any) (err error) {
 	e.reply, err = codec.FrameOf(m)
 	return err

@@ -55,7 +55,7 @@ func (p *pods) Invoke(_ context.Context, name string, args, reply any, _ ...grpc
 	if err != nil {
 		return err
 	}
-	return codec.Deliver(reply, codec.NewFrame(b))
+	return codec.Decode(reply, codec.NewFrame(b))
 }
 
 // The containers of a pod end when the pod is stopped.

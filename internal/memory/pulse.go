@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// pulse counts the calls under way and the answers, to distinguish a backend that is silent from
-// one that nobody has asked. It is safe for concurrent use, except that one goroutine alone may
-// call beat.
+// pulse measures for how long a backend has left all calls unanswered. A backend that nobody has
+// called is not silent, so pulse counts the calls under way and the answers. It is safe for concurrent
+// use, except that only one goroutine may call beat.
 type pulse struct {
 	underWay atomic.Int64
 	answers  atomic.Uint64
@@ -26,7 +26,8 @@ func (p *pulse) of(ctx context.Context, f func(context.Context) error) error {
 	p.underWay.Add(1)
 	defer p.underWay.Add(-1)
 	err := f(ctx)
-	// A call that ended here says nothing of the backend, and ResourceExhausted may be ours.
+	// If criproxy or the client ended the call, the backend has answered nothing. ResourceExhausted may
+	// come from criproxy's own limits.
 	if err == nil || ctx.Err() == nil && !unreachable(err) && status.Code(err) != codes.ResourceExhausted {
 		p.answers.Add(1)
 	}

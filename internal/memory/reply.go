@@ -60,7 +60,7 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply 
 	if !late {
 		var answer *codec.Frame
 		if answer, err = c.askReply(ctx, k, name, request, opts, usable); err == nil {
-			return codec.Deliver(reply, answer)
+			return codec.Decode(reply, answer)
 		}
 	}
 	remembered := errors.Is(err, errRemembered)
@@ -68,7 +68,7 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply 
 		return err
 	}
 	if c.cfg.Policy == LastKnown && c.hasNothing(ctx) {
-		return codec.Deliver(reply, &codec.Frame{})
+		return codec.Decode(reply, &codec.Frame{})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply 
 		return err
 	case k.known && c.cfg.Policy == LastKnown:
 		c.mark(name, opts)
-		return codec.Deliver(reply, codec.NewFrame(bytes.Clone(k.reply)))
+		return codec.Decode(reply, codec.NewFrame(bytes.Clone(k.reply)))
 	case remembered:
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and criproxy remembers no earlier answer", c.cfg.Name, k.lag.why)
 	}

@@ -11,7 +11,7 @@ import (
 
 const (
 	// firstWait and lastWait are the shortest and the longest pause between attempts to find a
-	// backend back. They are those with which kubelet reconnects.
+	// backend back. They are those of k8s.io/cri-client.
 	firstWait = 100 * time.Millisecond
 	lastWait  = 3 * time.Second
 
@@ -24,7 +24,7 @@ const (
 	breath = 50 * time.Millisecond
 
 	// mostPatience bounds how long a backend that has shown that it answers late may be
-	// silent: as long as kubelet waits for an answer.
+	// silent: as long as the most patient client waits for an answer.
 	mostPatience = 2 * time.Minute
 )
 

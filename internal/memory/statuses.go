@@ -40,7 +40,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	}
 	c.mu.Unlock()
 	err = errRemembered
-	answer := codec.Room(reply)
+	answer := codec.ReplyFrame(reply)
 	if !late {
 		a := &attempt{method: name, lag: &l.status.lag, anyAnswer: true, usable: func(bool) bool { return c.usableStatus(l, id) }}
 		err = c.try(ctx, a, func(ctx context.Context) error { return c.next.Invoke(ctx, name, request, answer, opts...) })
@@ -50,13 +50,13 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 		if l.asksStatus() && isOnlyID(body, named) {
 			c.keep(l, id, item, asked, answer)
 		}
-		return codec.Deliver(reply, answer)
+		return codec.Decode(reply, answer)
 	}
 	if c.cfg.Policy != LastKnown || ended(ctx) && !errors.Is(err, errRemembered) || ours(err) || aboutTheRequest(err) {
 		return err
 	}
 	if l.status.wrap != 0 && c.hasNothing(ctx) {
-		return codec.Deliver(reply, &codec.Frame{})
+		return codec.Decode(reply, &codec.Frame{})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	}
 	if known, ok := c.statusFromMemory(l, id); ok {
 		c.mark(name, opts)
-		return codec.Deliver(reply, codec.NewFrame(known))
+		return codec.Decode(reply, codec.NewFrame(known))
 	}
 	if c.state.Condition == Gone || errors.Is(err, errRemembered) {
 		return c.unavailable()
@@ -110,7 +110,7 @@ func (c *Conn) keep(l *list, id string, item []byte, asked uint64, answer *codec
 
 // statusFromMemory returns the reply to a status call, if memory has it. If the status of an item
 // is the item itself, and the item is not listed, then there is no such item: the reply is empty.
-// A status from before the item changed does not count, because kubelet asks when a list shows a
+// A status from before the item changed does not count, because a client asks when a list shows a
 // change, and would take the old status for the new one. c.mu is held.
 func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 	l.settleWhole()

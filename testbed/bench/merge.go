@@ -83,5 +83,5 @@ type ready struct {
 }
 
 func (c ready) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
-	return codec.Deliver(reply, c.reply.Ref())
+	return codec.Decode(reply, c.reply.Ref())
 }

@@ -8,11 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // A Process describes a process at the time when it connected or began to listen: unix(7),
@@ -36,10 +32,8 @@ func (p Process) String() string {
 func Of(conn net.Conn) (Process, error) {
 	var p Process
 	err := control(conn, func(fd uintptr) error {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err == nil {
-			p = Process{PID: cred.Pid, UID: cred.Uid, GID: cred.Gid}
-		}
+		var err error
+		p, err = peer(int(fd))
 		return err
 	})
 	if err != nil {
@@ -49,32 +43,6 @@ func Of(conn net.Conn) (Process, error) {
 		p.Name = strings.TrimSpace(string(comm))
 	}
 	return p, nil
-}
-
-// Groups returns the supplementary groups of the process at the other end, which SO_PEERCRED
-// lacks. It returns nil if the kernel cannot tell them, as before Linux 4.13.
-func Groups(conn net.Conn) []uint32 {
-	gids := make([]uint32, 64)
-	err := control(conn, func(fd uintptr) error {
-		for {
-			size := uint32(len(gids) * 4)
-			_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
-				uintptr(unsafe.Pointer(&gids[0])), uintptr(unsafe.Pointer(&size)), 0)
-			switch {
-			case errno == 0:
-				gids = gids[:size/4]
-				return nil
-			case errno == syscall.ERANGE && int(size/4) > len(gids):
-				gids = make([]uint32, size/4)
-			default:
-				return errno
-			}
-		}
-	})
-	if err != nil {
-		return nil
-	}
-	return gids
 }
 
 // Serving connects to a socket, sends nothing, and returns the process that serves it. If no

@@ -50,7 +50,7 @@ func Folder(path string, s Sharing) error {
 			return fmt.Errorf("looking at the folder %s: %w", dir, err)
 		}
 		var fs unix.Statfs_t
-		if dir == real && unix.Statfs(dir, &fs) == nil && fs.Flags&unix.ST_RDONLY != 0 {
+		if dir == real && unix.Statfs(dir, &fs) == nil && fs.Flags&readOnly != 0 {
 			return nil // read-only whatever its mode, as the mount of a ConfigMap is
 		}
 		sharing := s
@@ -65,6 +65,9 @@ func Folder(path string, s Sharing) error {
 		}
 	}
 }
+
+// readOnly is ST_RDONLY of Linux and MNT_RDONLY of the BSDs.
+const readOnly = 1
 
 // links returns an error if another user could make a symbolic link in the path lead elsewhere.
 func links(path string) error {

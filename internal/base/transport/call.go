@@ -119,7 +119,7 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 		s, f, err = c.unary(ctx, &o, method, md, request)
 	}
 	if err == nil {
-		err = codec.Deliver(reply, f)
+		err = codec.Decode(reply, f)
 	}
 	return o.done(s, err)
 }

@@ -36,8 +36,8 @@ type ClientConfig struct {
 	// context of the call. Nil means no bound.
 	Budget Budget
 
-	// Backoff is the pause between attempts to connect. The zero value means kubelet's pauses
-	// (k8s.io/cri-client): from 100ms to 3s.
+	// Backoff is the pause between attempts to connect. The zero value means those of
+	// k8s.io/cri-client: from 100ms to 3s.
 	Backoff backoff.Config
 
 	// ConnectTimeout bounds one attempt to connect. Zero means 5s.

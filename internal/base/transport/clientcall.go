@@ -156,7 +156,7 @@ func (s *clientCall) RecvMsg(m any) error {
 		}
 		s.end(nil)
 	}
-	if err := codec.Deliver(m, f); err != nil {
+	if err := codec.Decode(m, f); err != nil {
 		s.end(err)
 		return err
 	}

@@ -188,7 +188,7 @@ func (s *serverStream) RecvMsg(m any) error {
 	if err != nil {
 		return err
 	}
-	return codec.Deliver(m, f)
+	return codec.Decode(m, f)
 }
 
 // decode returns a message as a frame, decompressed.

@@ -21,7 +21,7 @@ import (
 type empty struct{}
 
 func (empty) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
-	return codec.Deliver(reply, &codec.Frame{})
+	return codec.Decode(reply, &codec.Frame{})
 }
 
 func (empty) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {

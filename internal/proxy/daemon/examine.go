@@ -107,8 +107,8 @@ func examineProfile(c *config.Config) (*Examination, error) {
 
 func methodReports(d *director.Director) []methodReport {
 	var all []methodReport
-	for _, fate := range d.Fates() {
-		all = append(all, methodReport{Method: fate.Method, Goes: fate.Goes, Request: kinds(fate.Request), Reply: kinds(fate.Reply)})
+	for _, route := range d.Routes() {
+		all = append(all, methodReport{Method: route.Method, Goes: route.Goes, Request: kinds(route.Request), Reply: kinds(route.Reply)})
 	}
 	return all
 }

@@ -56,9 +56,9 @@ func TestANewFieldThatIsNoListIsThePrimarys(t *testing.T) {
 		return replies{"ListPodSandbox": append(list, version(v)...), "ListMetricDescriptors": version(v)}
 	}
 	for name, c := range map[string]struct{ rules, want, warns string }{
-		"no rule says whose": {"{}", "7", "ListPodSandbox: a joined reply has one resource_version"},
+		"no rule says whose": {"{}", "7", "ListPodSandbox: each backend replies with a value of resource_version"},
 		"a rule says whose":  {"methods: {ListPodSandbox: {all: concat, winners: {resource_version: last}}}", "9", ""},
-		"a rule for others":  {"methods: {'List*': {all: concat}}", "7", "ListPodSandbox: a joined reply has one resource_version"},
+		"a rule for others":  {"methods: {'List*': {all: concat}}", "7", "ListPodSandbox: each backend replies with a value of resource_version"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules, err := profile.ParseRules([]byte(c.rules))
@@ -78,7 +78,7 @@ func TestANewFieldThatIsNoListIsThePrimarys(t *testing.T) {
 			require.NoError(t, err)
 			warnings := strings.Join(r.Warnings, "\n")
 			if c.warns == "" {
-				assert.NotContains(t, warnings, "a joined reply")
+				assert.NotContains(t, warnings, "each backend replies")
 			} else {
 				assert.Contains(t, warnings, c.warns)
 			}

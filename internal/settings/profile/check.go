@@ -94,8 +94,8 @@ func (p *Profile) Check() error {
 		if form.Unsure != "" && form.First == "" {
 			fail("methods.%s.unsure: is for first", pattern)
 		}
-		if form.Recap != "" && form.All != "endless" {
-			fail("methods.%s.recap: is for all: endless", pattern)
+		if form.Resync != "" && form.All != "endless" {
+			fail("methods.%s.resync: is for all: endless", pattern)
 		}
 		if form.All != "" && form.First != "" {
 			fail("methods.%s: has both all and first, want one", pattern)

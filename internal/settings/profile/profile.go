@@ -164,9 +164,9 @@ type MethodForm struct {
 	// director's Merges, for methods with one reply.
 	All string `yaml:"all"`
 
-	// Recap names, for all: endless, the function in the director's Recaps that makes the
+	// Resync names, for all: endless, the function in the director's Resyncs that makes the
 	// messages that a stream missed. Without it they are lost.
-	Recap string `yaml:"recap"`
+	Resync string `yaml:"resync"`
 
 	// Winners say, for all: concat, which value a field that is no list gets: field →
 	// "primary", the primary's value; "first" or "last", that of the first or last backend that

@@ -1,5 +1,5 @@
 // Package fence has only tests. They hold the plan of the house, which docs/architecture.md draws: which wing may import
-// which, and which package inside a wing. They also count the packages there, and check names and texts of the whole
+// which, and which package inside a wing. They also check names and texts of the whole
 // repository.
 package fence
 

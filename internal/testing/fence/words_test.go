@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -66,6 +67,17 @@ func TestLinesOfMarkdownAreShort(t *testing.T) {
 			if !code && !report && !whole.MatchString(line) {
 				assert.LessOrEqual(t, utf8.RuneCountInString(line), most, "%s:%d: break the line before column %d", path, i+1, most)
 			}
+		}
+	})
+}
+
+// Programs that are not about CRI import these packages: CRI is one profile of them.
+func TestGenericPackagesDoNotSpeakOfKubelet(t *testing.T) {
+	eachFile(t, ".go", func(path, text string) {
+		generic := strings.HasPrefix(path, "internal/settings/profile/") || strings.HasPrefix(path, "internal/settings/drift/") ||
+			slices.Contains([]string{"rewrite", "codec", "director", "internal/base", "internal/memory", "internal/hook"}, wingOf(path))
+		if generic && !strings.HasSuffix(path, "_test.go") {
+			assert.NotContains(t, text, "kubelet", path)
 		}
 	})
 }

@@ -154,7 +154,7 @@ func (s *eventStream) RecvMsg(m any) error {
 		case r.name == "A":
 			return status.Errorf(codes.Unimplemented, "no events here")
 		case event != nil:
-			return codec.Deliver(m, codec.NewFrame(event))
+			return codec.Decode(m, codec.NewFrame(event))
 		}
 		select {
 		case <-s.ctx.Done():

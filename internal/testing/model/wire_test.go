@@ -33,7 +33,7 @@ func (w *wire) Invoke(ctx context.Context, name string, args, reply any, _ ...gr
 	if err != nil {
 		return err
 	}
-	return codec.Deliver(reply, codec.NewFrame(answer))
+	return codec.Decode(reply, codec.NewFrame(answer))
 }
 
 // has reports whether the runtime has a method: two of the runtimes have only one way to list.
@@ -92,7 +92,7 @@ func (s *stream) RecvMsg(m any) error {
 	}
 	part := s.rest[:n]
 	s.rest = s.rest[n:]
-	return codec.Deliver(m, codec.NewFrame(part))
+	return codec.Decode(m, codec.NewFrame(part))
 }
 
 func (s *stream) Header() (metadata.MD, error) { return nil, nil }

@@ -8,11 +8,11 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Recap makes the messages that one client has missed in the endless stream of one backend,
+// A Resync makes the messages that one client has missed in the endless stream of one backend,
 // because the stream was not open. It gets and returns messages of the newest version of the API,
 // with back names. One goroutine at a time calls its methods.
-type Recap interface {
-	// Begin notes what the backend has now. The Recap assumes that the client knows this.
+type Resync interface {
+	// Begin notes what the backend has now. The Resync assumes that the client knows this.
 	Begin(ctx context.Context, conn grpc.ClientConnInterface) error
 
 	// Saw gets each message of the stream before the client does. If it fails, the client
