@@ -127,7 +127,7 @@ func (m *machine) pod(name, runtime string) string {
 func TestCallsAppearAsTheyCome(t *testing.T) {
 	m := start(t)
 	p := open(t, m.link)
-	p.see(`document.querySelector("#link.up")`)
+	p.see(`document.querySelector("#link:not(.lost)")`)
 	p.see(`document.querySelectorAll(".row").length >= 1`)
 	assert.NotContains(t, value[string](p, `location.href`), "token")
 	m.pod("web", "")
@@ -244,9 +244,9 @@ func TestAnOutageIsABand(t *testing.T) {
 		}
 	}
 	p.keys("2")
-	p.see(`document.querySelectorAll(".lane rect.outage").length > 0`)
+	p.see(`document.querySelectorAll(".lane rect.band.gone").length > 0`)
 	p.keys("6")
-	p.see(`[...document.querySelectorAll(".card")].some((c) => /^Outages.*kata.io is gone/.test(c.textContent))`)
+	p.see(`[...document.querySelectorAll(".card")].some((c) => /^What happened.*kata.io is gone/.test(c.textContent))`)
 	p.see(`[...document.querySelectorAll(".card")].some((c) => /^Latest errors.*StopPodSandbox of kata.io/.test(c.textContent))`)
 	p.picture("status")
 }
@@ -285,7 +285,7 @@ func TestThePageSurvivesAHandover(t *testing.T) {
 	p.see(fmt.Sprintf(`document.querySelector("#link").textContent === %q`, pid))
 	p.see(`document.querySelectorAll(".row").length >= 2`)
 	require.NoError(t, m.proxy.Process.Signal(syscall.SIGUSR2))
-	p.see(fmt.Sprintf(`document.querySelector("#link.up") && document.querySelector("#link").textContent !== %q`, pid))
+	p.see(fmt.Sprintf(`document.querySelector("#link:not(.lost)") && document.querySelector("#link").textContent !== %q`, pid))
 	m.pod("after", "")
 	p.see(`[...document.querySelectorAll(".row .about")].some((e) => e.textContent.includes("default/after"))`)
 	assert.Contains(t, strings.Join(p.texts(".row .about"), "\n"), "default/web", "what was before is still there")
@@ -293,7 +293,7 @@ func TestThePageSurvivesAHandover(t *testing.T) {
 	_, err := fmt.Sscanf(p.texts("#link")[0], "process %d", &successor)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(successor, syscall.SIGTERM))
-	p.see(`document.querySelector("#link.down")`)
+	p.see(`document.querySelector("#link.lost")`)
 }
 
 func TestTheLinkLetsOneBrowserIn(t *testing.T) {
@@ -317,7 +317,7 @@ func TestTheLinkLetsOneBrowserIn(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, code)
 	code, _ = get(m.link, "evil.example")
 	assert.Equal(t, http.StatusMisdirectedRequest, code)
-	open(t, m.link).see(`document.querySelector("#link.up")`)
+	open(t, m.link).see(`document.querySelector("#link:not(.lost)")`)
 	code, body := get(m.link, "")
 	assert.Equal(t, http.StatusForbidden, code)
 	assert.Contains(t, body, "already used")

@@ -148,11 +148,11 @@ func TestPodsAreLanesWithOutages(t *testing.T) {
 	p.keys("2")
 	p.see(`document.querySelectorAll(".lane:not(.group)").length === 10`)
 	lanes := p.texts(".lane > div")
-	assert.Contains(t, lanes[0], "primary")
+	assert.Contains(t, strings.Join(lanes, "\n"), "primary")
 	assert.Contains(t, strings.Join(lanes, "\n"), "vault-0")
 	bands := p.texts(".lane.group text")
-	assert.Contains(t, strings.Join(bands, "\n"), "down 4", "kata.io was down for 42 s")
-	assert.Positive(t, value[int](p, `document.querySelectorAll(".lane rect.memory").length`), "the primary was slow")
+	assert.Contains(t, strings.Join(bands, "\n"), "gone 4", "kata.io was gone for 42 s")
+	assert.Positive(t, value[int](p, `document.querySelectorAll(".lane rect.band.slow").length`), "the primary was slow")
 	assert.Positive(t, value[int](p, `document.querySelectorAll(".lane path.failed").length`))
 }
 

@@ -24,6 +24,7 @@ type callView struct {
 	assembler *calls.Assembler
 	past      past
 	every     func(c *calls.Call)
+	event     func(ev *capture.Event) // gets each event first; may be nil
 
 	seen, shown int    // how many calls
 	latest      uint64 // number of the latest event
@@ -91,6 +92,9 @@ func (l *callView) check(command string) error {
 // add takes an event, and shows the call when it is complete.
 func (l *callView) add(ev *capture.Event) error {
 	l.latest = ev.Seq
+	if l.event != nil {
+		l.event(ev)
+	}
 	if l.past.done || ev.Seq > l.past.until {
 		l.present()
 		return l.show(ev)

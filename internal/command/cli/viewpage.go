@@ -30,6 +30,8 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 	w := page.NewWriter(buffered, &l.printer)
 	n := 0
 	l.printer.JSON = true // the page itself lists missing events
+	w.Story.Begin(r.Header())
+	l.event, l.assembler.Lists = w.Story.Take, true
 	l.every = func(c *calls.Call) { w.Add(c); n++ }
 	info := page.Info{Title: filepath.Base(fs.Arg(0)), Filter: givenFlags(fs, "html")}
 	info.Of(r.Header())
@@ -46,7 +48,6 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 			l.every(c)
 		}
 	}
-	info.Missed = l.assembler.Missed()
 	if err := errors.Join(w.Close(info), buffered.Flush()); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}

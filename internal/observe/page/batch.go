@@ -15,6 +15,7 @@ type Batch struct {
 	strings []string
 	places  map[string]int64
 	rows    [][]any
+	missing uint64 // calls that should be before these rows
 }
 
 // Len returns how many rows there are.
@@ -68,7 +69,8 @@ func (b *Batch) Add(r Row) {
 	}
 	b.rows = append(b.rows, []any{
 		r.Key,
-		float64(c.Began.UnixMicro()) / 1e3,
+		c.ID,
+		unix(c.Began),
 		c.Took.Microseconds(),
 		b.place(c.Method),
 		b.place(c.From()),
@@ -131,13 +133,14 @@ func (b *Batch) place(s string) int64 {
 	return at
 }
 
-// JSON returns the batch: {"s": strings, "r": rows}.
+// JSON returns the batch: {"s": strings, "r": rows, "m": how many calls before the rows are missing}.
 func (b *Batch) JSON() []byte {
 	b.place("")
 	return marshal(struct {
 		S []string `json:"s"`
 		R [][]any  `json:"r"`
-	}{b.strings, append([][]any{}, b.rows...)})
+		M uint64   `json:"m,omitempty"`
+	}{b.strings, list(b.rows), b.missing})
 }
 
 // milliseconds returns a duration in the unit of the page.

@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -83,15 +84,42 @@ func (f *follower) once(ctx context.Context) error {
 	info := *f.info.Load()
 	info.Of(r.Header())
 	f.info.Store(&info)
-	f.history.follow(printer)
+	f.history.follow(printer, r.Header())
+	ctx, cancel := context.WithCancel(ctx)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		f.changes(ctx)
+	}()
+	defer func() { cancel(); <-told }()
 	f.set(&link{Up: true, PID: process.PID})
 	f.take(ctx, r, assembler)
 	return nil
 }
 
+// changesFor is how far back the page knows what happened to the runtimes.
+const changesFor = 7 * 24 * time.Hour
+
+// changes reads what happened to the runtimes, also before the recording began, until ctx ends. A criproxy that does not
+// tell is one that puts no changes into recordings either.
+func (f *follower) changes(ctx context.Context) {
+	response, err := f.client.Get(ctx, "/changes?follow=true&since="+time.Now().Add(-changesFor).UTC().Format(time.RFC3339))
+	if err != nil {
+		return
+	}
+	defer response.Body.Close() // of a stream that was read to its end
+	for lines := json.NewDecoder(response.Body); ; {
+		var c capture.Change
+		if lines.Decode(&c) != nil {
+			return
+		}
+		f.history.change(c)
+	}
+}
+
 // take reads events until r ends.
 func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembler) {
-	a.KeepBytes = keepBytes
+	a.KeepBytes, a.Lists = keepBytes, true
 	before := f.history.latest // a process that has inherited a recording sends calls that are already here
 	events := make(chan capture.Event)
 	go func() {
@@ -116,6 +144,7 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			if !more {
 				return
 			}
+			f.history.take(&ev)
 			if c, what := a.Add(&ev); what == calls.Done && c.Began.Add(c.Took).After(before) {
 				f.history.add(c)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // Bounds of a history. It forgets the oldest calls first.
@@ -25,6 +26,9 @@ type history struct {
 	open    map[*calls.Call]uint64 // :: call under way that was shown → its key
 	changed chan struct{}          // closed when an entry is added
 	latest  time.Time              // when the latest call ended
+	ended   uint64                 // how many calls have ended so far
+	story   Story
+	told    uint64 // counts what is new in story
 }
 
 // An entry is a call, or a newer state of an earlier entry's call, with the same key.
@@ -33,17 +37,60 @@ type entry struct {
 	row   Row
 	with  *calls.Printer
 	bytes int
+	ended uint64 // how many calls had ended, with this one
+}
+
+// A place is where a reader is in a history.
+type place struct {
+	seq   uint64 // of the latest entry that it has
+	ended uint64 // of that entry
 }
 
 func newHistory() *history {
 	return &history{open: map[*calls.Call]uint64{}, changed: make(chan struct{})}
 }
 
-// follow sets the printer for the calls of another process.
-func (h *history) follow(p *calls.Printer) {
+// follow sets the printer for the calls of another process, whose recording has a header.
+func (h *history) follow(p *calls.Printer, header *capture.FileHeader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.printer = p
+	h.story.Begin(header)
+	h.news()
+}
+
+// change takes a change of a condition.
+func (h *history) change(c capture.Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.story.Change(c)
+	h.news()
+}
+
+// take takes an event into the story.
+func (h *history) take(ev *capture.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	gaps := len(h.story.gaps)
+	if h.story.Take(ev); ev.Kind == capture.Changed || len(h.story.gaps) != gaps {
+		h.news()
+	}
+}
+
+// news wakes the readers for what is new in the story.
+func (h *history) news() {
+	h.told++
+	h.wake()
+}
+
+// tell returns the story as JSON, if there is something new in it since told.
+func (h *history) tell(told uint64) ([]byte, uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if told == h.told {
+		return nil, told
+	}
+	return h.story.JSON(), h.told
 }
 
 // end notes that the process that was followed has gone: the ends of its calls will not be known.
@@ -66,6 +113,9 @@ func (h *history) add(c *calls.Call) {
 		key = h.key()
 	}
 	delete(h.open, c)
+	if h.story.Add(c) {
+		h.told++
+	}
 	_, row := Render(h.printer, c)
 	row.Key = key
 	h.append(row)
@@ -111,6 +161,10 @@ func (h *history) append(row Row) {
 	if n := len(h.entries); n > 0 {
 		e.seq = h.entries[n-1].seq + 1
 	}
+	if row.Call.Ended || row.Lost {
+		h.ended++
+	}
+	e.ended = h.ended
 	for _, l := range row.Call.Legs {
 		e.bytes += l.Requests.Bytes + l.Replies.Bytes
 	}
@@ -131,17 +185,20 @@ func (h *history) wake() {
 	h.changed = make(chan struct{})
 }
 
-// since returns the rows of at most so many entries after entry seq, and the seq of the last of them. changed is closed
-// when there are more.
-func (h *history) since(seq uint64, most int) (b Batch, last uint64, changed <-chan struct{}) {
+// since returns the rows of at most so many entries after a place, and the place after them. changed is closed when
+// there are more. If calls after the place are forgotten, the rows say how many.
+func (h *history) since(at place, most int) (b Batch, last place, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(h.entries, seq+1, func(e entry, want uint64) int { return int(int64(e.seq) - int64(want)) })
-	for _, e := range h.entries[i:min(len(h.entries), i+most)] {
+	i, _ := slices.BinarySearchFunc(h.entries, at.seq+1, func(e entry, want uint64) int { return int(int64(e.seq) - int64(want)) })
+	for n, e := range h.entries[i:min(len(h.entries), i+most)] {
 		b.Add(e.row)
-		seq = e.seq
+		if n == 0 && e.seq > at.seq+1 {
+			b.missing = e.ended - at.ended - 1
+		}
+		at = place{e.seq, e.ended}
 	}
-	return b, seq, h.changed
+	return b, at, h.changed
 }
 
 // opened returns the details of a call, unless the history has forgotten it.

@@ -10,11 +10,12 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 func testHistory() *history {
 	h := newHistory()
-	h.follow(&calls.Printer{Schema: codec.NewSchema()})
+	h.follow(&calls.Printer{Schema: codec.NewSchema()}, &capture.FileHeader{})
 	return h
 }
 
@@ -23,13 +24,13 @@ func call(bytes int, ended bool) *calls.Call {
 }
 
 // rows are the rows after an entry: their keys and codes.
-func rows(t *testing.T, h *history, seq uint64, most int) (all [][2]int, last uint64) {
+func rows(t *testing.T, h *history, at place, most int) (all [][2]int, last place) {
 	t.Helper()
-	b, last, _ := h.since(seq, most)
+	b, last, _ := h.since(at, most)
 	var read struct{ R [][]any }
 	require.NoError(t, json.Unmarshal(b.JSON(), &read))
 	for _, r := range read.R {
-		all = append(all, [2]int{int(r[0].(float64)), int(r[6].(float64))})
+		all = append(all, [2]int{int(r[0].(float64)), int(r[7].(float64))})
 	}
 	return all, last
 }
@@ -39,7 +40,7 @@ func TestHistoryIsReadAtAnyPace(t *testing.T) {
 	for range 5 {
 		h.add(call(1, true))
 	}
-	got, last := rows(t, h, 0, 3)
+	got, last := rows(t, h, place{}, 3)
 	assert.Equal(t, [][2]int{{1, 0}, {2, 0}, {3, 0}}, got)
 	got, last = rows(t, h, last, 3)
 	assert.Equal(t, [][2]int{{4, 0}, {5, 0}}, got)
@@ -58,7 +59,7 @@ func TestACallUnderWayKeepsItsKey(t *testing.T) {
 	h.add(call(1, true))
 	long.Ended, long.Legs[0].Ended = true, true
 	h.add(long)
-	got, _ := rows(t, h, 0, 10)
+	got, _ := rows(t, h, place{}, 10)
 	assert.Equal(t, [][2]int{{1, -1}, {2, 0}, {1, 0}}, got)
 	_, ok := h.opened(1)
 	assert.True(t, ok)
@@ -69,7 +70,7 @@ func TestAProcessThatEndsLosesItsCalls(t *testing.T) {
 	h.underWay([]*calls.Call{call(1, false)})
 	h.end()
 	h.end()
-	got, _ := rows(t, h, 0, 10)
+	got, _ := rows(t, h, place{}, 10)
 	assert.Equal(t, [][2]int{{1, -1}, {1, -2}}, got)
 }
 
@@ -79,8 +80,12 @@ func TestHistoryIsBounded(t *testing.T) {
 		h.add(call(1, true))
 	}
 	assert.Len(t, h.entries, maxCalls)
-	got, _ := rows(t, h, 0, 1)
+	got, _ := rows(t, h, place{}, 1)
 	assert.Equal(t, 11, got[0][0], "the oldest make room")
+	b, at, _ := h.since(place{}, 1)
+	assert.Contains(t, string(b.JSON()), `"m":10}`, "a reader learns how many it missed")
+	b, _, _ = h.since(at, 1)
+	assert.NotContains(t, string(b.JSON()), `"m":`)
 	_, ok := h.opened(10)
 	assert.False(t, ok)
 

@@ -13,8 +13,8 @@ var files embed.FS
 
 // scripts are the parts of the page's script. Each needs only those before it.
 var scripts = []string{
-	"dom.js", "model.js", "filter.js", "overview.js", "table.js", "detail.js",
-	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "metrics.js", "live.js", "main.js",
+	"dom.js", "model.js", "strip.js", "filter.js", "overview.js", "table.js", "compare.js", "detail.js",
+	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "metrics.js", "live.js", "state.js", "main.js",
 }
 
 // page returns the part that all pages have in common. It uses no template package: it fills in only the program's own

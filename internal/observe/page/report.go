@@ -22,7 +22,6 @@ type Info struct {
 	Listen   string                  `json:"listen,omitempty"`
 	Backends []capture.HeaderBackend `json:"backends,omitempty"`
 	Calls    int                     `json:"calls"`
-	Missed   uint64                  `json:"missed,omitempty"` // events that are not in the recording
 	Cut      bool                    `json:"cut,omitempty"`    // the recording ends in the middle of an event
 	Filter   string                  `json:"filter,omitempty"` // the flags that selected the calls of the page
 	Live     bool                    `json:"live,omitempty"`
@@ -42,6 +41,8 @@ const (
 
 // A Writer writes a page with calls. It must not be used by two goroutines at once.
 type Writer struct {
+	Story Story // it takes the header and the events before their calls are added
+
 	out     io.Writer
 	printer *calls.Printer // see Render
 	calls   int
@@ -61,6 +62,7 @@ func NewWriter(out io.Writer, printer *calls.Printer) *Writer {
 
 // Add adds a call that has ended or, at the end of the recording, is still under way.
 func (w *Writer) Add(c *calls.Call) {
+	w.Story.Add(c)
 	d, row := render(*w.printer, c, w.share)
 	row.Key, row.Lost = uint64(w.calls), !c.Ended
 	w.rows.Add(row)
@@ -84,6 +86,7 @@ func (w *Writer) Close(info Info) error {
 		return err
 	}
 	w.block("info", data)
+	w.block("story", w.Story.JSON())
 	w.write(pageEnd())
 	return w.err
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -38,6 +39,7 @@ const (
 	perBatch     = 2000            // calls sent at once
 	statusEvery  = 5 * time.Second // not more often, because status asks the runtimes
 	metricsEvery = 2 * time.Second
+	gather       = 200 * time.Millisecond // the least time between two batches, in which new calls gather
 	maxBrowsers  = 16
 	maxMetrics   = 16 << 20 // bytes
 )
@@ -133,7 +135,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		_, err := fmt.Fprintf(w, "event: %s\n%sdata: %s\n\n", event, id, data)
 		return err == nil && flush() == nil
 	}
-	seq, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
+	var at place // zero if the browser has nothing yet
+	_, _ = fmt.Sscanf(cmp.Or(r.Header.Get("Last-Event-ID"), r.FormValue("after")), "%d.%d", &at.seq, &at.ended)
+	var told uint64
 	if !send("panels", marshal(Panels()), "") {
 		return
 	}
@@ -161,10 +165,14 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		b, last, changed := s.follower.history.since(seq, perBatch)
+		b, last, changed := s.follower.history.since(at, perBatch)
+		var story []byte
+		if story, told = s.follower.history.tell(told); story != nil && !send("story", story, "") {
+			return
+		}
 		if b.Len() > 0 {
-			seq = last
-			if !send("calls", b.JSON(), fmt.Sprintf("id: %d\n", seq)) {
+			at = last
+			if !send("calls", b.JSON(), fmt.Sprintf("id: %d.%d\n", at.seq, at.ended)) {
 				return
 			}
 		}
@@ -175,11 +183,17 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		case <-ctx.Done():
 			return
 		case <-changed:
+			select {
+			case <-time.After(gather):
+			case <-ctx.Done():
+				return
+			}
 		case <-linked.C:
 		case <-status.C:
 			if report := s.status(ctx); report != nil && !send("status", report, "") {
 				return
 			}
+			told = 0 // lists have shown again which pods there are
 			status.Reset(statusEvery)
 		case <-metrics.C:
 			if point := s.metrics(ctx, &meter); point != nil && !send("metrics", point, "") {

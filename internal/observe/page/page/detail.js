@@ -1,21 +1,21 @@
 // The details of a call: what was rewritten, and both legs, field by field.
 
 const PER_DETAILS = 128;
-const detail = { chunks: new Map(), wanted: null, backend: "" };
+const detail = { page: document, chunks: new Map(), wanted: null, backend: "" };
 
 // detailsOf returns the details of a call, from the page or from the server.
 async function detailsOf(call) {
-  if (live.on) {
+  if (live.on && !call.details) {
     const answer = await fetch(`call?key=${call.key}`);
     if (!answer.ok) throw new Error(await answer.text());
     return answer.json();
   }
-  const n = Math.floor(call.key / PER_DETAILS);
-  if (!detail.chunks.has(n)) {
-    if (detail.chunks.size > 8) detail.chunks.delete(detail.chunks.keys().next().value);
-    detail.chunks.set(n, unpack($(`details-${n}`)));
+  const n = Math.floor(call.key / PER_DETAILS), { page, chunks } = call.details || detail;
+  if (!chunks.has(n)) {
+    if (chunks.size > 8) chunks.delete(chunks.keys().next().value);
+    chunks.set(n, unpack(page.getElementById(`details-${n}`)));
   }
-  const chunk = await detail.chunks.get(n);
+  const chunk = await chunks.get(n);
   const d = structuredClone(chunk.calls[call.key % PER_DETAILS]);
   const part = (v) => (typeof v === "number" ? chunk.shared[v] : v);
   d.changes = part(d.changes);
@@ -24,11 +24,10 @@ async function detailsOf(call) {
 }
 
 async function openCall(call, quiet) {
-  if (!call) return;
+  if (!call || call.note) return;
   const box = $("detail");
   table.opened = call;
   detail.wanted = call;
-  const first = box.hidden;
   box.hidden = false;
   document.body.classList.add("narrow");
   let d;
@@ -40,7 +39,7 @@ async function openCall(call, quiet) {
   if (detail.wanted !== call) return;
   box.scrollTop = 0;
   drawDetail(box, call, d);
-  if (first) redraw();
+  redraw();
   if (!quiet) announce(`${call.name}, ${statusOf(call)}`);
 }
 
@@ -64,7 +63,7 @@ function drawDetail(box, call, d) {
         el("button", { type: "button", class: "plain", title: "close (Esc)", "aria-label": "Close", onclick: closeCall }, "Close"))),
     el("div", { class: "says" }, el("span", { class: failed(call) ? "bad" : call.code < 0 ? "soft" : "good" }, statusOf(call)), ` after ${duration(call.took)}`,
       el("span", { class: "soft" }, ` · ${day(call.began)} ${clock(call.began)}`), about.name ? ` · ${about.name}` : "",
-      call.memory.length ? chip("memory", `${call.memory.join(", ")} from memory`) : null));
+      call.flags & PARTIAL ? chip("", "its beginning was overwritten") : null, call.memory.length ? chip("memory", `${call.memory.join(", ")} from memory`) : null));
   const sections = [top];
   if (d.problem) sections.push(el("section", {}, el("div", { class: "message" }, d.problem)));
   if (failed(call) && call.message) sections.push(el("section", {}, el("div", { class: "message" }, call.message)));
@@ -75,7 +74,35 @@ function drawDetail(box, call, d) {
     sections.push(el("section", {}, el("h3", {}, "About"), el("dl", {}, [["ids", call.ids.split(" ").join("\n")], ["pod uid", call.uid], ["image", call.image]].filter(([, v]) => v)
       .map(([k, v]) => [el("dt", {}, k), el("dd", { class: "mono" }, v.split("\n").map((s) => el("div", {}, s)))]))));
   }
+  if (d.legs.length) sections.push(compareWith(call), asCommand(call, d));
   box.replaceChildren(...sections, el("section", {}));
+}
+
+// asCommand shows how to send a call again, and has it as JSON.
+function asCommand(call, d) {
+  const command = replayOf(call);
+  return el("section", {}, el("h3", {}, "Replay this"), command ? el("div", { class: "replay" }, el("code", {}, command)) : el("p", { class: "soft" }, "It cannot be sent again, because its beginning was overwritten."),
+    el("div", { class: "does" }, command && copyButton("Copy the command", () => command), copyButton("Copy the call as JSON", () => JSON.stringify(asJSON(call, d), null, 2))),
+    command && el("p", { class: "soft" }, "If the call changes something, replay asks first, or wants -write."));
+}
+
+// replayOf returns the command that sends a call again.
+function replayOf(call) {
+  if (call.flags & PARTIAL) return "";
+  const { info } = model, own = call.flags & OWN, backend = info.backends?.find((b) => b.name === call.backends[0]);
+  const file = call.of || (live.on ? "calls.jsonl" : info.title);
+  const dump = live.on && !call.of ? `criproxy dump -admin ${quoted(info.title)} ${file} && ` : "";
+  return `${dump}criproxy replay ${quoted(file)} -call ${call.id}${own ? ` -backend ${quoted(call.backends[0])}` : ""} -to ${quoted((own ? backend?.address : info.listen) || "SOCKET")}`;
+}
+
+// asJSON returns a call with the keys of criproxy view -o json, and its legs as the page shows them.
+function asJSON(call, d) {
+  const some = (o) => Object.fromEntries(Object.entries(o).filter(([, v]) => v !== "" && v !== 0 && v !== undefined && v?.length !== 0));
+  const text = (m) => ({ type: m.type, size: m.size, text: (m.lines || []).map(([depth, name, value]) => `${"  ".repeat(depth)}${name}${value === undefined || value === null ? "" : `: ${value}`}`) });
+  return some({ call: call.id, time: new Date(call.began).toISOString(), client: call.pid ? { pid: call.pid, name: call.client } : undefined, own: call.flags & OWN ? true : "", method: call.method,
+    backends: [...new Set(call.legs.map((l) => l.backend))], about: some({ namespace: call.namespace, pod: call.pod, uid: call.uid, container: call.container, image: call.image, ids: call.ids.split(" ").filter(Boolean), items: call.items }),
+    took_ns: Math.round(call.took * 1e6), code: ended(call) ? CODES[Math.max(call.code, call.code === LEFT ? CANCELED : 0)] || `Code(${call.code})` : "", status: call.message, remembered: call.memory, request_bytes: call.bytesIn, reply_bytes: call.bytesOut,
+    changes: d.changes, not_compared: d.gaps, legs: d.legs.map((l) => ({ ...l, requests: l.requests?.map(text), replies: l.replies?.map(text) })) });
 }
 
 function widen() {
@@ -110,7 +137,7 @@ function rewritten(call, d) {
   const legs = d.legs.filter((l) => l.backend).length;
   const changes = d.changes || [];
   const box = el("section", {}, el("h3", {}, "Rewritten on the way"));
-  if (call.memory.length) box.append(el("p", { class: "soft" }, `${call.memory.join(", ")} did not answer in time: values that no runtime sees here are from memory.`));
+  if (call.memory.length) box.append(el("p", { class: "soft" }, `${call.memory.join(", ")} was slow or gone: values that no runtime sees here are from memory.`));
   for (const g of d.gaps || []) box.append(el("p", { class: "soft" }, `Not compared${g.way ? `, ${g.way}` : ""}${g.backend ? ` of ${g.backend}` : ""}: ${g.why}.`));
   if (!changes.length) {
     if (!(d.gaps || []).length) {

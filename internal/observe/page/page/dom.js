@@ -77,3 +77,23 @@ function tip(event, ...content) {
 
 // chip marks a call with a word.
 const chip = (kind, word) => el("span", { class: `chip ${kind}` }, word);
+
+// copyButton copies what text() returns, and says so.
+const copyButton = (label, text, title = "") => el("button", { type: "button", class: "copy", title, onclick: async (e) => {
+  const button = e.currentTarget, copied = await text();
+  try {
+    await navigator.clipboard.writeText(copied);
+  } catch { // not allowed here
+    const box = el("textarea", {}, copied);
+    document.body.append(box);
+    box.select();
+    document.execCommand("copy");
+    box.remove();
+  }
+  button.dataset.copied = copied;
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = label), 1200);
+} }, label);
+
+// quoted returns a word for a shell.
+const quoted = (v) => (/^[\w.,:/@%+=-]+$/.test(v) ? v : `'${v.replace(/'/g, "'\\''")}'`);

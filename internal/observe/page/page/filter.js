@@ -10,7 +10,14 @@ const FILTERS = [
   { name: "slower", label: "Slower", hint: "100ms" },
 ];
 
-const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, shown: [], seen: 0, version: 0 };
+// The chips beside the filters. Each is a filter that the commands have as well.
+const CHIPS = [
+  { name: "failed", label: "failed", filter: "status", value: "!OK,Canceled", title: "calls that failed" },
+  { name: "slow", label: "slow", filter: "slower", value: "1s", title: "calls that took a second or longer" },
+  { name: "memory", label: "from memory", title: "calls that criproxy answered from memory, for a runtime that was slow or gone" },
+];
+
+const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, memory: false, shown: [], seen: 0, version: 0 };
 
 // patternOf returns a test for patterns that are separated by |.
 function patternOf(text) {
@@ -53,7 +60,10 @@ function statusTest(text) {
 const TESTS = {
   find: (v) => {
     const words = v.toLowerCase().split(/\s+/).filter(Boolean);
-    return (c) => words.every((w) => haystack(c).includes(w));
+    return (c) => {
+      const text = haystack(c);
+      return words.every((w) => text.includes(w));
+    };
   },
   method: (v) => ((p) => (c) => p(c.name) || p(c.method.slice(1)))(patternOf(v)),
   backend: (v) => ((p) => (c) => c.backends.some(p))(patternOf(v)),
@@ -73,12 +83,12 @@ function buildFilters() {
     form.append(el("label", { class: f.wide ? "wide" : "" }, el("span", {}, f.label), input), el("datalist", { id: `list-${f.name}` }));
     input.addEventListener("focus", () => complete(f.name));
   }
+  form.append(el("span", { class: "chips", role: "group", "aria-label": "Only" }, CHIPS.map((c) => el("button", { type: "button", id: `only-${c.name}`, title: c.title, "aria-pressed": "false", onclick: () => {
+    if (c.filter) setFilter(c.filter, filter.values[c.filter]?.value === c.value ? "" : c.value);
+    else setFlag(c.name, !filter[c.name]);
+  } }, c.label))));
   const own = el("input", { type: "checkbox", name: "own" });
-  own.addEventListener("change", () => {
-    filter.own = own.checked;
-    facts();
-    refilter();
-  });
+  own.addEventListener("change", () => setFlag("own", own.checked));
   form.append(el("label", { class: "check", id: "own", title: "calls that criproxy makes itself", hidden: true }, own, el("span", {}, "own calls")));
   form.append(el("button", { type: "button", id: "clear", hidden: true, onclick: clearFilters }, "Clear"));
   form.addEventListener("submit", (e) => e.preventDefault());
@@ -118,7 +128,16 @@ function setFilter(name, value) {
   refilter();
 }
 
+// setFlag sets own or memory.
+function setFlag(name, on) {
+  filter[name] = on;
+  document.querySelector("#filters input[name=own]").checked = filter.own;
+  facts();
+  refilter();
+}
+
 function clearFilters() {
+  filter.memory = false;
   filter.from = -Infinity;
   filter.to = Infinity;
   for (const f of FILTERS) if (document.querySelector(`#filters input[name=${f.name}]`).value) setFilter(f.name, "");
@@ -133,6 +152,7 @@ function setTimes(from, to) {
 
 function passes(call) {
   if (call.flags & OWN && !filter.own) return false;
+  if (filter.memory && !call.memory.length) return false;
   if (call.began > filter.to || call.began + call.took < filter.from) return false;
   for (const test of filter.tests) if (!test(call)) return false;
   return true;
@@ -146,7 +166,8 @@ function refilter() {
   filter.dropped = model.dropped;
   model.changed = false;
   filter.version++;
-  $("clear").hidden = !filter.tests.length && filter.from === -Infinity && filter.to === Infinity;
+  for (const c of CHIPS) $(`only-${c.name}`).setAttribute("aria-pressed", String(c.filter ? filter.values[c.filter]?.value === c.value : filter[c.name]));
+  $("clear").hidden = !filter.tests.length && !filter.memory && filter.from === -Infinity && filter.to === Infinity;
   redraw();
 }
 
@@ -160,6 +181,9 @@ function more() {
   redraw();
 }
 
+// about says whether the filters select a runtime or a pod, and nothing that only calls have.
+const about = (one, ...names) => !filter.memory && Object.entries(filter.values).every(([name, f]) => names.includes(name) && f.test(one));
+
 // range returns the selected time.
 const range = () => ({ from: Math.max(filter.from, model.from), to: Math.max(Math.min(filter.to, model.to), Math.max(filter.from, model.from) + 1) });
 
@@ -168,13 +192,14 @@ function command() {
   const words = ["criproxy", model.info.live ? "tail -past" : "view"];
   for (const f of FILTERS) {
     const set = filter.values[f.name];
-    if (!set || f.name === "find") continue;
+    if (!set) continue;
     let v = set.value;
     if (["method", "backend", "pod", "client"].includes(f.name)) v = v.split("|").map((p) => (/[*?[]/.test(p) ? p : exact(f.name, p) ? p : `*${p}*`)).join("|");
     if (f.name === "slower" && /^[\d.]+$/.test(v)) v += "ms";
-    words.push(`-${f.name} ${/^[\w.,:/-]+$/.test(v) ? v : `'${v.replace(/'/g, "'\\''")}'`}`);
+    words.push(`-${f.name} ${quoted(v)}`);
   }
-  words.push(model.info.live ? `-admin ${model.info.title}` : model.info.title);
+  for (const flag of ["memory", "own"]) if (filter[flag]) words.push(`-${flag}`);
+  words.push(model.info.live ? `-admin ${quoted(model.info.title)}` : quoted(model.info.title));
   return words.join(" ");
 }
 

@@ -1,13 +1,21 @@
 // New calls, from the server of the page.
 
-const live = { on: false, follow: true, moving: false, waiting: [] };
+const live = { on: false, follow: true, moving: false, waiting: [], at: "" };
 
 function connectLive() {
-  live.on = true;
-  const link = $("link");
-  link.hidden = $("follow").hidden = false;
-  link.textContent = "connecting";
-  const source = new EventSource("stream");
+  $("link").hidden = $("follow").hidden = false;
+  document.addEventListener("visibilitychange", listen);
+  listen();
+}
+
+// listen asks for news while somebody looks. A hidden page costs nothing; when it is looked at again it asks for what it
+// has missed.
+function listen() {
+  live.source?.close();
+  live.source = null;
+  if (document.hidden) return;
+  const source = live.source = new EventSource(live.at ? `stream?after=${live.at}` : "stream");
+  lost("connecting");
   source.addEventListener("info", (e) => {
     const info = JSON.parse(e.data);
     if (live.session !== undefined && live.session !== info.session) location.reload(); // the server has restarted
@@ -16,33 +24,65 @@ function connectLive() {
     facts();
   });
   source.addEventListener("calls", (e) => {
+    live.at = e.lastEventId;
     live.waiting.push(e.data);
-    if (live.waiting.length === 1) requestAnimationFrame(takeIn);
+    takeSoon();
+  });
+  source.addEventListener("story", (e) => {
+    live.story = e.data;
+    takeSoon();
   });
   source.addEventListener("status", (e) => {
     status.report = JSON.parse(e.data);
     talk.made = -1;
+    openStatus();
     redraw();
   });
   source.addEventListener("panels", (e) => takePanels(JSON.parse(e.data)));
   source.addEventListener("metrics", (e) => takeMetrics(JSON.parse(e.data)));
   source.addEventListener("link", (e) => {
     const l = JSON.parse(e.data);
-    link.className = l.up ? "up" : "down";
-    link.textContent = l.up ? `process ${l.pid}` : l.error;
+    lost(l.up ? "" : l.error);
+    if (l.up) $("link").textContent = `process ${l.pid}`;
+    redraw();
   });
-  source.onerror = () => {
-    link.className = "down";
-    link.textContent = source.readyState === EventSource.CLOSED ? "criproxy ui has ended" : "connecting anew";
-  };
+  source.onerror = () => lost(source.readyState === EventSource.CLOSED ? "criproxy ui has ended" : "connecting anew");
+}
+
+// lost says why there is no news; "" if there is.
+function lost(why) {
+  const link = $("link");
+  link.dataset.lost = why;
+  link.className = why ? "lost" : "";
+  if (why) link.textContent = why;
+}
+
+// takeSoon takes in what has come, with what else comes soon.
+function takeSoon() {
+  live.timer ??= setTimeout(takeIn, 50);
 }
 
 function takeIn() {
-  const all = live.waiting;
+  live.timer = undefined;
+  const all = live.waiting, { story } = live;
   live.waiting = [];
+  live.story = undefined;
+  if (story) takeStory(JSON.parse(story));
   for (const data of all) ingest(JSON.parse(data));
+  openStatus();
   facts();
   more();
+  openWanted();
+}
+
+// openStatus opens Status, once, if there is trouble when the page opens.
+function openStatus() {
+  if (live.opened || !status.report) return;
+  live.opened = true;
+  if (!state.viewed && !location.hash && worstOf(conditionsOf()) !== "up") {
+    showView("status");
+    state.viewed = false; // nobody chose it
+  }
 }
 
 function setFollow(on) {

@@ -6,7 +6,7 @@ const VIEWS = [
   { name: "latency", label: "Latency", build: buildLatency, draw: drawLatency },
   { name: "talk", label: "Who talks to whom", build: buildTalk, draw: drawTalk },
   { name: "sequence", label: "Sequence", build: buildSequence, draw: drawSequence },
-  { name: "status", label: "Status", build: buildStatus, draw: drawStatus, live: true },
+  { name: "status", label: "Status", build: buildStatus, draw: drawStatus },
   { name: "metrics", label: "Metrics", build: buildMetrics, draw: drawMetrics, live: true },
 ];
 let current = "calls";
@@ -18,11 +18,12 @@ function buildViews() {
     v.build(view);
     $("tabs").append(el("button", { type: "button", role: "tab", id: `tab-${v.name}`, "aria-controls": `view-${v.name}`, "aria-selected": v.name === current ? "true" : "false", hidden: v.live, onclick: () => showView(v.name) }, v.label, el("span", { class: "count" })));
   }
-  $("tabs").append(el("span", { class: "command mono", title: "the same calls on a terminal" }));
+  $("tabs").append(el("span", { class: "command mono", title: "the same calls on a terminal" }), copyButton("Copy", command, "copy the command"));
 }
 
 function showView(name) {
   current = name;
+  state.viewed = true;
   for (const v of VIEWS) {
     $(`view-${v.name}`).hidden = v.name !== name;
     $(`tab-${v.name}`).setAttribute("aria-selected", v.name === name ? "true" : "false");
@@ -43,12 +44,14 @@ function redraw() {
   drawing = true;
   requestAnimationFrame(() => {
     drawing = false;
+    drawStrip();
     drawOverview();
     $("tab-calls").querySelector(".count").textContent = filter.shown.length === totals().calls ? number(filter.shown.length) : `${number(filter.shown.length)} of ${number(totals().calls)}`;
     $("tab-sequence").querySelector(".count").textContent = model.selected.size ? `${model.selected.size} selected` : "";
     $("tabs").querySelector(".command").textContent = model.calls.length ? command() : "";
     VIEWS.find((v) => v.name === current).draw();
     document.body.dataset.drawn = filter.version;
+    saveState();
   });
 }
 
@@ -76,9 +79,6 @@ function facts() {
   const parts = [el("span", {}, el("b", {}, number(calls)), calls === 1 ? " call" : " calls")];
   if (bad) parts.push(" · ", el("span", { class: "bad" }, el("b", {}, number(bad)), " failed"));
   if (model.calls.length) parts.push(` · ${day(model.from)} ${clock(model.from, 0)} – ${clock(model.to, 0)}`);
-  if (info.missed) parts.push(` · ${plural(info.missed, "event")} not recorded`);
-  if (info.cut) parts.push(" · ends in the middle of an event");
-  if (model.dropped) parts.push(` · ${plural(model.dropped, "older call")} left out`);
   $("facts").replaceChildren(...parts);
 }
 
@@ -145,22 +145,25 @@ async function begin() {
   $("keys").addEventListener("click", showKeys);
   $("follow").addEventListener("click", () => setFollow(!live.follow));
   document.addEventListener("keydown", onKey);
+  window.addEventListener("hashchange", loadState);
   new ResizeObserver(() => redraw()).observe($("views"));
   focusView();
   const info = $("info");
   if (!info) {
     for (const v of VIEWS) $(`tab-${v.name}`).hidden = false;
+    live.on = true;
+    loadState();
     connectLive();
-    refilter();
     return;
   }
   model.info = await unpack(info);
+  takeStory(await unpack($("story")));
   for (let n = 0, block; (block = $(`rows-${n}`)); n++) {
     ingest(await unpack(block));
     block.remove();
   }
   facts();
-  refilter();
+  loadState();
   document.body.dataset.ready = "true";
 }
 

@@ -4,11 +4,11 @@ const OWN = 1, PARTIAL = 2, STREAM = 4, MEMORY = 8;
 const UNDER_WAY = -1, LOST = -2, LEFT = -3; // LEFT is Canceled because the client ended the call, which is no failure
 const CODES = ["OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied",
   "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"];
-const CANCELED = 1, DEADLINE = 4, UNAVAILABLE = 14;
+const CANCELED = 1, UNAVAILABLE = 14;
 
 // The columns of a row, as batch.go writes them. The numbers in TEXT columns are indexes in the batch's list of
 // strings.
-const COLUMNS = ["key", "began", "took", "method", "client", "pid", "code", "message", "namespace", "pod", "uid", "container", "image", "ids",
+const COLUMNS = ["key", "id", "began", "took", "method", "client", "pid", "code", "message", "namespace", "pod", "uid", "container", "image", "ids",
   "items", "bytesIn", "bytesOut", "flags", "changes", "legs", "memory"];
 const TEXT = new Set(["method", "client", "message", "namespace", "pod", "uid", "container", "image", "ids"]);
 
@@ -21,6 +21,10 @@ const model = {
   version: 0,         // counts changes
   changed: false,     // a call that was there already is another
   dropped: 0,         // calls that were forgotten, to bound memory
+  missing: 0,         // calls that criproxy ui had forgotten when this page asked for them
+  story: { known: false, changes: [], pods: [], gaps: [] },
+  bands: [],          // times in which a runtime was not up
+  states: new Map(),  // :: runtime → its latest change
   selected: new Set(),
 };
 
@@ -38,8 +42,8 @@ function callOf(row, strings) {
   call.legs = legs;
   call.memory = call.memory.map((i) => strings[i]);
   call.name = call.method.slice(call.method.lastIndexOf("/") + 1);
-  const backends = [...new Set(legs.map((l) => l.backend))];
-  call.backends = backends.length ? backends : call.memory.length ? call.memory : ownerOf(call);
+  const backends = [...new Set([...legs.map((l) => l.backend), ...call.memory])];
+  call.backends = backends.length ? backends : ownerOf(call);
   call.backend = call.backends.join(", ");
   call.kind = kindOf(call.name);
   return call;
@@ -49,13 +53,15 @@ function callOf(row, strings) {
 // pod.
 function ownerOf(call) {
   if (call.code !== UNAVAILABLE) return [];
-  const named = model.info.backends.find((b) => call.ids.startsWith(`${b.name}__`));
-  const name = named ? named.name : model.homes.get(call.uid);
+  const name = prefixOf(call.ids) || model.homes.get(call.uid);
   return name ? [name] : [];
 }
 
+const prefixOf = (id) => model.info.backends?.find((b) => id.startsWith(`${b.name}__`))?.name;
+
 // ingest adds a batch of rows.
 function ingest(batch) {
+  model.missing += batch.m || 0;
   for (const row of batch.r) {
     const call = callOf(row, batch.s);
     if (call.uid && call.legs.length === 1) {
@@ -74,6 +80,7 @@ function ingest(batch) {
     model.from = Math.min(model.from, call.began);
     model.to = Math.max(model.to, call.began + call.took);
   }
+  if (model.calls.length) model.to = Math.max(model.to, model.story.changes.at(-1)?.t || 0);
   if (live.on && model.calls.length > MOST) {
     const gone = model.calls.splice(0, model.calls.length - FEWER);
     model.dropped += gone.length;
@@ -125,46 +132,88 @@ function aboutOf(call) {
 }
 
 const backendsOf = () => {
-  const names = model.info.backends.map((b) => b.name);
+  const names = (model.info.backends || []).map((b) => b.name);
   for (const call of model.calls) for (const name of call.backends) if (!names.includes(name)) names.push(name);
   return names;
 };
 
-// CALM is how long a backend must answer before another silence counts as a new trouble.
-const CALM = 5000;
+// takeStory takes what happened besides the calls.
+function takeStory(story) {
+  for (const c of story.changes) Object.assign(c, { t: Date.parse(c.time), was: c.was || "", since: Date.parse(c.since) });
+  model.story = story;
+  model.bands = [];
+  model.states = new Map();
+  for (const c of story.changes.filter((c) => c.backend)) {
+    const before = model.states.get(c.backend);
+    if (before?.what === c.what) continue;
+    if (before) before.to = c.t;
+    else if (c.was && c.since) model.bands.push({ backend: c.backend, what: c.was, from: c.since, to: c.t });
+    const band = { ...c, from: c.t, to: Infinity };
+    model.bands.push(band);
+    if (c.what === "removed") model.states.delete(c.backend);
+    else model.states.set(c.backend, band);
+  }
+  model.bands = model.bands.filter((b) => b.what !== "up" && b.what !== "removed");
+  model.version++;
+}
 
-// troubles returns the periods in which a backend did not answer: from the first call that it did not accept, or that
-// criproxy answered from memory, to the next call that it answered. A command in a container that takes too long does
-// not count.
-function troubles(calls) {
-  const at = new Map(), all = [];
-  const marks = [];
+// bandsOf returns when runtimes were not up, each with what it was instead.
+function bandsOf() {
+  if (model.story.known) return model.bands;
+  if (bandsOf.version !== model.version) Object.assign(bandsOf, { version: model.version, all: inferred(model.calls) });
+  return bandsOf.all;
+}
+
+// inferred guesses bands, for a recording that has no changes of conditions: from the first call that a runtime did not
+// accept, or that memory answered, to the next one that it answered.
+function inferred(calls) {
+  const open = new Map(), all = [];
   for (const call of calls) {
-    for (const leg of call.legs) {
-      const bad = leg.memory || (leg.code === DEADLINE && call.kind === "poll") ? "memory" : leg.code === UNAVAILABLE ? "outage" : leg.code === 0 && leg.took < SLOW.poll ? "" : undefined;
-      if (bad !== undefined) marks.push({ backend: leg.backend, t: bad ? call.began : call.began + leg.began + leg.took, bad });
-    }
-    if (call.code === UNAVAILABLE && !call.legs.length) for (const backend of call.backends) marks.push({ backend, t: call.began, bad: "outage" });
-    for (const name of call.memory) if (!call.legs.some((l) => l.backend === name)) marks.push({ backend: name, t: call.began, bad: "memory" });
-  }
-  marks.sort((a, b) => a.t - b.t);
-  for (const m of marks) {
-    const open = at.get(m.backend);
-    if (m.bad && !open) {
-      const before = all.findLastIndex((t) => t.backend === m.backend);
-      const one = before >= 0 && m.t - all[before].to < CALM ? all.splice(before, 1)[0] : { backend: m.backend, from: m.t, kind: m.bad, count: 0 };
-      if (m.bad === "outage") one.kind = "outage";
-      at.set(m.backend, Object.assign(one, { to: m.t, count: one.count + 1 }));
-    } else if (m.bad) {
-      open.to = m.t;
-      open.count++;
-      if (m.bad === "outage") open.kind = "outage";
-    } else if (open) {
-      open.to = m.t;
-      all.push(open);
-      at.delete(m.backend);
+    for (const backend of call.backends) {
+      const leg = call.legs.find((l) => l.backend === backend), band = open.get(backend);
+      const gone = (leg || call).code === UNAVAILABLE;
+      if (gone || call.memory.includes(backend)) {
+        if (!band) all.push(open.set(backend, { backend, from: call.began, to: Infinity, what: "slow" }).get(backend));
+        if (gone) open.get(backend).what = "gone";
+      } else if (band && leg?.code === 0) {
+        band.to = call.began + call.took;
+        open.delete(backend);
+      }
     }
   }
-  for (const open of at.values()) all.push(Object.assign(open, { to: model.to, lasts: true }));
+  return all;
+}
+
+// conditionsOf returns the condition of each runtime, now or at the end of the recording: what it is, since when, why.
+function conditionsOf() {
+  const told = status.report?.backends || [];
+  const names = told.length ? told.map((b) => b.name) : model.info.backends?.length ? model.info.backends.map((b) => b.name) : [...model.states.keys()];
+  const all = [];
+  for (const name of names) {
+    const b = told.find((one) => one.name === name), c = model.states.get(name);
+    if (c) all.push({ name, what: c.what, since: c.from, why: c.why || "", pods: c.what === "up" ? b?.pods ?? c.pods : c.pods ?? b?.pods });
+    else if (b) all.push({ name, what: b.state, since: Date.parse(b.since), why: b.error || "", pods: b.pods });
+  }
+  const r = status.report;
+  if (r && !r.ready) all.unshift({ name: "criproxy", what: "not ready", why: r.listeners?.find((l) => l.error)?.error || "" });
+  if (r?.config.error) all.unshift({ name: "configuration", what: "refused", since: Date.parse(r.config.failed), why: r.config.error });
+  return all;
+}
+
+// rankOf says how bad a condition is: 0 is not bad.
+const rankOf = (what) => ({ up: 0, connecting: 1, slow: 2 }[what] ?? 3);
+const classOf = (what) => ["up", "connecting", "slow", "gone"][rankOf(what)];
+const worstOf = (conditions) => classOf(conditions.reduce((worst, c) => (rankOf(c.what) > rankOf(worst) ? c.what : worst), "up"));
+
+// missingOf says what is missing among the calls, and where: at a time.
+function missingOf() {
+  const all = [], older = [];
+  const first = model.story.gaps.find((g) => !g.time)?.calls;
+  if (first) older.push(live.on ? [first, "criproxy's recorder had overwritten them when this page's server began; a larger -flight-recorder keeps more"] : [first, "they were made before this recording began, or it no longer had them"]);
+  if (model.missing) older.push([model.missing, "criproxy ui keeps a bounded number of calls, and had forgotten them when this page asked"]);
+  if (model.dropped) older.push([model.dropped, `this page keeps the latest ${number(MOST)}`]);
+  for (const [n, why] of older) all.push({ t: -Infinity, note: `${plural(n, "older call")} ${n === 1 ? "is" : "are"} not shown: ${why}.` });
+  for (const g of model.story.gaps) if (g.time) all.push({ t: g.time, note: g.calls ? `${plural(g.calls, "call")} ${g.calls === 1 ? "is" : "are"} missing here: criproxy ui was not connected.` : `${plural(g.events, "event")} ${g.events === 1 ? "is" : "are"} missing here: they were overwritten before they were read.` });
+  if (model.info.cut) all.push({ t: Infinity, note: "The recording ends here, in the middle of an event." });
   return all;
 }

@@ -50,7 +50,11 @@ function drawOverview() {
     }
     return svg("path", { class: name, d });
   };
-  const picture = svg("svg", { "aria-hidden": "true" }, bars(all, "all", 1.5), bars(some, "some", 1.5), bars(bad, "fail", 3));
+  const picture = svg("svg", { "aria-hidden": "true" }, bars(all, "all", 1.5), bars(some, "some", 1.5), bars(bad, "fail", 3),
+    ...bandsOf().filter((b) => b.to > model.from && b.from < model.to).map((b) => {
+      const at = (t) => ((Math.max(model.from, Math.min(model.to, t)) - model.from) / span) * width;
+      return svg("rect", { class: `band ${classOf(b.what)}`, x: at(b.from), y: 0, width: Math.max(2, at(b.to) - at(b.from)), height: 5 });
+    }));
   if (filter.from > -Infinity || filter.to < Infinity) {
     const x = (t) => ((Math.max(model.from, Math.min(model.to, t)) - model.from) / span) * width;
     const a = x(filter.from), b = x(filter.to);

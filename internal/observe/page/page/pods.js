@@ -8,13 +8,15 @@ function buildPods(view) {
   pods.axis = el("div", { class: "axis", "aria-hidden": "true" });
   pods.body = el("div", { class: "body", role: "list", "aria-label": "Pods" });
   pods.none = el("div", { class: "empty" });
-  const legend = [["sandbox", "sandbox"], ["pull", "image pulled"], ["run", "container made, started"], ["live", "container runs"], ["probe", "exec, probe"], ["stop", "stop, remove"], ["bad", "failed"], ["slow", "slow"], ["outage", "runtime down"], ["memory", "slow, or answered from memory"]];
+  const legend = [["sandbox", "sandbox"], ["pull", "image pulled"], ["run", "container made, started"], ["live", "container runs"], ["probe", "exec, probe"], ["stop", "stop, remove"], ["bad", "failed"], ["slow", "slow call"], ["gone", "runtime gone"], ["late", "runtime slow"]];
   view.append(el("div", { class: "lanes" },
     el("div", { class: "legend" }, legend.map(([k, word]) => el("span", {}, el("i", { class: `i-${k}` }), word))),
     el("div", { class: "lanehead" }, el("div"), pods.axis), pods.body, pods.none));
   view.addEventListener("scroll", () => drawLanes());
   pods.body.addEventListener("mousemove", (e) => {
     const found = callUnder(e);
+    const band = found ? null : bandUnder(e);
+    if (band) return tip(e, el("b", {}, `${band.backend} ${band.what}`), el("div", {}, `${clock(band.from, 0)} – ${band.to === Infinity ? "" : `${clock(band.to, 0)}, ${duration(band.to - band.from)}`}`), band.why && el("div", {}, band.why));
     if (!found) return tip();
     const { call } = found;
     tip(e, el("b", {}, `${call.name}${call.container ? ` ${call.container}` : ""}`), el("div", {}, `${clock(call.began)} · ${duration(call.took)} · `, el("span", { class: failed(call) ? "bad" : "" }, statusOf(call))), failed(call) && el("div", {}, call.message.slice(0, 200)));
@@ -32,46 +34,37 @@ function buildPods(view) {
   });
 }
 
-// lanesOf puts calls into lanes: one for each runtime, and below it one for each of its pods, in the order in which
-// they appeared.
+// lanesOf puts calls into lanes: one for each runtime, and below it one for each of its pods, also those that only lists
+// show. Those in trouble are first.
 function lanesOf() {
   const lanes = new Map();
-  const names = backendsOf();
-  for (const name of names) lanes.set(name, { backend: name, calls: [], pods: [] });
+  const group = (backend) => lanes.get(backend) || lanes.set(backend, { backend, group: true, calls: [], pods: [] }).get(backend);
+  for (const name of backendsOf()) group(name);
   const byPod = new Map();
+  const lane = (key, backend, pod) => byPod.get(key) || byPod.set(key, { ...pod, key, backend, calls: [], containers: new Map() }).get(key);
   for (const call of filter.shown) {
-    const key = call.uid || podOf(call);
-    if (!call.pod || call.backends.length > 1) {
-      for (const name of call.backends) lanes.get(name)?.calls.push(call);
-      continue;
-    }
-    let lane = byPod.get(key);
-    if (!lane) {
-      const backend = model.homes.get(call.uid) || call.backend || "";
-      lane = { key, backend, pod: call.pod, namespace: call.namespace, uid: call.uid, calls: [], containers: new Map() };
-      byPod.set(key, lane);
-      if (!lanes.has(backend)) lanes.set(backend, { backend, calls: [], pods: [] });
-      lanes.get(backend).pods.push(lane);
-    }
-    lane.calls.push(call);
+    if (!call.pod || call.backends.length > 1) for (const name of call.backends) group(name).calls.push(call);
+    else lane(call.uid || podOf(call), model.homes.get(call.uid) || call.backend || "", call).calls.push(call);
   }
-  const all = [];
-  for (const group of lanes.values()) {
-    group.group = true;
-    all.push(group);
-    for (const lane of group.pods) {
-      lifeOf(lane);
-      all.push(lane);
-    }
-    group.pods.sort((a, b) => a.from - b.from);
+  const r = range();
+  for (const p of model.story.pods) {
+    const backend = prefixOf(p.id) || backendsOf()[0] || "";
+    if (p.to >= r.from && p.from <= r.to && about({ ...p, backends: [backend] }, "pod", "backend")) lane(p.uid || podOf(p), backend, p).listed = p;
   }
-  return all.filter((l) => !l.group || l.pods.length || l.calls.length);
+  for (const one of byPod.values()) {
+    lifeOf(one);
+    group(one.backend).pods.push(one);
+  }
+  const trouble = (g) => [rankOf(model.states.get(g.backend)?.what || "up"), bandsOf().some((b) => b.backend === g.backend && b.to >= r.from && b.from <= r.to) ? 1 : 0];
+  return [...lanes.values()].filter((g) => g.pods.length || g.calls.length)
+    .sort((a, b) => trouble(b)[0] - trouble(a)[0] || trouble(b)[1] - trouble(a)[1])
+    .flatMap((g) => [g, ...g.pods.sort((a, b) => b.failed - a.failed || b.slow - a.slow || a.from - b.from)]);
 }
 
 // lifeOf finds when the sandboxes and containers of a pod began and ended, as far as the calls show. A pod gets another
 // sandbox when its sandbox dies.
 function lifeOf(lane) {
-  lane.from = Math.min(...lane.calls.map((c) => c.began));
+  lane.from = lane.calls.reduce((least, c) => Math.min(least, c.began), lane.listed?.from ?? Infinity);
   lane.lives = [];
   for (const c of lane.calls) {
     const end = c.began + c.took, id = c.ids.split(" ")[0];
@@ -90,18 +83,20 @@ function lifeOf(lane) {
     else if ((c.name === "StopContainer" || c.name === "RemoveContainer") && run && run.to === Infinity) run.to = c.name === "StopContainer" ? end : c.began;
     else if ((c.kind === "probe" || c.name === "ContainerStatus") && !run) box.runs.push({ from: c.began, to: Infinity });
   }
+  if (lane.listed && !lane.lives.length) lane.lives.push({ id: "", from: lane.listed.from, to: lane.listed.to > model.to - 10_000 ? Infinity : lane.listed.to });
   for (const life of lane.lives) life.to = Math.min(life.to, model.to);
   for (const box of lane.containers.values()) {
     for (const run of box.runs) run.to = Math.min(run.to, lane.lives.find((l) => l.from <= run.from && run.from <= l.to)?.to ?? model.to);
   }
   lane.failed = lane.calls.filter(failed).length;
+  lane.slow = lane.calls.filter(slow).length;
 }
 
 function drawPods() {
-  if (pods.made !== filter.version) {
+  const made = `${filter.version} ${model.version}`;
+  if (pods.made !== made) {
     pods.lanes = lanesOf();
-    pods.troubles = troubles(model.calls);
-    pods.made = filter.version;
+    pods.made = made;
   }
   pods.body.style.height = `${pods.lanes.length * LANE}px`;
   pods.none.hidden = pods.lanes.length > 0;
@@ -111,7 +106,7 @@ function drawPods() {
 
 function drawLanes() {
   const r = range(), { view } = pods;
-  const width = Math.max(200, pods.body.clientWidth - 230);
+  const width = Math.max(120, pods.body.clientWidth - nameWidth());
   drawAxis(pods.axis, r.from, r.to, width - 16, 10);
   const top = Math.max(0, view.scrollTop - 70);
   const first = Math.max(0, Math.floor(top / LANE) - 3), last = Math.min(pods.lanes.length, Math.ceil((top + view.clientHeight) / LANE) + 3);
@@ -125,11 +120,12 @@ function laneOf(lane, i, r, width) {
   const parts = [];
   const box = (name, from, to, y, h, rx = 0) => to >= r.from && from <= r.to && parts.push(svg("rect", { class: name, x: x(from).toFixed(1), y, width: Math.max(1.5, x(to) - x(from)).toFixed(1), height: h, rx }));
   for (const at of ticks(r.from, r.to, Math.min(10, Math.max(2, Math.floor(width / 90)))).all) parts.push(svg("line", { class: "grid", x1: x(at), x2: x(at), y1: 0, y2: LANE }));
-  for (const t of pods.troubles.filter((t) => t.backend === lane.backend && t.to >= r.from && t.from <= r.to)) {
-    box(t.kind, t.from, t.to, 0, LANE);
-    const edge = t.kind === "outage" ? "outedge" : "memedge";
-    parts.push(...[t.from, t.to].map((at) => svg("line", { class: edge, x1: x(at), x2: x(at), y1: 0, y2: LANE })));
-    if (lane.group && x(t.to) - x(t.from) > 36) parts.push(svg("text", { class: t.kind === "outage" ? "" : "m", x: x(t.from) + 5, y: 13 }, `${t.kind === "outage" ? "down" : "slow, from memory"} ${t.lasts ? "since" : duration(t.to - t.from)}${t.lasts ? ` ${clock(t.from, 0)}` : ""}`));
+  for (const t of bandsOf().filter((t) => t.backend === lane.backend && t.to >= r.from && t.from <= r.to)) {
+    const kind = classOf(t.what);
+    box(`band ${kind}`, t.from, t.to, 0, LANE);
+    parts.push(...[t.from, t.to].filter((at) => at >= r.from && at <= r.to).map((at) => svg("line", { class: `edge ${kind}`, x1: x(at), x2: x(at), y1: 0, y2: LANE })));
+    const says = t.to === Infinity ? `${t.what} since ${clock(t.from, 0)}` : `${t.what} ${duration(t.to - t.from)}`;
+    if (lane.group && x(t.to) - x(t.from) > 6.2 * says.length) parts.push(svg("text", { class: kind, x: x(t.from) + 5, y: 13 }, says));
   }
   if (!lane.group) {
     for (const life of lane.lives) box("life", life.from, life.to, 9, 18, 4);
@@ -143,13 +139,32 @@ function laneOf(lane, i, r, width) {
     }
   }
   parts.push(...marksOf(lane, r, x));
-  const name = lane.group ? el("div", {}, lane.backend || "no runtime", el("span", { class: "soft" }, ` ${plural(lane.pods.length, "pod")}`))
+  const name = lane.group ? el("div", {}, lane.backend || "no runtime", el("span", { class: "soft" }, ` ${podsIn(lane)}`))
     : el("div", { title: `${lane.namespace}/${lane.pod} ${lane.uid}` }, lane.pod, el("span", { class: "sub" }, lane.namespace, ` · ${plural(lane.calls.length, "call")}`, lane.failed ? el("span", { class: "bad" }, ` · ${lane.failed} failed`) : ""));
   const row = el("div", { class: `lane${lane.group ? " group" : ""}`, role: "listitem", "data-i": i }, name, svg("svg", { "aria-hidden": "true" }, parts));
   row.style.top = `${i * LANE}px`;
   row.style.height = `${LANE}px`;
   return row;
 }
+
+// podsIn says how many pods a runtime has, and how many of them are here.
+function podsIn(group) {
+  const has = conditionsOf().find((c) => c.name === group.backend)?.pods, here = group.pods.length;
+  const narrowed = Object.keys(filter.values).length || filter.memory;
+  if (has === undefined || has === here && !narrowed) return here || has === 0 ? plural(here, "pod") : "no pod in these calls";
+  return here ? `${plural(here, "pod")} here, ${number(has)} now` : has ? `${plural(has, "pod")}, none of them in these calls` : "0 pods";
+}
+
+// bandUnder returns the band under the mouse.
+function bandUnder(e) {
+  const row = e.target.closest?.(".lane"), picture = e.target.closest?.("svg");
+  if (!row || !picture) return null;
+  const r = range(), t = r.from + ((e.clientX - picture.getBoundingClientRect().left) / (pods.body.clientWidth - nameWidth() - 16)) * (r.to - r.from);
+  return bandsOf().find((b) => b.backend === pods.lanes[Number(row.dataset.i)].backend && b.from <= t && t <= b.to);
+}
+
+// nameWidth is the width of the names of lanes.
+const nameWidth = () => (pods.body.clientWidth < 600 ? 130 : 230);
 
 // marksOf draws the calls of a lane: one path for each kind, and one mark where several fall on a pixel.
 function marksOf(lane, r, x) {
@@ -179,7 +194,7 @@ function callUnder(e) {
   if (!picture || !e.target.closest("svg")) return null;
   const box = picture.getBoundingClientRect(), r = range();
   const lane = pods.lanes[Number(row.dataset.i)];
-  const width = box.width - 16 + 16 - 16, x = (t) => ((t - r.from) / (r.to - r.from)) * (pods.body.clientWidth - 230 - 16);
+  const x = (t) => ((t - r.from) / (r.to - r.from)) * (pods.body.clientWidth - nameWidth() - 16);
   const at = e.clientX - box.left;
   let best = null, least = 6;
   for (const c of lane.calls) {
@@ -189,5 +204,5 @@ function callUnder(e) {
     const rank = far + (failed(c) ? -3 : c.kind === "poll" ? 2 : c.kind === "probe" ? 1 : 0);
     if (far <= 5 && rank < least) [best, least] = [c, rank];
   }
-  return best && width > 0 ? { call: best, lane } : null;
+  return best && { call: best, lane };
 }

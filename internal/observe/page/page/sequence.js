@@ -14,7 +14,7 @@ function drawSequence() {
   const bar = el("div", { class: "seqbar" }, chosen ? [`${plural(model.selected.size, "selected call")}`, el("button", { type: "button", onclick: () => {
     model.selected.clear();
     redraw();
-  } }, "Select none")] : "These are the calls that match the filters. To see only some of them, select them in the table with x or a shift-click.");
+  } }, "Select none"), model.selected.size === 2 && el("button", { type: "button", onclick: () => drawCompared(...model.selected) }, "Compare")] : "These are the calls that match the filters. To see only some of them, select them in the table with x or a shift-click.");
   const clients = [...new Set(calls.map((c) => (c.flags & OWN ? "" : c.client)))].filter(Boolean);
   const backs = backendsOf().filter((n) => calls.some((c) => c.legs.some((l) => l.backend === n)));
   const lanes = [...clients.map((n) => `c${n}`), "p", ...backs.map((n) => `b${n}`)];

@@ -1,6 +1,7 @@
 // The status of a running criproxy, as criproxy status shows it.
 
 const status = { report: null, view: null };
+const MOST_TOLD = 100;
 
 function buildStatus(view) {
   status.view = view;
@@ -8,26 +9,31 @@ function buildStatus(view) {
 
 function drawStatus() {
   const r = status.report;
-  if (!r) {
+  if (!r && live.on) {
     status.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No answer yet"), "This page asks criproxy for its status every few seconds."));
     return;
   }
   const facts = (pairs) => el("dl", {}, pairs.filter(([, v]) => v !== undefined && v !== "" && v !== null).map(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))]));
   const since = (t) => `${clock(Date.parse(t), 0)}, ${duration(Math.max(0, Date.now() - Date.parse(t)))} ago`;
-  const cards = [el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, r.ready ? "ready" : "not ready")),
+  const cards = r ? [el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, r.ready ? "ready" : "not ready")),
     facts([["version", r.version], ["process", r.pid], ["began", since(r.started)], ["configuration", r.config.file], ["loaded", since(r.config.loaded)], ["clients", r.listeners.map((l) => l.path).join(", ")], ["recorded", r.recorder?.oldest && `since ${since(r.recorder.oldest)}`]]),
-    r.config.error && el("div", { class: "error" }, r.config.error))];
-  for (const b of r.backends) {
-    cards.push(el("div", { class: `card ${b.state}` }, el("h3", {}, el("span", { class: "dot" }), b.name, el("span", { class: "state" }, b.state)),
-      facts([["runtime", b.runtime], ["socket", b.address], ["since", since(b.since)], ["pods", b.pods], ["containers", b.containers], ["images", b.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", b.tookNs ? duration(b.tookNs / 1e6) : ""]]),
-      b.error && el("div", { class: "error" }, b.error)));
+    r.config.error && el("div", { class: "error" }, r.config.error))] : [];
+  for (const c of conditionsOf()) {
+    const b = r ? r.backends.find((one) => one.name === c.name) : model.info.backends?.find((one) => one.name === c.name);
+    if (!b) continue; // criproxy itself, above
+    cards.push(el("div", { class: `card ${classOf(c.what)}` }, el("h3", {}, dotOf(c.what), c.name, el("span", { class: "state" }, c.what)),
+      facts([["runtime", b.runtime], ["socket", b.address], [c.what, sinceOf(c.since)], ["pods", c.pods], ["containers", b.containers], ["images", b.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", b.tookNs && c.what === "up" ? duration(b.tookNs / 1e6) : ""]]),
+      c.what !== "up" && c.why && el("div", { class: "error" }, c.why)));
   }
-  const outages = r.backends.flatMap((b) => (b.outages || []).map((o) => [b.name, o])).sort((a, b) => Date.parse(b[1].from) - Date.parse(a[1].from));
-  if (outages.length) {
-    cards.push(el("div", { class: "card span" }, el("h3", {}, "Outages"), el("table", { class: "changes errors" }, el("tbody", {}, outages.map(([name, o]) => el("tr", {},
-      el("td", {}, clock(Date.parse(o.from), 0)), el("td", {}, `${name} ${o.to ? `was ${o.state} for ${duration(Date.parse(o.to) - Date.parse(o.from))}` : `is ${o.state}`}`), el("td", { class: "bad" }, o.error || "")))))));
+  if (model.story.changes.length) {
+    const latest = model.story.changes.slice(-MOST_TOLD).reverse();
+    cards.push(el("div", { class: "card span", id: "happened" }, el("h3", {}, "What happened"), el("table", { class: "changes errors" }, el("tbody", {}, latest.map((c) => el("tr", {},
+      el("td", {}, `${day(c.t)} ${clock(c.t, 0)}`), el("td", {}, c.backend ? dotOf(c.what) : "", c.says))))),
+    model.story.changes.length > MOST_TOLD && el("p", { class: "soft" }, "criproxy events prints more.")));
+  } else if (!r) {
+    cards.push(el("div", { class: "card span" }, "This recording has no conditions of runtimes. The bands of Pods are inferred from its calls."));
   }
-  if (r.errors?.length) {
+  if (r?.errors?.length) {
     cards.push(el("div", { class: "card span" }, el("h3", {}, "Latest errors that clients got"), el("table", { class: "changes errors" }, el("tbody", {}, r.errors.map((e) => el("tr", { onclick: () => {
       setFilter("method", e.method.slice(e.method.lastIndexOf("/") + 1));
       setFilter("status", e.code);

@@ -27,6 +27,21 @@ function buildTable(view) {
   });
 }
 
+// withNotes puts what happened, and what is missing, between the calls.
+function withNotes(calls) {
+  const r = range();
+  const happened = model.story.changes.filter((c) => c.t >= r.from - 60_000 && c.t <= r.to && about({ backends: c.backend ? [c.backend] : [] }, "backend")).map((c) => ({ t: c.t, note: c.says, change: c }));
+  const notes = [...missingOf(), ...happened].sort((a, b) => (a.t < b.t ? -1 : a.t > b.t ? 1 : 0));
+  if (!notes.length || !model.calls.length) return calls;
+  const all = [];
+  let i = 0;
+  for (const call of calls) {
+    while (i < notes.length && notes[i].t <= call.began + call.took) all.push(notes[i++]);
+    all.push(call);
+  }
+  return all.concat(notes.slice(i));
+}
+
 function sortBy(name) {
   if (name === "time") table.sort = "";
   else [table.sort, table.down] = table.sort === name ? (table.down ? [name, false] : ["", false]) : [name, true];
@@ -37,7 +52,7 @@ function sortBy(name) {
 function drawTable() {
   const current = table.list[table.at];
   if (table.made !== filter.version) {
-    table.list = table.sort ? filter.shown.slice().sort((a, b) => (table.down ? b.took - a.took : a.took - b.took)) : filter.shown;
+    table.list = table.sort ? filter.shown.slice().sort((a, b) => (table.down ? b.took - a.took : a.took - b.took)) : withNotes(filter.shown);
     table.made = filter.version;
     if (current && table.list[table.at] !== current) table.at = table.list.indexOf(current);
     if (table.at >= table.list.length) table.at = -1;
@@ -46,9 +61,10 @@ function drawTable() {
   if (table.sort) table.head.querySelector(".num").setAttribute("aria-sort", table.down ? "descending" : "ascending");
   table.body.style.height = `${table.list.length * ROW}px`;
   $("grid").setAttribute("aria-rowcount", table.list.length + 1);
-  $("grid").hidden = table.list.length === 0;
-  table.none.hidden = table.list.length > 0;
-  if (!table.list.length) {
+  const none = filter.shown.length === 0;
+  $("grid").hidden = none;
+  table.none.hidden = !none;
+  if (none) {
     table.none.replaceChildren(el("b", {}, model.calls.length ? `None of ${plural(model.calls.length, "call")} matches` : live.on ? "No calls yet" : "No calls are recorded here"),
       model.calls.length ? "Change a filter, or press Esc to clear them all." : live.on ? "They appear as they end." : "");
   }
@@ -68,7 +84,15 @@ function drawRows() {
   table.body.replaceChildren(...rows);
 }
 
+function noteOf(said, i) {
+  const row = el("div", { class: `row said ${said.change ? classOf(said.change.backend ? said.change.what : "up") : "missing"}${i === table.at ? " at" : ""}`, role: "row", "data-i": i, "aria-rowindex": i + 2, title: said.note },
+    el("div", { class: "time", role: "gridcell" }, said.change ? clock(said.t) : ""), el("div", { class: "note", role: "gridcell" }, said.change ? dotOf(said.change.what) : "", said.note));
+  row.style.top = `${i * ROW}px`;
+  return row;
+}
+
 function rowOf(call, i) {
+  if (call.note) return noteOf(call, i);
   const about = aboutOf(call);
   const row = el("div", {
     class: `row ${call.kind}${failed(call) ? " failed" : ""}${i === table.at ? " at" : ""}`, role: "row", id: `r${call.key}`, "data-i": i,
@@ -82,7 +106,7 @@ function rowOf(call, i) {
     about.items > 0 && el("span", { class: "soft" }, ` ${plural(about.items, "item")}`)),
   tookOf(call),
   el("div", { class: "status", role: "gridcell" }, el("span", { class: call.code < 0 ? "soft" : "" }, statusOf(call)), failed(call) && call.message ? el("span", { class: "soft" }, ` ${call.message}`) : null,
-    call.memory.length ? chip("memory", "from memory") : null, call.changes && !call.memory.length ? chip("rewritten", `${call.changes} rewritten`) : null));
+    call.flags & PARTIAL ? chip("", "beginning overwritten") : null, call.memory.length ? chip("memory", "from memory") : null, call.changes && !call.memory.length ? chip("rewritten", `${call.changes} rewritten`) : null));
   row.style.top = `${i * ROW}px`;
   return row;
 }
@@ -102,12 +126,12 @@ function moveTo(i) {
   else if (top + 2 * ROW + 6 > view.scrollTop + view.clientHeight) view.scrollTop = top + 2 * ROW + 6 - view.clientHeight;
   if (live.on && live.follow && table.at < table.list.length - 1) setFollow(false);
   drawRows();
-  view.setAttribute("aria-activedescendant", `r${table.list[table.at].key}`);
+  view.setAttribute("aria-activedescendant", `r${table.list[table.at].key ?? ""}`);
   if (table.opened) openCall(table.list[table.at], true);
 }
 
 function toggleSelected(call) {
-  if (!call) return;
+  if (!call || call.note) return;
   if (!model.selected.delete(call)) model.selected.add(call);
   redraw();
 }

@@ -10,9 +10,14 @@ function drawTalk() {
   if (talk.made === filter.version && talk.view.firstChild) return;
   talk.made = filter.version;
   const clients = new Map(), backs = new Map();
+  let partial = 0;
   const of = (map, name) => map.get(name) || map.set(name, { name, count: 0, failed: 0, memory: 0, took: [], pids: new Set(), bytes: 0 }).get(name);
-  for (const b of model.info.backends) of(backs, b.name).address = b.address;
+  for (const b of model.info.backends || []) of(backs, b.name).address = b.address;
   for (const c of filter.shown) {
+    if (c.flags & PARTIAL && !c.pid && !(c.flags & OWN)) {
+      partial++; // no client of that name exists
+      continue;
+    }
     const who = of(clients, c.flags & OWN ? "criproxy itself" : c.client);
     who.count++;
     who.bytes += c.bytesIn + c.bytesOut;
@@ -31,7 +36,7 @@ function drawTalk() {
     talk.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No calls here"), "No call matches the filters."));
     return;
   }
-  const states = new Map(troubles(model.calls).filter((t) => t.lasts).map((t) => [t.backend, t]));
+  const states = new Map([...bandsOf().filter((b) => b.to === Infinity).map((b) => [b.backend, b]), ...conditionsOf().map((c) => [c.name, c])]);
   const left = [...clients.values()].sort((a, b) => b.count - a.count).slice(0, 12), right = [...backs.values()];
   const boxH = 84, gap = 18, W = 1120, boxW = 260, rows = Math.max(left.length, right.length, 1);
   const H = rows * (boxH + gap) + 30;
@@ -61,18 +66,19 @@ function drawTalk() {
     who(0, yOf(i, left.length), c.name, [[pids.length > 1 ? `${pids.length} processes` : pids.length ? `process ${pids[0]}` : "unknown process"], [`${bytes(c.bytes)}${c.failed ? `, ${number(c.failed)} failed` : ", none failed"}`, c.failed ? "bad" : ""]], "client", c.name);
   });
   right.forEach((b, i) => {
-    const told = status.report?.backends?.find((s) => s.name === b.name), t = states.get(b.name);
-    const state = told ? told.state : t ? (t.kind === "outage" ? "down at the end" : "silent at the end") : b.took.length ? "answered at the end" : "not called";
-    const dot = told ? { up: "", slow: "slow", connecting: "slow" }[told.state] ?? "bad" : t ? (t.kind === "outage" ? "bad" : "slow") : b.took.length ? "" : "slow";
+    const c = states.get(b.name), at = live.on ? "" : " at the end";
+    const state = c ? c.what + (c.what === "up" ? at : ` ${sinceOf(c.since ?? c.from)}`) : b.took.length ? `answered${at}` : "not called";
+    const dot = c ? ["", "slow", "slow", "bad"][rankOf(c.what)] : b.took.length ? "" : "slow";
     b.took.sort((x, y) => x - y);
-    const half = b.took.length ? `, half within ${duration(b.took[Math.floor(b.took.length / 2)])}` : "";
+    const half = b.took.length && !dot ? `, half within ${duration(b.took[Math.floor(b.took.length / 2)])}` : "";
     who(W - boxW, yOf(i, right.length), b.name || "primary", [[`${state}${half}`, dot === "bad" ? "bad" : dot === "slow" ? "slow" : ""],
       [`${b.failed ? `${number(b.failed)} failed` : "none failed"}${b.memory ? `, ${number(b.memory)} from memory` : ""}`, b.failed ? "bad" : b.memory ? "slow" : ""]], "backend", b.name, dot);
   });
   const rewrites = filter.shown.reduce((n, c) => n + (c.changes && !c.memory.length ? 1 : 0), 0);
   parts.push(svg("g", { class: "hub" }, svg("rect", { x: hub.x, y: hub.y, width: hub.w, height: hub.h, rx: 8 }), svg("text", { class: "t", x: hub.x + 18, y: hub.y + 32 }, "criproxy"),
     [plural(filter.shown.length, "call"), `${number(rewrites)} rewritten`, `${number(filter.shown.filter((c) => c.memory.length).length)} from memory`].map((t, k) => svg("text", { x: hub.x + 18, y: hub.y + 56 + k * 19 }, t))));
-  talk.view.replaceChildren(svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts), matrix(left, right));
+  talk.view.replaceChildren(svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts),
+    partial ? el("p", { class: "caption" }, `${plural(partial, "call")} ${partial === 1 ? "is" : "are"} left out: ${partial === 1 ? "its beginning" : "their beginnings"}, which named the client, had been overwritten.`) : "", matrix(left, right));
 }
 
 // matrix shows how often each client and runtime had calls of each method.
@@ -83,7 +89,7 @@ function matrix(clients, backs) {
     cell.count++;
     if (bad) cell.failed++;
   };
-  for (const c of filter.shown) {
+  for (const c of filter.shown.filter((c) => !(c.flags & PARTIAL))) {
     const m = methods.get(c.name) || methods.set(c.name, { name: c.name, count: 0, cells: new Map() }).get(c.name);
     m.count++;
     bump(m, `c${c.flags & OWN ? "criproxy itself" : c.client}`, failed(c));

@@ -1,0 +1,42 @@
+// The state of the page in its address: page, filters, times and the open call. So it survives a reload, and can be linked.
+
+const state = { wanted: 0, viewed: false };
+
+// save writes the state into the address.
+function saveState() {
+  const p = new URLSearchParams();
+  const set = (name, value) => value && p.set(name, value);
+  set("view", state.viewed && current);
+  for (const f of FILTERS) set(f.name, filter.values[f.name]?.value);
+  for (const flag of ["memory", "own"]) set(flag, filter[flag] && "1");
+  set("from", filter.from > -Infinity && Math.round(filter.from));
+  set("to", filter.to < Infinity && Math.round(filter.to));
+  set("sort", table.sort && (table.down ? "slowest" : "fastest"));
+  set("call", state.wanted || table.opened?.id);
+  const hash = p.size ? `#${p}` : "";
+  if (hash !== location.hash) history.replaceState(null, "", hash || location.pathname + location.search);
+}
+
+// loadState takes the state from the address.
+function loadState() {
+  const p = new URLSearchParams(location.hash.slice(1));
+  for (const f of FILTERS) if ((filter.values[f.name]?.value || "") !== (p.get(f.name) || "")) setFilter(f.name, p.get(f.name) || "");
+  for (const flag of ["memory", "own"]) if (filter[flag] !== p.has(flag)) setFlag(flag, p.has(flag));
+  setTimes(Number(p.get("from")) || -Infinity, Number(p.get("to")) || Infinity);
+  [table.sort, table.down] = p.has("sort") ? ["took", p.get("sort") === "slowest"] : ["", false];
+  const view = VIEWS.find((v) => v.name === p.get("view"));
+  if (view && !$(`tab-${view.name}`).hidden) showView(view.name);
+  state.wanted = Number(p.get("call")) || 0;
+  openWanted();
+}
+
+// openWanted opens the call of the address, when it is there.
+function openWanted() {
+  if (!state.wanted || table.opened?.id === state.wanted) return;
+  const call = model.calls.findLast((c) => c.id === state.wanted);
+  if (!call) return;
+  state.wanted = 0;
+  openCall(call);
+  const at = table.list.indexOf(call);
+  if (at >= 0) moveTo(at);
+}

@@ -1,0 +1,23 @@
+// The strip on every page: the condition of each runtime now, since when, why, and how many pods that concerns.
+
+const sinceOf = (t) => `since ${day(t) === day(live.on ? Date.now() : model.to) ? "" : `${day(t)} `}${clock(t, 0)}${live.on ? `, ${duration(Math.max(0, Date.now() - t))}` : ""}`;
+
+// dotOf draws a condition. Its shape says the same as its colour.
+const dotOf = (what) => el("i", { class: `dot ${classOf(what)}`, "aria-hidden": "true" });
+
+function drawStrip() {
+  const all = conditionsOf(), box = $("strip");
+  const inferring = !model.story.known && (!live.on || status.report) && model.calls.length;
+  box.hidden = !all.length && !inferring;
+  all.sort((a, b) => rankOf(b.what) - rankOf(a.what));
+  box.replaceChildren(live.on || !all.length ? "" : el("span", { class: "soft" }, "At the end of the recording:"), ...all.map((c) => el("button", { type: "button", class: `cond ${classOf(c.what)}`, onclick: () => showView("status") },
+    dotOf(c.what), el("b", {}, c.name), ` ${c.what}`, c.since ? ` ${sinceOf(c.since)}` : "", c.pods === undefined ? "" : `, ${plural(c.pods, "pod")}`, c.why && el("span", { class: "why" }, c.why))),
+  inferring ? el("span", { class: "soft" }, "No conditions of runtimes are recorded here: bands are inferred from calls.") : "");
+  const link = $("link"), worst = all.length ? worstOf(all) : "connecting";
+  if (!live.on) {
+    link.hidden = !all.length;
+    link.textContent = `${worst === "up" ? "all up" : all[0]?.what} at the end`;
+  }
+  if (link.dataset.lost) link.className = "lost";
+  else link.className = worst;
+}

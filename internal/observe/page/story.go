@@ -1,0 +1,147 @@
+package page
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// Bounds of a story. It forgets what is oldest.
+const (
+	maxTold = 2000
+	maxPods = 4000
+	maxGaps = 1000
+)
+
+// A Story is what a page tells besides the calls: the conditions of the runtimes, the pods that lists have shown, and
+// what is missing. The zero Story is empty. Only one goroutine at a time may use it.
+type Story struct {
+	known   bool             // conditions are events; if they are not, the page infers them from calls
+	changes []capture.Change // by time
+	pods    map[string]*listed
+	gaps    []gap
+	latest  uint64 // number of the latest call that began
+	begun   bool   // a recording has begun, and no call of it yet
+}
+
+// listed is a pod that lists have shown. Its JSON is for the page.
+type listed struct {
+	Namespace string  `json:"namespace"`
+	Pod       string  `json:"pod"`
+	UID       string  `json:"uid"`
+	ID        string  `json:"id"` // of the sandbox, or of a container in it
+	From      float64 `json:"from"`
+	To        float64 `json:"to"` // when a list showed it last
+}
+
+// A gap is a place where something is missing. Its JSON is for the page.
+type gap struct {
+	Time   float64 `json:"time"` // in milliseconds; zero is before all calls
+	Calls  uint64  `json:"calls,omitempty"`
+	Events uint64  `json:"events,omitempty"`
+}
+
+// Begin takes the header of a recording, before its events.
+func (s *Story) Begin(h *capture.FileHeader) {
+	s.begun, s.known = true, s.known || h.Changes
+	for _, b := range h.Backends {
+		if b.State != "" {
+			s.Change(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why})
+		}
+	}
+}
+
+// Take takes an event of the recording.
+func (s *Story) Take(ev *capture.Event) {
+	switch {
+	case ev.Kind == capture.Changed:
+		s.Change(*ev.Change)
+	case ev.Kind == capture.Missed:
+		s.gap(gap{Time: unix(ev.Time), Events: ev.Missed})
+	case ev.Kind == capture.Start && !ev.Again && (ev.Leg == 0 || ev.Own):
+		if s.begun && ev.Call > s.latest+1 { // calls have numbers
+			g := gap{Calls: ev.Call - s.latest - 1}
+			if s.latest > 0 {
+				g.Time = unix(ev.Time)
+			}
+			s.gap(g)
+		}
+		s.begun, s.latest = false, max(s.latest, ev.Call)
+	}
+}
+
+func (s *Story) gap(g gap) {
+	s.gaps = append(s.gaps, g)
+	s.gaps = s.gaps[max(len(s.gaps)-maxGaps, 0):]
+}
+
+// Change takes a change that may be there already.
+func (s *Story) Change(c capture.Change) {
+	s.known = true
+	order := func(a, b capture.Change) int {
+		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.What, b.What))
+	}
+	at, found := slices.BinarySearchFunc(s.changes, c, order)
+	switch {
+	case !found:
+		s.changes = slices.Insert(s.changes, at, c)
+	case s.changes[at].PID == 0: // of a header, which says less
+		s.changes[at] = c
+	}
+	s.changes = s.changes[max(len(s.changes)-maxTold, 0):]
+}
+
+// Add takes a call that the page shows. It learns pods from lists, and forgets what the call lists.
+func (s *Story) Add(c *calls.Call) (news bool) {
+	if len(s.gaps) > 0 && s.gaps[0].Time == 0 && c.ID <= s.gaps[0].Calls && c.ID > 0 {
+		s.gaps[0].Calls-- // it began before the first one that the recording has as a whole
+	}
+	if s.pods == nil {
+		s.pods = map[string]*listed{}
+	}
+	began, ended := unix(c.Began), unix(c.Began.Add(c.Took))
+	for _, item := range c.Listed {
+		key := cmp.Or(item.UID, item.Namespace+"/"+item.Pod)
+		p := s.pods[key]
+		switch {
+		case item.Pod == "":
+			continue
+		case p == nil:
+			p, news = &listed{item.Namespace, item.Pod, item.UID, item.IDs[0], began, ended}, true
+			s.pods[key] = p
+		}
+		p.From, p.To = min(p.From, began), max(p.To, ended)
+	}
+	c.Listed = nil
+	for len(s.pods) > maxPods {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(s.pods)), func(a, b string) int { return cmp.Compare(s.pods[a].To, s.pods[b].To) })
+		delete(s.pods, oldest)
+	}
+	return news
+}
+
+// JSON returns the story for the page.
+func (s *Story) JSON() []byte {
+	pods := slices.SortedFunc(maps.Values(s.pods), func(a, b *listed) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.UID, b.UID))
+	})
+	type said struct {
+		capture.Change
+		Says string `json:"says"`
+	}
+	changes := []said{}
+	for _, c := range s.changes {
+		changes = append(changes, said{c, c.String()})
+	}
+	return marshal(map[string]any{"known": s.known, "changes": changes, "pods": list(pods), "gaps": list(s.gaps)})
+}
+
+// list returns a list that is not null in JSON.
+func list[E any](all []E) []E { return append([]E{}, all...) }
+
+// unix returns a time in the unit of the page.
+func unix(t time.Time) float64 { return float64(t.UnixMicro()) / 1e3 }

@@ -1,0 +1,78 @@
+package page
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+func told(t *testing.T, s *Story) (out struct {
+	Known   bool
+	Changes []capture.Change
+	Pods    []listed
+	Gaps    []gap
+}) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(s.JSON(), &out))
+	return out
+}
+
+func at(second int) time.Time { return time.Unix(int64(second), 0).UTC() }
+
+func TestAStoryHasEachChangeOnce(t *testing.T) {
+	var s Story
+	assert.False(t, told(t, &s).Known, "then the page infers")
+	pods := 3
+	gone := capture.Change{Time: at(20), What: capture.Gone, Backend: "kata.io", Was: capture.Up, Since: at(1), Pods: &pods, PID: 7}
+	// The header of a recording, the recording, and the admin socket all tell of it, in any order.
+	s.Begin(&capture.FileHeader{Changes: true, Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Gone, Since: at(20)}, {Name: "primary", State: capture.Up, Since: at(1)}}})
+	s.Take(&capture.Event{Kind: capture.Changed, Change: &gone})
+	s.Change(gone)
+	s.Change(capture.Change{Time: at(10), What: capture.Slow, Backend: "kata.io", PID: 7})
+	got := told(t, &s)
+	assert.True(t, got.Known)
+	require.Len(t, got.Changes, 3)
+	assert.Equal(t, []string{"primary up", "kata.io slow", "kata.io gone"}, []string{
+		got.Changes[0].Backend + " " + got.Changes[0].What, got.Changes[1].Backend + " " + got.Changes[1].What, got.Changes[2].Backend + " " + got.Changes[2].What})
+	assert.Equal(t, 3, *got.Changes[2].Pods, "the event says more than the header")
+}
+
+func TestAStorySaysWhatIsMissing(t *testing.T) {
+	var s Story
+	begins := func(call uint64, second int) {
+		s.Take(&capture.Event{Kind: capture.Start, Call: call, Time: at(second)})
+	}
+	s.Begin(&capture.FileHeader{})
+	begins(101, 1)
+	begins(103, 1) // 102 is concurrent
+	s.Add(&calls.Call{ID: 99, Partial: true})
+	s.Take(&capture.Event{Kind: capture.Missed, Missed: 5, Time: at(2)})
+	s.Begin(&capture.FileHeader{}) // the same recording, after the connection broke
+	begins(110, 3)
+	assert.Equal(t, []gap{{Calls: 99}, {Time: 2000, Events: 5}, {Time: 3000, Calls: 6}}, told(t, &s).Gaps, "of the first hundred, one is there in part")
+	s.Begin(&capture.FileHeader{}) // another recording
+	begins(1, 4)
+	assert.Len(t, told(t, &s).Gaps, 3)
+}
+
+func TestAStoryKnowsThePodsOfLists(t *testing.T) {
+	var s Story
+	lists := func(second int, names ...string) bool {
+		c := &calls.Call{Began: at(second)}
+		for _, name := range names {
+			c.Listed = append(c.Listed, calls.About{Namespace: "ns", Pod: name, UID: "uid-" + name, IDs: []string{"kata.io__" + name}})
+		}
+		news := s.Add(c)
+		assert.Empty(t, c.Listed, "or each list would stay in memory")
+		return news
+	}
+	assert.True(t, lists(1, "a", "b"))
+	assert.False(t, lists(2, "a"))
+	assert.Equal(t, []listed{{"ns", "a", "uid-a", "kata.io__a", 1000, 2000}, {"ns", "b", "uid-b", "kata.io__b", 1000, 1000}}, told(t, &s).Pods)
+}
