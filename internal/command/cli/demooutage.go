@@ -29,8 +29,8 @@ func callsItself(name string) func() {
 	return func() { _ = os.WriteFile(comm, []byte(strings.TrimSpace(string(was))), 0) } // it is only a name
 }
 
-// outage shows what a client sees while a runtime is down. It makes two pods, which stay. stay is how long the runtime
-// is down.
+// outage shows what a client sees while a runtime is gone. It makes two pods, which stay. stay is how long the runtime
+// is gone.
 func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -48,7 +48,7 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	}
 	_ = s.list(ctx) // which says so itself
 
-	fmt.Fprintf(s.out, "\n%s goes down. Its pods stay in the lists, so that kubelet does not kill them; the other runtime is not affected:\n\n", demoBackend)
+	fmt.Fprintf(s.out, "\n%s is gone. Its pods stay in the lists, so that kubelet does not kill them; the other runtime is not affected:\n\n", demoBackend)
 	m.takeAway()
 	s.until(ctx, func() bool { _, err := s.exec(ctx, vm); return err != nil })
 	_ = s.list(ctx) // which says so itself
@@ -191,7 +191,7 @@ func (s *session) keepUp(ctx context.Context, machines []*machine) error {
 		case <-keys:
 			if m.stop != nil {
 				m.takeAway()
-				fmt.Fprintf(s.out, "%s is down.\n", demoBackend)
+				fmt.Fprintf(s.out, "%s is gone.\n", demoBackend)
 			} else if err := m.bringBack(); err == nil {
 				fmt.Fprintf(s.out, "%s is back.\n", demoBackend)
 			}

@@ -61,7 +61,7 @@ func (b *bound) give() {
 	}
 }
 
-// WholeLists returns the methods of pkg that stream a list which lastknown joins into one message
+// WholeLists returns the methods of pkg that stream a list which memory joins into one message
 // before it passes the list on.
 func WholeLists(lists []memory.List, schema *codec.Schema, pkg string) map[string]bool {
 	all := map[string]bool{}

@@ -192,7 +192,7 @@ type Backend struct {
 	// this backend. Optional.
 	Maps map[string]map[string]string `yaml:"maps"`
 
-	// Policy is what lists show while the runtime is down. "last-known" shows its pods as they were. "fail" fails the
+	// Policy is what lists show while the runtime is gone. "last-known" shows its pods as they were. "fail" fails the
 	// lists, which stops the whole node. "skip" leaves out its pods, which kubelet then kills. Default: last-known.
 	Policy string `yaml:"policy"`
 

@@ -40,7 +40,7 @@ var options = []Option{
 		false, func(c *Config) any { return &c.ListBudget }},
 	{"goneAfter", "gone-after", "`TIME` that a runtime may be silent before it counts as gone (default 10s)",
 		false, func(c *Config) any { return &c.GoneAfter }},
-	{"stateDir", "state-dir", "store the remembered answers of the runtimes in `FOLDER`, for a restart while one of them is down; none stores nothing (default " + DefaultStateDir + ")",
+	{"stateDir", "state-dir", "store the remembered answers of the runtimes in `FOLDER`, for a restart while one of them is gone; none stores nothing (default " + DefaultStateDir + ")",
 		false, func(c *Config) any { return &c.StateDir }},
 	{"hooks", "hooks", "the `FOLDER` in which plugins register; none turns plugins off (default " + DefaultHooks + ")",
 		true, func(c *Config) any { return &c.Hooks }},

@@ -5,7 +5,7 @@
 //
 // A [Profile] is plain data, read from YAML by [Parse]. [Profile.Extend] adds rules to it, and
 // [Profile.Fit] removes rules for what another version of the API does not have. The packages that
-// compile a profile against a schema check that its fields and methods exist: director, lastknown
+// compile a profile against a schema check that its fields and methods exist: director, memory
 // and drift.
 package profile
 

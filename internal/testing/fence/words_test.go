@@ -1,6 +1,8 @@
 package fence
 
 import (
+	"go/scanner"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -78,6 +80,30 @@ func TestGenericPackagesDoNotSpeakOfKubelet(t *testing.T) {
 			slices.Contains([]string{"rewrite", "codec", "director", "internal/base", "internal/memory", "internal/hook"}, wingOf(path))
 		if generic && !strings.HasSuffix(path, "_test.go") {
 			assert.NotContains(t, text, "kubelet", path)
+		}
+	})
+}
+
+// A backend is up, slow or gone, and what it said last is memory: see the table of words in CONTRIBUTING.md. Who reads
+// two words looks for two things.
+func TestDocsAndMessagesUseTheOneWord(t *testing.T) {
+	other := regexp.MustCompile(`(?i)\b(is|are|was|were|be|goes|went) down\b|\blastknown\.`)
+	eachFile(t, ".md", func(path, text string) {
+		if path != "CHANGELOG.md" && !strings.HasPrefix(path, "docs/evidence/") && !strings.HasPrefix(path, "testbed/") {
+			assert.Empty(t, other.FindAllString(strings.Join(strings.Fields(text), " "), -1), path)
+		}
+	})
+	eachFile(t, ".go", func(path, text string) {
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "testbed/") || strings.HasPrefix(path, "internal/testing/") {
+			return
+		}
+		files := token.NewFileSet()
+		var s scanner.Scanner
+		s.Init(files.AddFile(path, -1, len(text)), []byte(text), nil, 0)
+		for pos, kind, value := s.Scan(); kind != token.EOF; pos, kind, value = s.Scan() {
+			if kind == token.STRING {
+				assert.Empty(t, other.FindString(value), "%s: %s", files.Position(pos), value)
+			}
 		}
 	})
 }
