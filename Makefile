@@ -20,7 +20,7 @@ help: ## list the targets
 $(PROXY): FORCE
 	go build -ldflags "-X github.com/criproxy/criproxy/internal/settings/config.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit unit-and-peers integration runtimes kubelets peers conformance nightly bench microbench soak fuzz chaos mutants lint vm testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit unit-and-peers integration runtimes kubelets peers conformance nightly bench microbench grpc-path soak fuzz chaos mutants lint vm testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -101,9 +101,15 @@ conformance: ## run critest on each runtime and through criproxy (an hour), and 
 	cd testbed/figures && go test -v -timeout 30m -report $(CURDIR)/docs/evidence/conformance.md
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/evidence/conformance.md
 
+# The same tests with criproxy on the data path of grpc-go.
+grpc-path: ## run the tests of what serves calls, and those with real runtimes, on the data path of grpc-go
+	$(RACETEST) -ldflags '-w -X github.com/criproxy/criproxy/internal/settings/config.DefaultDataPath=grpc' -timeout 30m ./cmd/... ./internal/proxy/... ./internal/observe/... ./internal/command/...
+	cd testbed && CRIPROXY_TESTBED_DATA_PATH=grpc go test -timeout 60m -p 1 ./integration ./critest ./chaos ./outage
+
 # The gate has no time for them. .ci/nightly installs what they need in addition to Go.
 nightly: ## run the tests that the gate leaves out: kubelets with the race detector, a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/evidence/conformance.md
 	cd testbed && go test -v -timeout 60m -p 1 $(KUBELETS:%=./%) .
+	@$(MAKE) --no-print-directory grpc-path
 	cd testbed/cluster && go test -v -timeout 2h -conformance -report $(CURDIR)/docs/evidence/conformance.md
 	cd testbed/gvisor && go test -v -timeout 60m
 	cd testbed/outage && go test -v -timeout 60m -docker -run Docker

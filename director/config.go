@@ -1,6 +1,7 @@
 package director
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -85,6 +86,11 @@ type Config struct {
 	// of type *codec.Frame and front names. It may answer, change or refuse a call. Only [New]
 	// calls Around. Optional.
 	Around func(director grpc.ClientConnInterface) grpc.ClientConnInterface
+
+	// Pass passes the messages of a stream both ways, for streams that the profile does not describe
+	// and those on which clients send several messages: from ss to a call on conn with context ctx, and
+	// back. It returns the error with which the call ends. Nil means the director's own way.
+	Pass func(ctx context.Context, conn grpc.ClientConnInterface, ss grpc.ServerStream) error
 
 	// Tracer sees the client's leg of each call. The Tracer of a [ConnConfig] sees the legs of
 	// a backend. Optional.

@@ -34,6 +34,11 @@ type ConnConfig struct {
 	// least_request_experimental. Empty means round_robin.
 	Balance string
 
+	// GRPC makes calls with grpc-go's client. Otherwise a Conn to a single server uses the client of
+	// criproxy's own data path, which needs less CPU time and bounds the memory for messages while
+	// they arrive.
+	GRPC bool
+
 	// Credentials secure the connection. Nil leaves it unsecured.
 	Credentials credentials.TransportCredentials
 

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/buffers"
 	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
@@ -32,10 +31,10 @@ var reconnect = grpc.ConnectParams{
 	MinConnectTimeout: 5 * time.Second,
 }
 
-// link makes the link of c: with gRPC's own client if there are several servers to choose among,
-// otherwise with ours.
+// link makes the link of c: with gRPC's own client if the configuration asks for it or there are
+// several servers to choose among, otherwise with ours.
 func (c *Conn) link(cfg ConnConfig) (link, error) {
-	if len(cfg.More) > 0 || strings.HasPrefix(cfg.Address, transport.DNSScheme) {
+	if cfg.GRPC || len(cfg.More) > 0 || strings.HasPrefix(cfg.Address, transport.DNSScheme) {
 		return c.balanced(cfg)
 	}
 	network, err := transport.Network(cfg.Address)
@@ -87,7 +86,7 @@ func (c *Conn) balanced(cfg ConnConfig) (link, error) {
 	return &balanced{cc, cfg.Budget}, nil
 }
 
-// balanced is a link to several servers, any of which can answer a call. gRPC's client does not
+// balanced is a link to one or several servers, any of which can answer a call. gRPC's client does not
 // say how long a message is before it has read the whole message, so balanced reserves the memory
 // only then.
 type balanced struct {
@@ -99,7 +98,7 @@ func (b *balanced) Invoke(ctx context.Context, method string, args, reply any, o
 	if err := b.ClientConn.Invoke(ctx, method, args, reply, opts...); err != nil {
 		return err
 	}
-	return b.count(ctx, reply)
+	return transport.Count(ctx, b.budget, reply)
 }
 
 func (b *balanced) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -107,32 +106,18 @@ func (b *balanced) NewStream(ctx context.Context, desc *grpc.StreamDesc, method 
 	if err != nil {
 		return nil, err
 	}
-	return &balancedStream{cs, b}, nil
+	return &balancedStream{cs, b, ctx}, nil
 }
 
 type balancedStream struct {
 	grpc.ClientStream
 	link *balanced
+	ctx  context.Context // the caller's: that of the ClientStream has the server as its peer
 }
 
 func (s *balancedStream) RecvMsg(m any) error {
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return s.link.count(s.Context(), m)
-}
-
-// count reserves the memory of a message that has been received, until the message is freed.
-func (b *balanced) count(ctx context.Context, m any) error {
-	f, ok := m.(*codec.Frame)
-	if !ok || b.budget == nil {
-		return nil
-	}
-	n := f.Len()
-	if err := b.budget.Reserve(ctx, n); err != nil {
-		f.Free()
-		return err
-	}
-	*f = *codec.FrameOfBuffers(buffers.OnFree(f.Buffers(), func() { b.budget.Release(ctx, n) }))
-	return nil
+	return transport.Count(s.ctx, s.link.budget, m)
 }

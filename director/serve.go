@@ -27,6 +27,9 @@ func (d *Director) Handler() grpc.StreamHandler {
 		case m == nil && d.table.Load().elsewhere(name):
 			return serveUnary(d.front, name, ss)
 		case m == nil || m.ClientStreams:
+			if pass := d.table.Load().pass; pass != nil {
+				return pass(outgoing(ss.Context(), sent(ss)), d.front, ss)
+			}
 			return serveBothWays(d.front, name, ss, d.panics())
 		case m.ServerStreams:
 			return serveStream(d.front, name, ss)

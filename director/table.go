@@ -2,11 +2,14 @@ package director
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
@@ -33,6 +36,7 @@ type table struct {
 	mended     func(b Backend, method, field string)
 	mirrored   func(Mirroring)
 	panics     recovery.Hook
+	pass       func(context.Context, grpc.ClientConnInterface, grpc.ServerStream) error // see Config.Pass
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of unknown methods that fail instead of going to the primary
@@ -90,6 +94,7 @@ func compile(cfg Config) (*table, error) {
 		mended:     cfg.Mended,
 		mirrored:   cfg.Mirrored,
 		panics:     cfg.Panicked,
+		pass:       cfg.Pass,
 
 		lookInterval: cmp.Or(cfg.LookInterval, defaultLookInterval),
 		replaced:     make(chan struct{}),

@@ -41,7 +41,7 @@ func targetOf(cfg ConnConfig) (target string, opts []grpc.DialOption, err error)
 		opts = append(opts, grpc.WithAuthority(localhost))
 	}
 	target = cfg.Address
-	if len(all) > 1 {
+	if !strings.HasPrefix(target, transport.DNSScheme) {
 		r := manual.NewBuilderWithScheme("servers")
 		state := resolver.State{}
 		for _, one := range all {

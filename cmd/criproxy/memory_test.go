@@ -23,6 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -47,6 +48,9 @@ func vm(t testing.TB, pid int, what string) int {
 }
 
 func TestMemoryStaysNearGOMEMLIMIT(t *testing.T) {
+	if config.DefaultDataPath == config.GRPCPath {
+		t.Skip("grpc-go receives messages before their memory is counted: docs/security.md")
+	}
 	const limit = 768 << 20
 	p := newProcess(t)
 	p.env = append(os.Environ(), "GOMEMLIMIT=768MiB")

@@ -11,7 +11,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Proxy builds criproxy from this checkout, with the race detector unless $CRIPROXY_TESTBED_RACE is off, and returns the
+// Proxy builds criproxy from this checkout, with the race detector unless $CRIPROXY_TESTBED_RACE is off, and with the data
+// path $CRIPROXY_TESTBED_DATA_PATH as its default, if that is set. It returns the
 // path of the program. Each process builds it once; thanks to Go's cache that is quick if nothing has changed.
 var Proxy = sync.OnceValues(func() (string, error) {
 	source, err := SourceDir()
@@ -29,6 +30,10 @@ var Proxy = sync.OnceValues(func() (string, error) {
 	if race {
 		dir += "-race"
 		args = append(args, "-race")
+	}
+	if path := os.Getenv("CRIPROXY_TESTBED_DATA_PATH"); path != "" {
+		dir += "-" + path
+		args = append(args, "-ldflags", "-X github.com/criproxy/criproxy/internal/settings/config.DefaultDataPath="+path)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("testbed: making the cache folder: %w", err)

@@ -3,6 +3,9 @@ package transport
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/buffers"
 )
 
 // A Budget is the memory for messages that do not arrive in one piece. The transport asks it when
@@ -44,3 +47,20 @@ type unlimited struct{}
 func (unlimited) TryReserve(context.Context, int) bool { return true }
 func (unlimited) Reserve(context.Context, int) error   { return nil }
 func (unlimited) Release(context.Context, int)         {}
+
+// Count reserves the memory of m, a message that has been received in one piece, until m is freed. It
+// is for receivers that do not know how long a message is before they have all of it. A nil budget, and
+// a message that is not a *codec.Frame, need no memory. If there is none Count frees m.
+func Count(ctx context.Context, budget Budget, m any) error {
+	f, ok := m.(*codec.Frame)
+	if !ok || budget == nil {
+		return nil
+	}
+	n := f.Len()
+	if err := budget.Reserve(ctx, n); err != nil {
+		f.Free()
+		return err
+	}
+	*f = *codec.FrameOfBuffers(buffers.OnFree(f.Buffers(), func() { budget.Release(ctx, n) }))
+	return nil
+}

@@ -114,6 +114,7 @@ func (c *conn) frameError(err error) error {
 // control handles a frame that is not DATA, HEADERS or CONTINUATION.
 func (c *conn) control(f http2.Frame) error {
 	if f, ok := f.(*http2.GoAwayFrame); ok {
+		blame(f)
 		return c.side.goAway(f)
 	}
 	c.mu.Lock()

@@ -14,7 +14,8 @@ type Report struct {
 	Version   string      `json:"version"`
 	PID       int         `json:"pid"`
 	Started   time.Time   `json:"started"`
-	Ready     bool        `json:"ready"` // the primary is up, and clients can connect
+	DataPath  string      `json:"dataPath,omitempty"` // "own" or "grpc"; missing from versions that had one
+	Ready     bool        `json:"ready"`              // the primary is up, and clients can connect
 	Listeners []Listener  `json:"listeners"`
 	Admin     string      `json:"admin,omitempty"`
 	Backends  []Backend   `json:"backends"` // the primary first

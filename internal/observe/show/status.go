@@ -9,6 +9,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Status shows how a criproxy is doing, and returns its report.
@@ -24,7 +25,11 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 	} else if trouble != "" {
 		is, colour = "ready, DEGRADED: "+trouble, Yellow
 	}
-	out.Paint(colour, 0, "criproxy %s, process %d, for %s, %s", r.Version, r.PID, ago(now, r.Started), is)
+	path := ""
+	if r.DataPath == config.GRPCPath {
+		path = ", on the data path grpc"
+	}
+	out.Paint(colour, 0, "criproxy %s, process %d, for %s%s, %s", r.Version, r.PID, ago(now, r.Started), path, is)
 	out.Gap()
 	var rows [][]Cell
 	for _, l := range r.Listeners {

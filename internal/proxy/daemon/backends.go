@@ -79,6 +79,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 		Schema:      d.Schema,
 		Conversions: d.Conversions,
 		MaxMessage:  cfg.MaxMessageBytes,
+		GRPC:        cfg.DataPath == config.GRPCPath,
 		Budget:      budget,
 		Watch:       b.connected,
 		Primary:     i == 0,
@@ -144,7 +145,7 @@ func newPlainBackend(cfg *config.Config, d director.Config, budget director.Budg
 	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, tell: func(capture.Change, bool) {}, do: func(f func()) { f() }}
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
-		Address: b.cfg.Address, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
+		Address: b.cfg.Address, GRPC: cfg.DataPath == config.GRPCPath, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
 	})
 	if err != nil {
 		return nil, err

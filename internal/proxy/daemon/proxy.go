@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/base/grpcgo"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/hook"
@@ -37,7 +38,7 @@ import (
 // A Proxy is a director with its backends and its server. New makes one.
 type Proxy struct {
 	director     *director.Director
-	server       *transport.Server
+	server       server
 	admin        *admin.Server
 	hooks        *hook.Plugins // nil if plugins are turned off
 	epochs       *epochs
@@ -108,6 +109,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p.show()
 	makeStateDir(cfg)
 	recovery.Notify(logPanic)
+	transport.Blamed(logBlame)
 	var a API
 	var err error
 	if p.shows = o.Shown != nil; p.shows {
@@ -155,7 +157,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.epochs.endless = p.director.Endless
-	p.server = transport.NewServer(transport.ServerConfig{
+	p.server = newServer(cfg.DataPath, transport.ServerConfig{
 		Handler:          p.director.Handler(),
 		Interceptors:     p.interceptors(),
 		UnaryInterceptor: InterceptUnary,
@@ -208,6 +210,9 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	d.Mended = telemetry.LogMended()
 	d.Mirrored = telemetry.LogMirrored
 	d.Tracer = p.tracer()
+	if cfg.DataPath == config.GRPCPath {
+		d.Pass = grpcgo.Pass
+	}
 	if remembers(cfg, d.Profile) {
 		s.memories = p.memories.Next(places(cfg), folder(cfg))
 	}

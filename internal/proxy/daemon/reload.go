@@ -56,6 +56,7 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	}
 	held := *cfg
 	held.IDs = p.began.IDs // with other ids, kubelet would not recognize its pods, and kill them
+	held.DataPath = p.began.DataPath
 	cfg = &held
 	makeStateDir(cfg)
 	old := p.now.Load()

@@ -33,7 +33,7 @@ var started = time.Now()
 func (p *Proxy) Report(ctx context.Context) admin.Report {
 	s := p.now.Load()
 	r := admin.Report{
-		Version: config.Version, PID: os.Getpid(), Started: started, Admin: s.cfg.Admin,
+		Version: config.Version, PID: os.Getpid(), Started: started, DataPath: p.began.DataPath, Admin: s.cfg.Admin,
 		Backends: make([]admin.Backend, len(s.backends)), Errors: p.errors.List(), Recorder: p.record.Reach(), Panics: recovery.Count(), Config: *p.config.Load(),
 	}
 	ctx, cancel := context.WithTimeout(ctx, StatusTime)

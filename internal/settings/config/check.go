@@ -125,6 +125,13 @@ func (c *Config) Check() error {
 	default:
 		fail("ids: %q: want %q or %q", c.IDs, PrefixIDs, NativeIDs)
 	}
+	switch c.DataPath {
+	case "":
+		c.DataPath = DefaultDataPath
+	case OwnPath, GRPCPath:
+	default:
+		fail("dataPath: %q: want %q or %q", c.DataPath, OwnPath, GRPCPath)
+	}
 	for i, b := range c.Backends {
 		switch memory.Policy(b.Policy) {
 		case "", memory.LastKnown, memory.Fail, memory.Skip:
@@ -259,8 +266,11 @@ func CheckSocketPath(path string) error {
 // Warnings returns warnings about settings that work, but have unexpected consequences.
 func (c *Config) Warnings() []string {
 	var all []string
+	if c.DataPath == GRPCPath {
+		all = append(all, "dataPath: grpc: memory for messages is counted when a message has come, not before; a client may stall in the middle of a message for as long as it likes; calls need about twice the CPU time: see docs/security.md")
+	}
 	if c.Profile != "" {
-		return nil // kubelet has nothing to do with it
+		return all // kubelet has nothing to do with it
 	}
 	for _, b := range c.Backends[1:] {
 		all = append(all, NameWarnings(b.Name)...)

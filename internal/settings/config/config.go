@@ -117,6 +117,11 @@ type Config struct {
 	// output of commands, tokens. Optional.
 	UnsafeRaw bool `yaml:"unsafeRaw"`
 
+	// DataPath is the HTTP/2 that criproxy speaks with clients and runtimes: "own", criproxy's own, or "grpc", that of
+	// grpc-go, which needs more CPU time and does not bound the memory for messages that arrive; docs/security.md
+	// compares them. Default: own.
+	DataPath string `yaml:"dataPath"`
+
 	// Hooks is the folder in which plugins register; a plugin may change or refuse calls. "none" turns plugins off.
 	// Default: /etc/runtime/hookserver.d, or none with Profile.
 	Hooks string `yaml:"hooks"`
@@ -209,6 +214,15 @@ type Backend struct {
 	// Default: 4096.
 	MaxCalls int `yaml:"maxCalls"`
 }
+
+// The data paths.
+const (
+	OwnPath  = "own"
+	GRPCPath = "grpc"
+)
+
+// DefaultDataPath is the data path of a configuration without one. Tests are also built with grpc.
+var DefaultDataPath = OwnPath
 
 const (
 	PrefixIDs = "prefix"

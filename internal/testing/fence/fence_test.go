@@ -41,6 +41,7 @@ var inside = map[string][]string{
 	"internal/base/dump":         {"internal/base/wire"},
 	"internal/base/strict":       {"internal/base/suggest"},
 	"internal/base/transport":    {"internal/base/buffers", "internal/base/recovery"},
+	"internal/base/grpcgo":       {"internal/base/recovery", "internal/base/transport"},
 	"internal/settings/config":   {"internal/settings/profile"},
 	"internal/settings/drift":    {"internal/settings/profile"},
 	"internal/observe/calls":     {"internal/observe/capture"},
@@ -97,8 +98,8 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", above, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", append(above, "criadapter"), "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", append(above, "codec", "internal/base/buffers", "internal/base/transport", "internal/base/recovery", "internal/memory", "director", "internal/settings/drift", "criadapter", "internal/hook", "hook", "internal/observe"), "rewrite is pure: bytes in, bytes out"},
-	{"github.com/mwitkow/grpc-proxy", nil, "the program forwards streams itself; only tests compare it with grpc-proxy"},
+	{"google.golang.org/grpc", append(above, "codec", "internal/base/buffers", "internal/base/transport", "internal/base/grpcgo", "internal/base/recovery", "internal/memory", "director", "internal/settings/drift", "criadapter", "internal/hook", "hook", "internal/observe"), "rewrite is pure: bytes in, bytes out"},
+	{"github.com/mwitkow/grpc-proxy", []string{"internal/base/grpcgo"}, "the program forwards streams itself, except on the data path of grpc-go"},
 	{"testing", []string{"internal/testing"}, "production code must not link package testing"},
 }
 

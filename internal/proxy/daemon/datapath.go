@@ -1,0 +1,31 @@
+package daemon
+
+import (
+	"context"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/criproxy/criproxy/internal/base/grpcgo"
+	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/settings/config"
+)
+
+// A server serves clients. There is one for each data path, with the promises of [transport.Server].
+type server interface {
+	grpc.ServiceRegistrar
+	Serve(l net.Listener, shake transport.Handshake) error
+	Drain(ctx context.Context, told func())
+	EndSilent(of net.Listener)
+	Peers() (known []credentials.AuthInfo, greeting []net.Listener)
+	Stop()
+}
+
+// newServer returns the server of a data path.
+func newServer(path string, cfg transport.ServerConfig) server {
+	if path == config.GRPCPath {
+		return grpcgo.NewServer(cfg)
+	}
+	return transport.NewServer(cfg)
+}
