@@ -16,6 +16,7 @@ require (
 	github.com/bufbuild/protocompile v0.14.1 // indirect
 	github.com/distribution/reference v0.6.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/moby/spdystream v0.5.1 // indirect
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
@@ -25,6 +26,7 @@ require (
 	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261012220534-4341edf3f941 // indirect
+	k8s.io/klog/v2 v2.140.0 // indirect
 )
 
 replace github.com/criproxy/criproxy => ../..

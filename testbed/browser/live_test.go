@@ -27,21 +27,22 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // A machine is criproxy in front of two runtimes, a client, and `criproxy ui`.
 type machine struct {
-	t         *testing.T
-	dir       string
-	program   string
-	admin     string
-	proxy     *exec.Cmd
-	link      string
-	client    runtimeapi.RuntimeServiceClient
-	stopVault context.CancelFunc // the second runtime
+	t       *testing.T
+	dir     string
+	program string
+	admin   string
+	proxy   *exec.Cmd
+	link    string
+	client  runtimeapi.RuntimeServiceClient
+	vault   *testkit.Machine // the second runtime
 }
 
-func start(t *testing.T) *machine {
+func start(t *testing.T, flags ...string) *machine {
 	t.Helper()
 	chromium(t)
 	program, err := criproxy()
@@ -49,26 +50,13 @@ func start(t *testing.T) *machine {
 	dir, err := os.MkdirTemp("", "ui-") // t.TempDir is too long for a socket
 	require.NoError(t, err)
 	m := &machine{t: t, dir: dir, program: program, admin: filepath.Join(dir, "admin.sock")}
-	var runtimes sync.WaitGroup
-	var stops []context.CancelFunc
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	for i, name := range []string{"alpha", "beta"} {
-		l, err := fakecri.Listen(filepath.Join(dir, name))
-		require.NoError(t, err)
-		rt := fakecri.New(fakecri.Config{Name: name, Version: "1.0.0", Seed: uint64(i + 1)})
-		ctx, stop := context.WithCancel(context.Background())
-		stops = append(stops, stop)
-		runtimes.Go(func() { _ = rt.ServeOn(ctx, l) })
+		m.vault = testkit.NewMachine(t, name, filepath.Join(dir, name), fakecri.Config{Name: name, Version: "1.0.0", Seed: uint64(i + 1)})
+		m.vault.Start()
 	}
-	m.stopVault = stops[1]
-	t.Cleanup(func() {
-		for _, stop := range stops {
-			stop()
-		}
-		runtimes.Wait()
-		assert.NoError(t, os.RemoveAll(dir))
-	})
 	socket := filepath.Join(dir, "cri.sock")
-	m.proxy = m.run("serve", "-connect", filepath.Join(dir, "alpha")+",kata.io:"+filepath.Join(dir, "beta"), "-listen", socket, "-admin", m.admin, "-state-dir", dir, "-hooks", "none")
+	m.proxy = m.run(append([]string{"serve", "-connect", filepath.Join(dir, "alpha") + ",kata.io:" + filepath.Join(dir, "beta"), "-listen", socket, "-admin", m.admin, "-state-dir", dir, "-hooks", "none"}, flags...)...)
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
@@ -222,7 +210,7 @@ func TestMetricsMoveWithCalls(t *testing.T) {
 	p.keys(kb.ArrowRight + kb.ArrowRight + kb.ArrowRight + kb.ArrowRight)
 	p.see(`document.querySelectorAll(".panel .cursor").length === 0`)
 
-	m.stopVault()
+	m.vault.Kill()
 	p.see(shows("Runtimes", "kata.io DOWN"))
 	p.see(shows("Answers from memory", `kata.io ListPodSandbox [0-9.]+\/s`))
 	if *update {
@@ -236,7 +224,7 @@ func TestAnOutageIsABand(t *testing.T) {
 	id := m.pod("vault", "kata.io")
 	p := open(t, m.link, dark(false))
 	p.see(`document.querySelectorAll(".row").length >= 2`)
-	m.stopVault()
+	m.vault.Kill()
 	for { // until criproxy has noticed
 		_, err := m.client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 		if status.Code(err) == codes.Unavailable {

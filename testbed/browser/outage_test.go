@@ -1,0 +1,161 @@
+package browser
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+// history returns what criproxy events says of the second runtime.
+func (m *machine) history() (all []capture.Change) {
+	m.t.Helper()
+	out, err := m.output("events", "-o", "json", "-admin", m.admin)
+	require.NoError(m.t, err, out)
+	for line := range strings.Lines(out) {
+		var c capture.Change
+		require.NoError(m.t, json.Unmarshal([]byte(line), &c), line)
+		if c.Backend == "kata.io" {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func (m *machine) output(args ...string) (string, error) {
+	cmd := m.command(args...)
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+// handOver replaces the process that serves the machine.
+func (m *machine) handOver() {
+	m.t.Helper()
+	var before, now struct{ PID int }
+	pid := func(into *struct{ PID int }) error {
+		out, err := m.output("status", "-o", "json", "-admin", m.admin)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal([]byte(out), into)
+	}
+	require.NoError(m.t, pid(&before))
+	require.NoError(m.t, syscall.Kill(before.PID, syscall.SIGUSR2))
+	testkit.Eventually(m.t, "another process serves", func() bool { return pid(&now) == nil && now.PID != before.PID })
+	m.t.Cleanup(func() { _ = syscall.Kill(now.PID, syscall.SIGTERM) }) // it may have handed over, and ended
+}
+
+// In each place of the page an outage must have the one history that criproxy tells.
+func TestEveryPlaceOfThePageTellsTheSameStory(t *testing.T) {
+	for name, handsOver := range map[string]bool{"one process": false, "over handovers": true} {
+		t.Run(name, func(t *testing.T) {
+			m := start(t, "-list-budget", "300ms", "-gone-after", "1500ms")
+			m.pod("vault", "kata.io")
+			p := open(t, m.link, dark(false))
+			p.see(`document.querySelectorAll(".row:not(.said)").length >= 2`)
+			polled := make(chan struct{})
+			go func() { // as kubelet does
+				defer close(polled)
+				for t.Context().Err() == nil {
+					_, _ = m.client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}) // fails when the test ends
+					time.Sleep(100 * time.Millisecond)
+				}
+			}()
+			t.Cleanup(func() { <-polled })
+			clock := func(c capture.Change) string { return c.Time.UTC().Format(time.TimeOnly) }
+			is := func(want string) {
+				t.Helper()
+				testkit.Eventually(t, "the second runtime is "+want, func() bool { all := m.history(); return len(all) > 0 && all[len(all)-1].What == want })
+				if handsOver {
+					m.handOver()
+				}
+				all := m.history()
+				p.see(fmt.Sprintf(`[...document.querySelectorAll("#strip .cond.%s")].some((e) => e.textContent.startsWith("kata.io %[1]s since %s, ") && e.textContent.includes(", 1 pod"))`, want, clock(all[len(all)-1])))
+				p.see(fmt.Sprintf(`document.querySelector("#link").className === %q`, want))
+			}
+			is(capture.Up)
+			m.vault.Freeze()
+			is(capture.Gone)
+			base, _, _ := strings.Cut(m.link, "?")
+			other := open(t, base, dark(false)) // somebody is called at night
+			other.see(`document.querySelector("#tab-status").getAttribute("aria-selected") === "true" && /kata.io.*gone/.test(document.querySelector(".card.gone").textContent)`)
+			other.picture("trouble")
+			m.vault.Thaw()
+			is(capture.Up)
+			m.vault.Kill()
+			is(capture.Gone)
+			m.vault.When(testkit.Slowing(500*time.Millisecond, "ListContainers", "ListPodSandbox"))
+			m.vault.Start()
+			is(capture.Slow)
+			m.vault.When(nil)
+			is(capture.Up)
+
+			history := m.history()
+			var what, bands []string
+			for _, c := range history {
+				what = append(what, c.What)
+				if c.What != capture.Up {
+					bands = append(bands, "band "+c.What)
+				}
+			}
+			require.Equal(t, []string{"up", "slow", "gone", "up", "gone", "slow", "up"}, what)
+			tells := func(p *tab) {
+				p.keys("2")
+				p.see(`[...document.querySelectorAll(".lane")].some((l) => l.textContent.startsWith("vault"))`)
+				const kata = `[...document.querySelectorAll(".lane.group")].find((l) => l.firstChild.textContent.startsWith("kata.io"))`
+				p.see(kata + `.querySelectorAll("rect.band").length === 4`)
+				assert.Equal(t, bands, value[[]string](p, `[...`+kata+`.querySelectorAll("rect.band")].map((r) => r.getAttribute("class"))`), "Pods")
+				assert.Contains(t, value[string](p, kata+`.firstChild.textContent`), "1 pod")
+				p.keys("6")
+				p.see(`document.querySelector("#happened")`)
+				var happened []string
+				for _, c := range history {
+					happened = append(happened, c.Time.UTC().Format(time.DateTime)+c.String())
+				}
+				slices.Reverse(happened)
+				shown := p.texts("#happened tr")
+				assert.Equal(t, happened, slices.DeleteFunc(shown, func(s string) bool { return !strings.Contains(s, "kata.io is ") }), "Status")
+				p.keys("1")
+				p.fill("backend", "kata.io")
+				p.see(`document.querySelector("#only-memory")`)
+				value[bool](p, `(document.querySelector("#only-memory").click(), true)`)
+				p.see(`document.querySelectorAll(".row").length > 3 && [...document.querySelectorAll(".row")].every((r) => r.querySelector(".chip.memory"))`)
+				assert.Contains(t, p.texts("#tabs .command")[0], "-memory")
+			}
+			tells(p)
+
+			dump, html := filepath.Join(m.dir, "calls.jsonl"), filepath.Join(m.dir, "calls.html")
+			for _, args := range [][]string{{"dump", "-admin", m.admin, dump}, {"view", "-html", html, dump}} {
+				out, err := m.output(args...)
+				require.NoError(t, err, out)
+			}
+			mailed := open(t, (&url.URL{Scheme: "file", Path: html}).String())
+			mailed.see(`document.body.dataset.ready`)
+			mailed.see(`[...document.querySelectorAll("#strip .cond.up")].some((e) => e.textContent.startsWith("kata.io up since ` + clock(history[len(history)-1]) + `"))`)
+			tells(mailed)
+			for _, width := range []int64{1280, 800, 390} {
+				mailed.do(chromedp.EmulateViewport(width, 800))
+				for i := range 6 {
+					mailed.keys(fmt.Sprint(i + 1))
+					mailed.see(fmt.Sprintf(`document.documentElement.scrollWidth <= %d`, width))
+				}
+			}
+		})
+	}
+}
