@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -12,14 +13,16 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // A contender is a path from a client to backends.
 type contender struct {
 	name string
 	two  bool // it has two backends with half of the containers each, instead of one with all
-	// program must be in PATH; Debian's package of that name has it. Empty: the contender is our own.
-	program string
+	// needs returns what the contender lacks on this machine. nil: nothing.
+	needs func(context.Context, *harness) error
 	// command returns the command line, for a folder and the sockets of its backends. nil: the client connects to the
 	// backend directly.
 	command func(h *harness, dir, socket string, backends []string) (*exec.Cmd, error)
@@ -30,6 +33,7 @@ const (
 	stock   = "grpc-proxy"
 	limit   = "HAProxy" // only moves bytes
 	mover   = "nginx"   // also only moves bytes
+	koord   = "KoordRuntimeProxy"
 	ours    = "criproxy"
 	bare    = "criproxy, no recorder"
 	two     = "criproxy, 2 runtimes"
@@ -43,8 +47,9 @@ var contenders = []contender{
 	{name: stock, command: func(_ *harness, _, socket string, backends []string) (*exec.Cmd, error) {
 		return exec.Command(os.Args[0], "stock", "-socket", socket, "-connect", backends[0]), nil
 	}},
-	{name: mover, program: "nginx", command: nginx},
-	{name: limit, program: "haproxy", command: haproxy},
+	{name: mover, needs: program("nginx"), command: nginx},
+	{name: limit, needs: program("haproxy"), command: haproxy},
+	{name: koord, needs: buildKoord, command: koordinator},
 	{name: ours, command: criproxy()},
 	{name: bare, command: criproxy("-flight-recorder", "-1")},
 	{name: "criproxy, capture", command: criproxy("-capture", "DIR/calls.jsonl")},
@@ -109,6 +114,17 @@ backend runtime
 	return exec.Command("haproxy", "-db", "-q", "-f", file), nil
 }
 
+// koordinator returns KoordRuntimeProxy without plugins. It looks for plugins below /etc, and would make a folder there:
+// it sees an empty one.
+func koordinator(h *harness, dir, socket string, backends []string) (*exec.Cmd, error) {
+	etc := filepath.Join(dir, "etc")
+	if err := os.Mkdir(etc, 0o700); err != nil {
+		return nil, err
+	}
+	return exec.Command("unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc && exec "$@"`, etc,
+		h.koord, "--koord-runtimeproxy-endpoint", socket, "--remote-runtime-service-endpoint", backends[0]), nil
+}
+
 // A running is a process that we have started, which serves a socket.
 type running struct {
 	contender
@@ -166,13 +182,38 @@ func called(name string) contender {
 	return contenders[slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })]
 }
 
-// installed reports whether this machine has the program of c.
-func (c contender) installed() bool {
-	if c.program == "" {
-		return true
+// program returns a check that a program of Debian's package of the same name is in PATH.
+func program(name string) func(context.Context, *harness) error {
+	return func(context.Context, *harness) error {
+		if _, err := exec.LookPath(name); err != nil {
+			return fmt.Errorf("not installed: apt-get install %s", name)
+		}
+		return nil
 	}
-	_, err := exec.LookPath(c.program)
-	return err == nil
+}
+
+// buildKoord builds KoordRuntimeProxy.
+func buildKoord(ctx context.Context, h *harness) error {
+	if os.Geteuid() != 0 {
+		return errors.New("it needs root")
+	}
+	all, err := build.Get(ctx, h.progress, build.Koordinator)
+	h.koord = all.KoordProxy
+	return err
+}
+
+// foreign reports whether c is a program of others, which may lack what a work needs.
+func (c contender) foreign() bool { return c.needs != nil }
+
+// missing says what c lacks on this machine, and is empty if it lacks nothing.
+func (h *harness) missing(ctx context.Context, c contender) string {
+	if c.needs == nil {
+		return ""
+	}
+	if err := c.needs(ctx, h); err != nil {
+		return strings.SplitN(err.Error(), "\n", 2)[0]
+	}
+	return ""
 }
 
 // startContender runs c in front of backends, on the given socket, or on a new one if that is empty.

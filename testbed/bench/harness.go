@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,6 +21,7 @@ type harness struct {
 	options
 	dir      string
 	program  string // criproxy
+	koord    string // KoordRuntimeProxy; empty until it is built
 	progress io.Writer
 	started  int // number of started processes, for the names of folders
 }
@@ -42,8 +45,8 @@ func (h *harness) all(ctx context.Context) (*report, error) {
 		if !among.MatchString(c.name) {
 			continue
 		}
-		if !c.installed() {
-			r.absent = append(r.absent, c.name)
+		if lacks := h.missing(ctx, c); lacks != "" {
+			r.leaveOut(h.progress, c.name, lacks)
 			continue
 		}
 		present = append(present, c)
@@ -133,12 +136,19 @@ func (h *harness) group(ctx context.Context, r *report, node node, ws []work, co
 		}
 		defer cc.Close()
 		conns[p] = cc
-		if err := h.warm(ctx, ws[0], p, cc); err != nil {
-			return err
-		}
 		up = append(up, p)
 	}
 	for _, w := range ws {
+		up := slices.Clone(up)
+		for i := len(up) - 1; i >= 0; i-- {
+			if err := h.warm(ctx, w, up[i], conns[up[i]]); err != nil && !up[i].foreign() {
+				return err
+			} else if err != nil {
+				why, _, _ := strings.Cut(err.Error(), "; its output:")
+				r.leaveOut(h.progress, up[i].name+" in “"+w.name+"”", why)
+				up = slices.Delete(up, i, i+1)
+			}
+		}
 		turns := make([][]turn, len(up))
 		for round := range h.rounds {
 			fmt.Fprintf(h.progress, "%-28s round %d of %d\n", w.name, round+1, h.rounds)

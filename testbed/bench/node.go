@@ -115,7 +115,7 @@ func (n *realNode) run(ctx context.Context, pods int, edit func(i int, pod *core
 // the testbed needs.
 func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	if reasons := testbed.Requirements(); len(reasons) > 0 {
-		r.absent = append(r.absent, "a real kubelet ("+errors.Join(reasons...).Error()+")")
+		r.leaveOut(h.progress, "a real kubelet", errors.Join(reasons...).Error())
 		return nil
 	}
 	n, err := h.startNode(ctx, []string{"2.4"})
@@ -157,9 +157,9 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 		return err
 	}
 	// The same kubelet and the same pods, with other contenders in place of criproxy.
-	for _, name := range []string{limit, stock} {
+	for _, name := range []string{limit, koord, stock} {
 		c := called(name)
-		if !c.installed() {
+		if h.missing(ctx, c) != "" {
 			continue // the report already says so
 		}
 		used, err := h.inPlaceOf(ctx, c, front.Socket(), n.runtimes[0].Socket())

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -10,7 +12,7 @@ import (
 type report struct {
 	rounds  int
 	time    time.Duration
-	absent  []string // contenders that are not installed
+	absent  []string // what was left out, and why
 	figures []figure
 	alone   []target
 	mix     []mixed
@@ -43,6 +45,12 @@ type figure struct {
 	Peak        int64         // peak memory until then, in bytes
 	P50OfDirect float64       // medians of the rounds
 	CPUOfStock  float64
+}
+
+// leaveOut notes that something is not measured, and why.
+func (r *report) leaveOut(progress io.Writer, what, why string) {
+	fmt.Fprintf(progress, "left out: %s: %s\n", what, why)
+	r.absent = append(r.absent, what+": "+strings.ReplaceAll(why, "\n", "; "))
 }
 
 // add adds the turns of a contender.

@@ -49,7 +49,7 @@ func (r *report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "Measured on %s: %s, %d CPUs, %s%s.\n", time.Now().Format(time.DateOnly), processor(), runtime.NumCPU(), runtime.Version(), versions())
 	fmt.Fprintf(w, "%d rounds; in each, every row has %v. Ratios are medians over the rounds.\n", r.rounds, r.time)
 	if len(r.absent) > 0 {
-		fmt.Fprintf(w, "Not installed, and left out: %s.\n", strings.Join(r.absent, ", "))
+		fmt.Fprintf(w, "\nLeft out:\n\n- %s\n", strings.Join(r.absent, "\n- "))
 	}
 	if targets := r.targets(); len(targets) > 0 {
 		fmt.Fprintf(w, "\n| target | want | measured | | %s |\n| --- | --- | --- | --- | --- |\n", limit)

@@ -25,6 +25,7 @@ type Binaries struct {
 	E2ENode    string            // the program
 	Dockerd    string            // the program
 	CRIDockerd string            // the program
+	KoordProxy string            // the program
 }
 
 // Get returns the binaries of the named components, and builds those that are not in the cache. Without names it means
@@ -89,6 +90,8 @@ func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, er
 			b.Dockerd = filepath.Join(dir, "dockerd")
 		case CRIDockerd:
 			b.CRIDockerd = filepath.Join(dir, "cri-dockerd")
+		case Koordinator:
+			b.KoordProxy = filepath.Join(dir, "koord-runtime-proxy")
 		case Cluster:
 			b.Cluster = dir
 		case Critest:

@@ -30,8 +30,9 @@ const (
 	GVisor       = "gvisor"  // gVisor's runsc and its shim; optional
 	Dockerd      = "dockerd" // optional, as is
 	CRIDockerd   = "cri-dockerd"
-	E2ENode      = "e2enode" // Kubernetes' own tests of a node; ginkgo, agnhost and nonewprivs are in Cluster; optional
-	Cluster      = "cluster" // etcd, kube-apiserver, its controllers, the scheduler and kubectl; optional
+	Koordinator  = "koordinator" // KoordRuntimeProxy; optional
+	E2ENode      = "e2enode"     // Kubernetes' own tests of a node; ginkgo, agnhost and nonewprivs are in Cluster; optional
+	Cluster      = "cluster"     // etcd, kube-apiserver, its controllers, the scheduler and kubectl; optional
 )
 
 // A component is a set of packages of one module that are built and cached together.
@@ -48,6 +49,7 @@ type component struct {
 	c        string   // a glob in the module: sources of its binary in C, the last of binaries; empty for none
 	patch    *patch   // a change of its sources; nil for none
 	test     bool     // the only package is a test, to be compiled
+	measured bool     // its speed matters
 	extra    bool     // built only on request: containers run without it
 }
 
@@ -206,6 +208,14 @@ var components = []component{
 		extra:    true,
 	},
 	{
+		name: Koordinator, dir: pinned(Koordinator), module: "github.com/koordinator-sh/koordinator",
+		packages: []string{"github.com/koordinator-sh/koordinator/cmd/koord-runtime-proxy"},
+		binaries: []string{"koord-runtime-proxy"},
+		inputs:   pins,
+		measured: true,
+		extra:    true,
+	},
+	{
 		name: Nerdctl, dir: pinned(Nerdctl), module: "github.com/containerd/nerdctl/v2",
 		packages: []string{"github.com/containerd/nerdctl/v2/cmd/nerdctl"},
 		binaries: []string{"nerdctl"},
@@ -287,6 +297,9 @@ const quickly = "-dwarf=false -l -d=ssa/prove/off,ssa/nilcheckelim/off,ssa/gener
 // args is the go command line that builds the component into out.
 func (c component) args(version, out string) []string {
 	gcflags, ldflags := "all="+quickly, "-s -w"
+	if c.measured {
+		gcflags = ""
+	}
 	if c.stamp != "" {
 		ldflags += " -X " + c.stamp + "=" + strings.TrimSuffix(version, "+incompatible")
 	}
