@@ -1,9 +1,10 @@
 // The state of the page in its address: page, filters, times and the open call. So it survives a reload, and can be linked.
 
-const state = { wanted: 0, viewed: false };
+const state = { wanted: 0, viewed: false, loaded: false };
 
 // save writes the state into the address.
 function saveState() {
+  if (!state.loaded) return; // the address has not been read yet
   const p = new URLSearchParams();
   const set = (name, value) => value && p.set(name, value);
   set("view", state.viewed && current);
@@ -19,6 +20,7 @@ function saveState() {
 
 // loadState takes the state from the address.
 function loadState() {
+  state.loaded = true;
   const p = new URLSearchParams(location.hash.slice(1));
   for (const f of FILTERS) if ((filter.values[f.name]?.value || "") !== (p.get(f.name) || "")) setFilter(f.name, p.get(f.name) || "");
   for (const flag of ["memory", "own"]) if (filter[flag] !== p.has(flag)) setFlag(flag, p.has(flag));
