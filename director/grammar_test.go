@@ -151,7 +151,7 @@ func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
 		`choose: [known: book.id]`:                          `methods.Put.choose: known: is "book.id", want "List.path = path"`,
 		`choose: [known: List = book]`:                      `methods.Put.choose: known: path book does not lead to a string; "without" is for maps`,
 		`choose: [known: 'List.id = book.id without "a"']`:  `methods.Put.choose: known: path book.id does not lead to a string; "without" is for maps`,
-		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: a is no key in quotes`,
+		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: is a, want a key in quotes`,
 		`choose: [known: List.id = labels]`:                 `methods.Put.choose: known: path id leads to no map`,
 		`choose: [known: Lost.labels = labels]`:             `methods.Put.choose: known: there is no list method "Lost"`,
 		`tells: {labels: book.id}`:                          `methods.Put.tells: path labels does not lead to a string`,

@@ -51,7 +51,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 		quoted, keys, but = strings.Cut(keys, ",")
 		key, err := strconv.Unquote(strings.TrimSpace(quoted))
 		if err != nil {
-			return nil, fmt.Errorf("without: %s is no key in quotes", strings.TrimSpace(quoted))
+			return nil, fmt.Errorf("without: is %s, want a key in quotes", strings.TrimSpace(quoted))
 		}
 		c.without[key] = true
 	}
