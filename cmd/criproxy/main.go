@@ -47,6 +47,7 @@ func groups() []group {
 			{"uninstall", "", "undo install", cli.Uninstall},
 		}},
 		{"To see how it is doing", []command{
+			{"why", "[POD|FILE|LINE]", "say what is wrong with pods, runtimes or kubelet", cli.Why},
 			{"status", "[flags]", "show how a running criproxy is doing", cli.ShowStatus},
 			{"pods", "[flags]", "show the pods of all runtimes, and where each is", cli.Pods},
 			{"events", "[flags]", "show when runtimes were slow, gone or up, and reloads", cli.Events},

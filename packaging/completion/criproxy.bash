@@ -9,6 +9,7 @@ _criproxy() {
 	doctor) flags='-o -admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -data-path -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
 	install) flags='-config -containerd-config -crio-drop-ins -dry-run -takeover' ;;
 	uninstall) flags='-config -containerd-config -crio-drop-ins -dry-run' ;;
+	why) flags='-admin -descriptor-set -o -proto -proto-path -since' ;;
 	status) flags='-admin -exit-code -o -watch' ;;
 	pods) flags='-admin -backend -n -namespace -o -watch' ;;
 	events) flags='-admin -backend -follow -o -since' ;;
@@ -33,7 +34,7 @@ _criproxy() {
 	if [[ $word == -* ]]; then
 		COMPREPLY=($(compgen -W "$flags" -- "$word"))
 	elif [[ $COMP_CWORD == 1 || $command == help ]]; then
-		COMPREPLY=($(compgen -W 'demo serve check doctor install uninstall status pods events where hooks instances support ui tail dump view convert tap wireshark-profile replay fixture help completion version' -- "$word"))
+		COMPREPLY=($(compgen -W 'demo serve check doctor install uninstall why status pods events where hooks instances support ui tail dump view convert tap wireshark-profile replay fixture help completion version' -- "$word"))
 	fi
 }
 complete -o default -F _criproxy criproxy

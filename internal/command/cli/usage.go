@@ -28,10 +28,15 @@ var ErrReported = errors.New("reported")
 // ErrDegraded ends a command that has reported that criproxy works, but not with all runtimes.
 var ErrDegraded = errors.New("degraded")
 
+// A BlindError is why a command could not look at what it was asked about. Its exit code tells that from a command that
+// has looked, and found something.
+type BlindError struct{ error }
+
 // ExitCode prints the err of a command for people and returns the exit code of the process: 2 for a mistake on the
-// command line, 3 for [ErrDegraded], 1 for any other failure. The command has no name if there is no such command.
+// command line or a [BlindError], 3 for [ErrDegraded], 1 for any other failure. The command has no name if there is no such command.
 func ExitCode(command string, err error, errOut io.Writer) int {
 	var usage *UsageError
+	var blind *BlindError
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
@@ -46,6 +51,9 @@ func ExitCode(command string, err error, errOut io.Writer) int {
 			see += " " + command
 		}
 		fmt.Fprintln(errOut, "criproxy: see", see)
+		return 2
+	case errors.As(err, &blind):
+		PrintError(errOut, err)
 		return 2
 	default:
 		PrintError(errOut, err)

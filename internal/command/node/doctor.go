@@ -7,37 +7,14 @@
 package node
 
 import (
-	"cmp"
 	"path/filepath"
-	"slices"
 
 	"github.com/criproxy/criproxy/internal/base/host"
 )
 
-// A Level is how bad a finding is.
-type Level string
-
-// The levels.
-const (
-	Error   Level = "error"   // something does not work
-	Warning Level = "warning" // it works, with consequences
-	Note    Level = "note"    // good to know
-)
-
-// A Finding is one thing that was found. Its JSON is stable.
-type Finding struct {
-	Level Level  `json:"level"`
-	About string `json:"about"` // the part of the node: "kubelet", "sockets", ...
-	Text  string `json:"text"`
-	Cure  string `json:"cure"` // how to fix it; for a note, what to know
-
-	// Runbook is the entry of the runbook that says more, such as "docs/runbook.md#a-runtime-is-gone".
-	Runbook string `json:"runbook"`
-}
-
 // Found makes a finding. entry is the anchor of its entry in the runbook.
 func Found(level Level, about, entry, text, cure string) Finding {
-	return Finding{level, about, text, cure, "docs/runbook.md#" + entry}
+	return Finding{Level: level, About: about, Text: text, Cure: cure, Runbook: "docs/runbook.md#" + entry}
 }
 
 // Node is the node to examine. Only Listen is required.
@@ -90,14 +67,6 @@ func (n *Node) Examine() ([]Finding, *Kubelet) {
 	e.logs()
 	return Sort(e.found), e.kubelet
 }
-
-// Sort sorts all in place, the worst first, and returns it.
-func Sort(all []Finding) []Finding {
-	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Level.rank(), b.Level.rank()) })
-	return all
-}
-
-func (l Level) rank() int { return slices.Index([]Level{Error, Warning, Note}, l) }
 
 // examination is the state of one Examine.
 type examination struct {

@@ -265,7 +265,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			assert.Contains(t, found[i].Cure, test.cure)
 			for j, f := range found {
 				assert.NotEmpty(t, f.Cure)
-				assert.True(t, j == 0 || found[j-1].Level.rank() <= f.Level.rank(), "the worst is first")
+				assert.True(t, j == 0 || found[j-1].Level.Rank() <= f.Level.Rank(), "the worst is first")
 			}
 		})
 	}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"github.com/criproxy/criproxy/internal/command/node"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/proxy/cri"
+)
+
+var updateWhy = flag.Bool("update-why", false, "write the table of findings and the runbook's entries again")
+
+// recordings are of a real kubelet on criproxy in front of a real containerd, each with one fault.
+var recordings = []struct {
+	file, fault string
+	found       map[string]string // :: rule → a part of its sentence; of all findings
+}{
+	{"healthy", "none: kubelet starts, and two pods", nil},
+	{"shim-gone", "a shim is killed; containerd and kubelet replace the pod by themselves", nil},
+	{"pleg-status", "ContainerStatus takes longer than kubelet waits", map[string]string{"pleg": "ContainerStatus hangs on primary for testbed/web-node-943e8e42/app and 1 more: it took up to 4s, 6 times within 19s"}},
+	{"pleg-list", "ListContainers takes longer than kubelet waits", map[string]string{"pleg": "ListContainers hangs on primary: it took up to 4s, 15 times within 26s"}},
+	{"sandbox-reserved", "the CNI plugin takes 25s for one pod", map[string]string{"sandbox-reserved": "primary is too slow for the sandbox of testbed/slow-node-943e8e42: kubelet gave up after 8s, primary goes on, and 1 retry failed because it still has the name"}},
+	{"stubborn", "a program ignores SIGTERM", map[string]string{"stuck-terminating": "testbed/stubborn-node-943e8e42/app did not end within its grace period of 7s after its signal, so that primary had to kill it"}},
+	{"shim-stopped", "a shim is stopped (SIGSTOP) while its pod is to end", map[string]string{"stuck-terminating": "testbed/frozen-node-943e8e42 cannot end on primary: its shim does not answer (StopContainer and StopPodSandbox failed 12 times"}},
+	{"cni-del", "the CNI plugin fails to remove a network", map[string]string{"stuck-terminating": "testbed/wired-node-943e8e42 cannot end on primary: its CNI plugin fails to remove the network (StopPodSandbox failed 11 times"}},
+	{"pull-hangs", "a registry accepts connections and never answers", map[string]string{"pull": "has been under way for 15s on primary, for testbed/puller-node-943e8e42; kubelet has not asked for registry.test/testbed/app:2 since, which it needs as well"}},
+	{"probe", "an exec probe takes 3s and may take 1s; another pod is removed while it starts", map[string]string{
+		"exec-probe":        "the exec probe of testbed/probed-node-943e8e42/app took longer than its time-out of 1s, 8 times of 8 on primary",
+		"stuck-terminating": "testbed/waiter-node-943e8e42/app did not end within its grace period of 2s"}},
+	{"flood", "crictl ps in a loop; the recording has a third of its calls", map[string]string{"flood": "crictl made "}},
+	{"kubelet-gap", "kubelet is stopped (SIGSTOP) for 15s", map[string]string{"kubelet-gap": "kubelet made no call for 15s"}},
+}
+
+func recordingAt(name string) string { return filepath.Join("../../testdata/why", name+".jsonl") }
+
+// asked runs criproxy why, and returns its findings.
+func asked(t *testing.T, args ...string) node.Report {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	err := cli.Why(t.Context(), append(args, "-o", "json"), &out, &errOut)
+	var r node.Report
+	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%v", err)
+	if len(r.Findings) > 0 {
+		assert.ErrorIs(t, err, cli.ErrReported, "the exit status says that something was found")
+	} else {
+		assert.NoError(t, err)
+	}
+	return r
+}
+
+// A finding that is false costs more than one that is missing: each recording has exactly these.
+func TestWhyFindsTheFaultInEachRecordingAndNothingElse(t *testing.T) {
+	table := "| recording | fault | found | missed | false |\n|---|---|---|---|---|\n"
+	for _, one := range recordings {
+		r := asked(t, recordingAt(one.file))
+		var found, wrong []string
+		missed := 0
+		for _, f := range r.Findings {
+			if part, ok := one.found[f.Rule]; ok && strings.Contains(f.Text, part) {
+				found = append(found, f.Rule)
+			} else {
+				wrong = append(wrong, f.Text)
+			}
+		}
+		for rule, part := range one.found {
+			if !slices.Contains(found, rule) {
+				missed++
+				t.Errorf("%s: no finding %s: %q", one.file, rule, part)
+			}
+		}
+		assert.Empty(t, wrong, one.file)
+		table += fmt.Sprintf("| `%s` | %s | %s | %d | %d |\n", one.file, one.fault, strings.Join(found, ", "), missed, len(wrong))
+	}
+	current(t, "../../docs/evidence/why.md", "<!-- written by go test ./cmd/criproxy -run Why -update-why -->\n", table)
+}
+
+// current checks, or updates, the part of a document between a mark and the end mark.
+func current(t *testing.T, file, mark, text string) {
+	t.Helper()
+	const end = "<!-- to here -->"
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(data), mark)
+	require.True(t, ok, "%s has no %s", file, mark)
+	was, after, ok := strings.Cut(rest, end)
+	require.True(t, ok, "%s has no %s", file, end)
+	if *updateWhy {
+		require.NoError(t, os.WriteFile(file, []byte(before+mark+text+end+after), 0o644))
+		return
+	}
+	assert.Equal(t, text, was, "%s: make man", file)
+}
+
+func TestRunbookHasEachRuleOfWhy(t *testing.T) {
+	var text strings.Builder
+	for _, r := range node.Rules() {
+		fmt.Fprintf(&text, "\n#### %s\n\n**It means:** %s\n\n**Shown by:** %s.\n\n**It is not:** %s.\n\n**Do:** %s.\n", r.Name, r.Means, r.Shown, r.Not, r.Cure)
+	}
+	current(t, "../../docs/runbook.md", "<!-- written by go test ./cmd/criproxy -run Why -update-why -->\n", lines120(text.String())+"\n")
+}
+
+// lines120 breaks lines at 120 columns.
+func lines120(text string) string {
+	var b strings.Builder
+	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		column := 0
+		for i, word := range strings.Fields(line) {
+			if i > 0 && column+1+len(word) > 119 {
+				b.WriteString("\n")
+				column = 0
+			} else if i > 0 {
+				b.WriteString(" ")
+				column++
+			}
+			b.WriteString(word)
+			column += len(word)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func TestTheCommandThatWhyShowsSelectsTheCalls(t *testing.T) {
+	for _, one := range recordings {
+		var out, errOut bytes.Buffer
+		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, &errOut) // it fails when it finds something
+		shown := 0
+		for line := range strings.Lines(out.String()) {
+			command, ok := strings.CutPrefix(strings.TrimSpace(line), "all of them: criproxy view ")
+			if !ok {
+				continue
+			}
+			shown++
+			var args []string
+			for _, arg := range strings.Fields(command) {
+				args = append(args, strings.Trim(arg, "'"))
+			}
+			var calls, complaints bytes.Buffer
+			require.NoError(t, cli.View(t.Context(), args, &calls, &complaints))
+			assert.Greater(t, strings.Count(calls.String(), "\n"), 1, "%s: %s", one.file, command)
+			assert.Empty(t, complaints.String())
+		}
+		assert.Equal(t, len(one.found), shown, one.file)
+		assert.Less(t, strings.Count(out.String(), "\n"), 40, "it fits a screen")
+	}
+}
+
+func TestWhyAnswersAboutOnePod(t *testing.T) {
+	assert.Len(t, asked(t, recordingAt("sandbox-reserved"), "testbed/slow-node-943e8e42").Findings, 1)
+	other := asked(t, recordingAt("sandbox-reserved"), "web-node-943e8e42")
+	assert.Empty(t, other.Findings)
+	assert.Positive(t, other.Seen.Calls, "it says what it has looked at")
+	assert.Empty(t, asked(t, recordingAt("pleg-list"), "-since", "1s").Findings, "it was over by then")
+}
+
+func TestWhyExplainsALineOfKubeletsLog(t *testing.T) {
+	line := `E1124 08:02:25.982881 kuberuntime_manager.go:1614] "CreatePodSandbox for pod failed" err="rpc error: code = FailedPrecondition desc = failed to reserve sandbox name \"slow\"" pod="testbed/slow-node-943e8e42"`
+	found := asked(t, recordingAt("sandbox-reserved"), line).Findings
+	require.Len(t, found, 1)
+	assert.Equal(t, "sandbox-reserved", found[0].Rule)
+	for said, rule := range map[string]string{
+		"PLEG is not healthy: pleg was last seen active 3m3s ago; threshold is 3m0s":           "pleg",
+		`Error: failed to reserve container name "app_web_default_0"`:                          "container-reserved",
+		`error killing pod: failed to "KillPodSandbox" for "a" with KillPodSandboxError`:       "stuck-terminating",
+		"Back-off pulling image nginx: ImagePullBackOff":                                       "pull",
+		"Readiness probe errored: rpc error: code = DeadlineExceeded desc = timeout":           "exec-probe",
+		"container runtime is down":                                                            "runtime",
+		"container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady": "wiring",
+	} {
+		known, _ := node.Explain(said)
+		assert.True(t, slices.ContainsFunc(known, func(r *node.Rule) bool { return r.Name == rule }), said)
+	}
+	err := cli.Why(t.Context(), []string{"the weather is fine today"}, io.Discard, io.Discard)
+	assert.Equal(t, 2, cli.ExitCode("why", err, io.Discard))
+	err = cli.Why(t.Context(), []string{"nothing.jsonl"}, io.Discard, io.Discard)
+	assert.Equal(t, 2, cli.ExitCode("why", err, io.Discard), "it could not look")
+}
+
+// An hour of a busy node has 80,000 calls.
+func BenchmarkWhy(b *testing.B) {
+	d, err := criadapter.Config(criadapter.Options{})
+	require.NoError(b, err)
+	r, err := capture.Open(recordingAt("shim-stopped"))
+	require.NoError(b, err)
+	var events []capture.Event
+	most := uint64(0)
+	for {
+		var ev capture.Event
+		if err := r.Next(&ev); err == io.EOF {
+			break
+		} else {
+			require.NoError(b, err)
+		}
+		events, most = append(events, ev), max(most, ev.Call)
+	}
+	for b.Loop() {
+		names, err := cri.NewNames(d.Profile, d.Schema, nil)
+		require.NoError(b, err)
+		look := node.New(d.Schema, names)
+		n := 0
+		for round := uint64(0); n < 80_000; round++ {
+			for _, ev := range events {
+				ev.Call += round * (most + 1)
+				ev.Time, ev.Mono = ev.Time.Add(time.Duration(round)*40*time.Second), ev.Mono+time.Duration(round)*40*time.Second
+				if ev.Kind == capture.Start && ev.Leg == 0 {
+					n++
+				}
+				look.Add(&ev)
+			}
+		}
+		look.Report(node.Options{})
+	}
+}

@@ -1,0 +1,269 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"github.com/criproxy/criproxy/internal/command/node"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/show"
+)
+
+// whyFlags are the command line of why.
+type whyFlags struct {
+	*asking
+	schema schemaFlags
+	since  unitDuration
+	file   string // the recording to look at; empty for the criproxy that runs
+	pod    string
+	line   string // of kubelet's log
+	known  []*node.Rule
+}
+
+const aboutWhy = `why says what is wrong, as far as the recorded calls show it: since when, whom it concerns, which calls show it,
+what to do, and how sure that is. POD is a pod's name, NAMESPACE/NAME, its uid, or the beginning of its
+sandbox's id. FILE is a file of calls; without it, why asks the criproxy that runs. LINE is a line of
+kubelet's log, in quotes: why explains it, and looks for its cause. why fails if it finds something.`
+
+// Why is the subcommand that says what is wrong.
+func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
+	w := &whyFlags{asking: askFlags("why", errOut), since: unitDuration(time.Hour)}
+	w.Var(&w.since, "since", "look at the calls and events of the last `TIME`, such as 10m; of a file, all without this flag")
+	w.schema.flags(w.FlagSet)
+	if err := cmp.Or(parseSub(w.FlagSet, args, out, aboutWhy, 0, 2), w.output.check("why")); err != nil {
+		return err
+	}
+	if err := w.arguments(); err != nil {
+		return err
+	}
+	report, err := w.look(ctx, errOut)
+	if err != nil {
+		return &BlindError{err}
+	}
+	if w.output.format == show.Text {
+		w.print(show.NewScreen(out), report)
+	} else if err := show.Encode(out, w.output.format, report); err != nil {
+		return err
+	}
+	if len(report.Findings) > 0 {
+		return ErrReported
+	}
+	return nil
+}
+
+// arguments finds out what each argument is.
+func (w *whyFlags) arguments() error {
+	if w.since <= 0 {
+		return &UsageError{errors.New("why: -since must be longer than nothing; want a time such as 1h")}
+	}
+	for _, arg := range w.Args() {
+		_, missing := os.Stat(arg)
+		_, noFile := capture.FormatOf(arg)
+		switch {
+		case arg == "-" || missing == nil || noFile == nil:
+			w.file = arg
+		case strings.Contains(strings.TrimSpace(arg), " "):
+			w.line = arg
+		default:
+			w.pod = arg
+		}
+	}
+	if w.line == "" {
+		return nil
+	}
+	var pod string
+	if w.known, pod = node.Explain(w.line); len(w.known) == 0 {
+		return &BlindError{errors.New("why: no rule knows this line; without it, why looks for everything that it knows")}
+	}
+	w.pod = cmp.Or(w.pod, pod)
+	return nil
+}
+
+// look returns what the rules find.
+func (w *whyFlags) look(ctx context.Context, errOut io.Writer) (*node.Report, error) {
+	o := node.Options{Pod: w.pod}
+	for _, r := range w.known {
+		o.Rules = append(o.Rules, r.Name)
+	}
+	if w.file == "" {
+		return w.lookNow(ctx, o)
+	}
+	r, err := capture.Open(w.file)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close() // it was only read
+	look, last, err := w.read(r)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, perhaps because it is still being written\n", w.file)
+	} else if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.file, err)
+	}
+	if w.given("since") {
+		o.Since = last.Add(-time.Duration(w.since))
+	}
+	report := look.Report(o)
+	return &report, nil
+}
+
+// lookNow looks at the criproxy that runs.
+func (w *whyFlags) lookNow(ctx context.Context, o node.Options) (*node.Report, error) {
+	socket, err := w.admin.path(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.Now = time.Now()
+	o.Since = o.Now.Add(-time.Duration(w.since))
+	client := admin.NewClient(socket)
+	response, err := client.Get(ctx, "/events")
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() // it is read to its end
+	r, err := capture.NewReader(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	look, _, err := w.read(r)
+	if err != nil {
+		return nil, err
+	}
+	e := eventsFlags{asking: w.asking}
+	changes, err := e.ask(ctx, client, o.Since)
+	if err != nil {
+		return nil, err
+	}
+	defer changes.Body.Close() // likewise
+	if err := eachChange(changes.Body, func(c *capture.Change) error { look.AddChange(c); return nil }); err != nil {
+		return nil, err
+	}
+	report := look.Report(o)
+	return &report, nil
+}
+
+// read reads all events of a recording, and returns the time of the last one.
+func (w *whyFlags) read(r *capture.Reader) (look *node.Look, last time.Time, err error) {
+	m, err := w.schema.meaning(r.Header())
+	if err != nil {
+		return nil, last, err
+	}
+	look = node.New(m.schema, m.names)
+	for {
+		var ev capture.Event
+		if err := r.Next(&ev); errors.Is(err, io.EOF) {
+			return look, last, nil
+		} else if err != nil {
+			return look, last, err
+		}
+		look.Add(&ev)
+		last = ev.Time
+	}
+}
+
+// given reports whether a flag is on the command line.
+func (w *whyFlags) given(name string) bool {
+	return slices.ContainsFunc(strings.Fields(givenFlags(w.FlagSet, "")), func(s string) bool { return strings.HasPrefix(s, "-"+name+"=") })
+}
+
+// wholeFindings is how many findings are shown in full; of the others, only what is wrong. A report fits a screen.
+const wholeFindings = 3
+
+// print shows a report to people.
+func (w *whyFlags) print(s *show.Screen, r *node.Report) {
+	for _, rule := range w.known {
+		s.Paint(show.Bold, 0, "%s: %s", rule.Name, rule.Means)
+		s.Say(2, "shown by: %s", rule.Shown)
+		s.Say(2, "it is not: %s", rule.Not)
+		s.Say(2, "what to do: %s", rule.Cure)
+	}
+	if len(w.known) > 0 {
+		s.Gap()
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if i < wholeFindings {
+			w.finding(s, f)
+			s.Gap()
+			continue
+		}
+		s.Paint(colourOf(f), 0, "%s: %s", f.Level, show.Cut(f.Text, 160))
+	}
+	if len(r.Findings) > wholeFindings {
+		s.Say(0, "-o json shows all of each finding.")
+		s.Gap()
+	}
+	seen(s, r)
+}
+
+// finding shows a finding in full.
+func (w *whyFlags) finding(s *show.Screen, f *node.Finding) {
+	s.Paint(colourOf(f), 0, "%s: %s", f.Level, f.Text)
+	for _, p := range f.Evidence {
+		s.Paint(show.Dim, 2, "%s  %s", p.Time.UTC().Format("15:04:05.000"), p.Text)
+	}
+	switch {
+	case f.Show == "":
+	case w.file != "":
+		s.Say(2, "all of them: criproxy view %s %s", f.Show, w.file)
+	case w.admin.given != "":
+		s.Say(2, "all of them: criproxy dump -admin %s | criproxy view %s -", w.admin.given, f.Show)
+	default:
+		s.Say(2, "all of them: criproxy dump | criproxy view %s -", f.Show)
+	}
+	state := "until now"
+	if f.Over {
+		state = "over since " + f.Last.UTC().Format("15:04:05")
+	}
+	s.Say(2, "since %s, %s; %s", f.Since.UTC().Format("2006-01-02 15:04:05"), state, f.Sure)
+	if f.Not != "" {
+		s.Say(2, "it is not: %s", f.Not)
+	}
+	if f.Cure != "" {
+		s.Say(2, "what to do: %s", f.Cure)
+	}
+}
+
+func colourOf(f *node.Finding) show.Colour {
+	return map[node.Level]show.Colour{node.Error: show.Red, node.Warning: show.Yellow}[f.Level]
+}
+
+// seen says what the rules have looked at.
+func seen(s *show.Screen, r *node.Report) {
+	of := &r.Seen
+	if len(r.Findings) == 0 {
+		what := "Nothing is wrong that the calls show."
+		if of.Pod != "" {
+			what = fmt.Sprintf("Nothing is wrong with %s that the calls show.", of.Pod)
+		}
+		s.Paint(show.Bold, 0, "%s", what)
+	}
+	if of.Calls == 0 {
+		s.Say(0, "There were no calls to look at.")
+		return
+	}
+	var clients []string
+	for name, n := range of.Clients {
+		clients = append(clients, fmt.Sprintf("%d of %s", n, name))
+	}
+	slices.Sort(clients)
+	text := fmt.Sprintf("Looked at %d calls (%s) to %s, from %s to %s (UTC)", of.Calls, strings.Join(clients, ", "), cmp.Or(strings.Join(of.Backends, ", "), "no runtime"),
+		of.From.UTC().Format("2006-01-02 15:04:05"), of.To.UTC().Format("15:04:05"))
+	if of.Pod != "" {
+		text += fmt.Sprintf("; %d were about %s", of.About, of.Pod)
+		if of.Last != "" {
+			text += ", the last that changed it: " + of.Last
+		}
+	}
+	if of.Missed > 0 {
+		text += fmt.Sprintf("; %d events are missing", of.Missed)
+	}
+	s.Say(0, "%s.", text)
+}

@@ -1,0 +1,310 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// Options say what to report. The zero value reports everything in the recording.
+type Options struct {
+	Since time.Time // calls that ended earlier are left out
+	Now   time.Time // when the recording ended; zero means with its last event
+	Pod   string    // only what concerns this pod, or the whole node: its name, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id
+	Rules []string  // only these rules; empty means all
+}
+
+// A Report is what the rules have found. Its JSON is stable.
+type Report struct {
+	Findings []Finding `json:"findings"` // the worst first
+	Seen     Seen      `json:"seen"`
+}
+
+// Seen is what the rules have looked at.
+type Seen struct {
+	From     time.Time      `json:"from,omitzero"`
+	To       time.Time      `json:"to,omitzero"`
+	Calls    int            `json:"calls"` // of clients
+	Clients  map[string]int `json:"clients,omitempty"`
+	Backends []string       `json:"backends,omitempty"`
+	Missed   uint64         `json:"missed,omitempty"` // events that are missing
+	Pod      string         `json:"pod,omitempty"`    // the pod that was asked for
+	About    int            `json:"about,omitempty"`  // calls about it
+	Last     string         `json:"last,omitempty"`   // the last of them that changed something
+}
+
+// view is what a rule sees.
+type view struct {
+	calls   []*call // of all clients, by the time they began; with those of criproxy
+	changes []*capture.Change
+	pauses  []time.Time // around which events are missing
+	now     time.Time
+	missed  uint64
+}
+
+// Report returns what the rules find in the events so far.
+func (l *Look) Report(o Options) Report {
+	v := l.view(o)
+	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod}}
+	names := map[string]bool{}
+	for _, c := range v.calls {
+		for _, one := range c.legs {
+			names[one.backend] = true
+		}
+		if !c.own {
+			r.Seen.Calls++
+			r.Seen.Clients[c.from]++
+		}
+		if o.Pod != "" && !c.own && c.concerns(o.Pod) {
+			r.Seen.About++
+			if !slices.Contains(looks, c.method) {
+				r.Seen.Last = c.proof().Text + ", at " + clock(c.began)
+			}
+		}
+		if r.Seen.From.IsZero() || c.began.Before(r.Seen.From) {
+			r.Seen.From = c.began
+		}
+		if c.end().After(r.Seen.To) {
+			r.Seen.To = c.end()
+		}
+	}
+	r.Seen.Backends = slices.Sorted(maps.Keys(names))
+	for _, rule := range rules {
+		if len(o.Rules) > 0 && !slices.Contains(o.Rules, rule.Name) {
+			continue
+		}
+		for _, f := range rule.find(v) {
+			if o.Pod == "" || len(f.Pods) == 0 || slices.ContainsFunc(f.Pods, func(p string) bool { return v.means(o.Pod, p) }) {
+				r.Findings = append(r.Findings, rule.complete(f))
+			}
+		}
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Or(compareBool(a.Over, b.Over), b.Last.Compare(a.Last))
+	})
+	Sort(r.Findings)
+	return r
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// looks are methods that do nothing to a pod.
+var looks = []string{"PodSandboxStatus", "ContainerStatus", "ListPodSandbox", "ListContainers", "ImageStatus", "ContainerStats", "PodSandboxStats", "ExecSync"}
+
+// view returns what there is to see for o.
+func (l *Look) view(o Options) *view {
+	v := &view{pauses: l.pauses, now: o.Now, missed: l.assembler.Missed()}
+	if v.now.IsZero() {
+		v.now = l.last
+	}
+	for _, c := range l.calls {
+		if !c.end().Before(o.Since) {
+			v.calls = append(v.calls, c)
+		}
+	}
+	for _, c := range l.assembler.UnderWay() {
+		if c.Partial || !c.Began.After(l.torn) {
+			continue // it may have ended
+		}
+		b := l.brief(c)
+		b.took = max(v.now.Sub(c.Began), b.took)
+		for i := range b.legs {
+			if !b.legs[i].ended {
+				b.legs[i].took = b.took
+			}
+		}
+		v.calls = append(v.calls, b)
+	}
+	for _, c := range l.changes {
+		if !c.Time.Before(o.Since) {
+			v.changes = append(v.changes, c)
+		}
+	}
+	slices.SortStableFunc(v.changes, func(a, b *capture.Change) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(v.calls, func(a, b *call) int { return a.began.Compare(b.began) })
+	return v
+}
+
+// concerns reports whether a call is about a pod, as [Options] name it.
+func (c *call) concerns(pod string) bool {
+	return c.about.Pod != "" && (pod == c.about.Pod || pod == c.pod() || pod == c.about.UID) ||
+		slices.ContainsFunc(c.about.IDs, func(id string) bool { return len(pod) >= 4 && strings.HasPrefix(id, pod) })
+}
+
+// means reports whether asked names the pod called name.
+func (v *view) means(asked, name string) bool {
+	if asked == name || strings.HasSuffix(name, "/"+asked) {
+		return true
+	}
+	return slices.ContainsFunc(v.calls, func(c *call) bool { return c.pod() == name && c.concerns(asked) })
+}
+
+// paused reports whether events are missing between two times.
+func (v *view) paused(from, to time.Time) bool {
+	return slices.ContainsFunc(v.pauses, func(t time.Time) bool { return !t.Before(from) && !t.After(to) })
+}
+
+// of returns the calls of some methods for which ok returns true.
+func (v *view) of(ok func(*call) bool, methods ...string) []*call {
+	var all []*call
+	for _, c := range v.calls {
+		if !c.own && slices.Contains(methods, c.method) && ok(c) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// groups puts calls with the same key together, in the order in which the keys first appear. It leaves out calls
+// without a key.
+func groups(all []*call, key func(*call) string) [][]*call {
+	var order []string
+	found := map[string][]*call{}
+	for _, c := range all {
+		k := key(c)
+		if k == "" {
+			continue
+		}
+		if found[k] == nil {
+			order = append(order, k)
+		}
+		found[k] = append(found[k], c)
+	}
+	var grouped [][]*call
+	for _, k := range order {
+		grouped = append(grouped, found[k])
+	}
+	return grouped
+}
+
+// maxProofs is how many calls a finding shows.
+const maxProofs = 3
+
+// shown returns a finding that calls show.
+func shown(by []*call) Finding {
+	f := Finding{Level: Warning, Sure: Certain, Count: len(by), Since: by[0].began}
+	var methods, names []string
+	pods, backends := map[string]bool{}, map[string]bool{}
+	for i, c := range by {
+		if c.end().After(f.Last) {
+			f.Last = c.end()
+		}
+		if i < maxProofs-1 || i == len(by)-1 {
+			f.Evidence = append(f.Evidence, c.proof())
+		}
+		if !slices.Contains(methods, c.method) {
+			methods = append(methods, c.method)
+		}
+		if p := c.pod(); p != "" {
+			pods[p] = true
+		}
+		for _, one := range c.legs {
+			backends[one.backend] = true
+		}
+	}
+	f.Pods, f.Backends = slices.Sorted(maps.Keys(pods)), slices.Sorted(maps.Keys(backends))
+	names = append(names, "-method '"+strings.Join(methods, "|")+"'")
+	if len(f.Pods) == 1 {
+		names = append(names, "-follow-pod "+f.Pods[0])
+	}
+	f.Show = strings.Join(names, " ")
+	return f
+}
+
+// proof returns the call as a line.
+func (c *call) proof() Proof {
+	words := []string{c.method}
+	if o := c.object(); o != "" {
+		words = append(words, o)
+	}
+	words = append(words, round(c.took))
+	switch {
+	case !c.ended:
+		words = append(words, "under way")
+	case c.code == codes.OK:
+		words = append(words, "OK")
+	default:
+		words = append(words, c.code.String()+": "+cut(c.message, 160))
+	}
+	return Proof{Time: c.began, Text: strings.Join(words, " ")}
+}
+
+// clock returns a time as the views of calls show it.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
+
+// round returns a duration for people.
+func round(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(100 * time.Millisecond)
+	case d >= time.Millisecond:
+		d = d.Round(time.Millisecond)
+	default:
+		d = d.Round(time.Microsecond)
+	}
+	return d.String()
+}
+
+// cut shortens a text, without control characters.
+func cut(s string, to int) string {
+	s = strings.Join(strings.Fields(calls.Sanitize(s)), " ")
+	if r := []rune(s); len(r) > to {
+		return string(r[:to]) + "..."
+	}
+	return s
+}
+
+// times says how often something happened.
+func times(n int) string {
+	switch n {
+	case 1:
+		return "once"
+	case 2:
+		return "twice"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// count returns a number of things.
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// median returns the middle one of the durations of calls, zero if there are none.
+func median(of []*call) time.Duration {
+	if len(of) == 0 {
+		return 0
+	}
+	var all []time.Duration
+	for _, c := range of {
+		all = append(all, c.took)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// longest returns the call that took longest.
+func longest(of []*call) *call {
+	return slices.MaxFunc(of, func(a, b *call) int { return cmp.Compare(a.took, b.took) })
+}
