@@ -137,7 +137,7 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	var schema schemaFlags
 	schema.flags(fs)
 	if err := parseSub(fs, args, out, `dump FILE saves the latest calls, which a running criproxy keeps in memory, in FILE.jsonl, .pcapng or
-.binlog, which must not exist yet. Without FILE it prints them, as JSON lines.`, 0, 1); err != nil {
+.binlog, which must not exist yet; with .zst behind that, as in FILE.jsonl.zst, the file is compressed. Without FILE it prints them, as JSON lines.`, 0, 1); err != nil {
 		return err
 	}
 	path := to()
@@ -187,8 +187,12 @@ func copyCapture(r *capture.Reader, flags *schemaFlags, format capture.Format, p
 		if err != nil {
 			return 0, err
 		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		out = file
+		packed, err := capture.Packed(file, path)
+		if err != nil {
+			return 0, errors.Join(err, file.Close())
+		}
+		defer func() { err = errors.Join(err, packed.Close(), file.Close()) }()
+		out = packed
 	}
 	err = capture.WriteTo(out, format, r.Header(), schema, func(ev *capture.Event) error {
 		err := r.Next(ev)

@@ -97,7 +97,7 @@ func Convert(_ context.Context, args []string, out, errOut io.Writer) error {
 	fs := subFlags("convert")
 	var schema schemaFlags
 	schema.flags(fs)
-	if err := parseSub(fs, args, out, "convert FILE TO reads a file of calls and writes TO.jsonl, TO.pcapng or TO.binlog.", 2, 2); err != nil {
+	if err := parseSub(fs, args, out, "convert FILE TO reads a file of calls and writes TO.jsonl, TO.pcapng or TO.binlog, compressed if .zst is behind that.", 2, 2); err != nil {
 		return err
 	}
 	format, err := capture.FormatOf(fs.Arg(1))

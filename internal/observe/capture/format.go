@@ -24,15 +24,18 @@ const (
 // Formats are all of them.
 var Formats = []Format{JSONL, PCAPNG, Binlog}
 
-// FormatOf returns the format that the extension of a file name stands for.
+// FormatOf returns the format that the extension of a file name stands for, with or without [Compressed] behind it.
 func FormatOf(path string) (Format, error) {
 	for _, f := range Formats {
-		if strings.HasSuffix(path, "."+string(f)) {
+		if strings.HasSuffix(strings.TrimSuffix(path, Compressed), "."+string(f)) {
 			return f, nil
 		}
 	}
-	return "", fmt.Errorf("%s: the extension must name a format: want .jsonl, .pcapng or .binlog", filepath.Base(path))
+	return "", fmt.Errorf("%s: the extension must name a format: want .jsonl, .pcapng or .binlog, and .zst behind it to compress the file", filepath.Base(path))
 }
+
+// Compressed is the end of the name of a file that is compressed.
+const Compressed = ".zst"
 
 // Version is the version of the formats. A Reader reads files of this version and of older ones.
 const Version = 1
@@ -105,4 +108,4 @@ func NewEncoder(f Format, schema *codec.Schema) Encoder {
 }
 
 // errOther says that a file is not one of ours.
-var errOther = errors.New("is not a capture that criproxy can read; it reads its own .jsonl, .pcapng and .binlog files, and binary logs of gRPC")
+var errOther = errors.New("is not a capture that criproxy can read; it reads its own .jsonl, .pcapng and .binlog files, also compressed by zstd, and binary logs of gRPC")

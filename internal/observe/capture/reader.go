@@ -3,12 +3,16 @@ package capture
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/klauspost/compress/zstd"
 )
 
-// A Reader reads the events of a file in any of the formats, which it detects from the first bytes.
+// A Reader reads the events of a file in any of the formats, which it detects from the first bytes. The file may be
+// compressed.
 type Reader struct {
 	header FileHeader
 	dec    decoder
@@ -25,6 +29,9 @@ type decoder interface {
 // base64 and decoded.
 const maxRecord = 256 << 20
 
+// zstdMagic is how a file that is compressed begins.
+var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
 // maxLeg is the largest number of a leg in a file.
 const maxLeg = 1<<16 - 1
 
@@ -39,7 +46,18 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, fmt.Errorf("reading a capture: %w", err)
 	}
 	c := &Reader{close: func() error { return nil }}
+	if bytes.Equal(magic, zstdMagic) {
+		unpacked, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxRecord))
+		if err != nil {
+			return nil, fmt.Errorf("reading a compressed capture: %w", err)
+		}
+		c.close = func() error { unpacked.Close(); return nil }
+		br = bufio.NewReaderSize(unpacked, 1<<16)
+		magic, _ = br.Peek(4) // the decoder reports the error
+	}
 	switch {
+	case len(magic) == 0:
+		c.dec = &binlogDecoder{r: br}
 	case magic[0] == '{':
 		c.dec = &jsonDecoder{r: br}
 	case bytes.Equal(magic, []byte{0x0a, 0x0d, 0x0d, 0x0a}):
@@ -70,7 +88,8 @@ func Open(path string) (*Reader, error) {
 		file.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	r.close = file.Close
+	unpacked := r.close
+	r.close = func() error { return errors.Join(unpacked(), file.Close()) }
 	return r, nil
 }
 

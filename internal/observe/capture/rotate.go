@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/codec"
@@ -41,14 +43,15 @@ type FileConfig struct {
 type Writer struct {
 	cfg     FileConfig
 	enc     Encoder
-	file    *os.File // nil after an error
-	out     *bufio.Writer
-	written int64 // to the file and the buffer
-	safe    int64 // length of the whole events that are in the file
-	pending int   // events that may only be in the buffer
+	file    *os.File      // nil after an error
+	pack    *zstd.Encoder // nil for a file that is not compressed
+	out     []byte        // whole events that are not in the file yet
+	packed  []byte        // scratch
+	flushed time.Time     // when out was last written
+	written int64         // the length of the file, without out
+	pending int           // events in out
 	missing uint64
-	counted uint64 // of these, reported in an event that may not be in the file yet
-	buf     []byte
+	counted uint64           // of these, reported in an event that may not be in the file yet
 	live    map[legID]*Event // :: leg under way → its start
 	free    *Event           // of a leg that has ended, for the next one
 }
@@ -60,6 +63,11 @@ func Create(cfg FileConfig) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{cfg: cfg, enc: NewEncoder(format, cfg.Schema), live: map[legID]*Event{}}
+	if strings.HasSuffix(cfg.Path, Compressed) {
+		if w.pack, err = newPacker(); err != nil {
+			return nil, fmt.Errorf("creating a capture: %w", err)
+		}
+	}
 	return w, w.open()
 }
 
@@ -82,17 +90,26 @@ func (w *Writer) open() error {
 		return fmt.Errorf("creating a capture: %w", err)
 	}
 	header := w.cfg.Header()
-	begin := w.enc.Begin(w.buf[:0], &header)
+	begin := w.compress(w.enc.Begin(nil, &header))
 	if _, err := file.Write(begin); err != nil {
 		return errors.Join(fmt.Errorf("creating a capture: %w", err), file.Close(), os.Remove(w.cfg.Path))
 	}
-	w.file, w.written, w.safe, w.pending = file, int64(len(begin)), int64(len(begin)), 0
-	if w.out == nil {
-		w.out = bufio.NewWriterSize(file, 1<<16)
-	} else {
-		w.out.Reset(file)
-	}
+	w.file, w.written, w.pending, w.out = file, int64(len(begin)), 0, w.out[:0]
 	return nil
+}
+
+// newPacker returns an encoder for whole frames of at most some hundred KiB.
+func newPacker() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(512<<10), zstd.WithLowerEncoderMem(true))
+}
+
+// compress returns b as the file has it: as a frame of its own if it is compressed, so that the file can be read up to there.
+func (w *Writer) compress(b []byte) []byte {
+	if w.pack == nil {
+		return b
+	}
+	w.packed = w.pack.EncodeAll(b, w.packed[:0])
+	return w.packed
 }
 
 // room returns an error unless there is room for more than a few events, counting the room of the
@@ -123,6 +140,9 @@ func older(path string, i int) string {
 		return path
 	}
 	ending := filepath.Ext(path)
+	if ending == Compressed {
+		ending = filepath.Ext(strings.TrimSuffix(path, ending)) + ending
+	}
 	return fmt.Sprintf("%s.%d%s", strings.TrimSuffix(path, ending), i, ending)
 }
 
@@ -143,38 +163,34 @@ func rotate(path string, n int) error {
 	return nil
 }
 
-// write writes an encoded event.
-func (w *Writer) write(b []byte) error {
-	if cap(b) <= 1<<20 {
-		w.buf = b[:0]
+// atOnce is how many bytes a Writer writes at once, if events come quickly.
+const atOnce = 256 << 10
+
+// append encodes an event, and writes the buffered events if they are many.
+func (w *Writer) append(ev *Event) error {
+	w.out = w.enc.Append(w.out, ev)
+	if w.pending++; len(w.out) < atOnce {
+		return nil
 	}
-	if len(b) > w.out.Available() { // so that the file holds whole events
-		if err := w.Flush(); err != nil {
-			w.missing++ // this event
-			return err
-		}
-	}
-	w.pending++
-	n, err := w.out.Write(b)
-	w.written += int64(n)
-	if err != nil {
-		return w.giveUp(err)
-	}
-	return nil
+	return w.Flush()
 }
 
 // giveUp closes the file because of err, and truncates it to whole events.
 func (w *Writer) giveUp(err error) error {
 	w.missing, w.counted = w.missing+uint64(w.pending), 0
-	err = errors.Join(err, w.file.Truncate(w.safe), w.file.Close())
-	w.file, w.pending = nil, 0
+	err = errors.Join(err, w.file.Truncate(w.written), w.file.Close())
+	w.file, w.pending, w.out = nil, 0, w.out[:0]
 	return fmt.Errorf("writing a capture: %w", err)
 }
 
 // Write writes an event. It does not keep ev. After an error the event counts as missing.
 func (w *Writer) Write(ev *Event) error {
 	var err error
-	if w.file == nil || w.cfg.MaxBytes > 0 && w.written >= w.cfg.MaxBytes {
+	length := w.written
+	if w.pack == nil {
+		length += int64(len(w.out))
+	}
+	if w.file == nil || w.cfg.MaxBytes > 0 && length >= w.cfg.MaxBytes {
 		err = w.next(ev)
 	}
 	w.track(ev)
@@ -182,7 +198,7 @@ func (w *Writer) Write(ev *Event) error {
 		w.missing++
 		return err
 	}
-	return w.write(w.enc.Append(w.buf[:0], ev))
+	return w.append(ev)
 }
 
 // track remembers which calls are under way.
@@ -218,13 +234,13 @@ func (w *Writer) next(ev *Event) error {
 	for _, start := range slices.SortedFunc(maps.Values(w.live), func(a, b *Event) int { return int(a.Seq) - int(b.Seq) }) {
 		again := *start
 		again.Again = true
-		if err := w.write(w.enc.Append(w.buf[:0], &again)); err != nil {
+		if err := w.append(&again); err != nil {
 			return err
 		}
 	}
 	if w.missing > 0 {
 		missed := Event{Kind: Missed, Missed: w.missing, Seq: ev.Seq, Time: ev.Time, Mono: ev.Mono}
-		if err := w.write(w.enc.Append(w.buf[:0], &missed)); err != nil {
+		if err := w.append(&missed); err != nil {
 			return err
 		}
 		w.counted = w.missing
@@ -238,10 +254,17 @@ func (w *Writer) Flush() error {
 	if w.file == nil {
 		return nil
 	}
-	if err := w.out.Flush(); err != nil {
-		return w.giveUp(err)
+	if w.flushed = time.Now(); len(w.out) > 0 {
+		n, err := w.file.Write(w.compress(w.out))
+		if err != nil {
+			return w.giveUp(err)
+		}
+		w.written += int64(n)
 	}
-	w.safe, w.pending = w.written, 0
+	if w.out = w.out[:0]; cap(w.out) > 4*atOnce { // of a large message
+		w.out = nil
+	}
+	w.pending = 0
 	w.missing, w.counted = w.missing-w.counted, 0
 	return nil
 }
@@ -258,16 +281,26 @@ func (w *Writer) Close() error {
 	return nil
 }
 
+// packInterval is how long events for a compressed file gather: the more of them, the shorter the file.
+const packInterval = time.Second
+
 // Run writes the events of a follower until ctx ends or the recorder is closed, including those that
 // have been recorded by then.
 func (w *Writer) Run(ctx context.Context, f *Follower) error {
 	var ev Event
 	for over := false; ; {
 		if !f.TryNext(&ev) {
-			if err := w.Flush(); err != nil || over {
-				return err
+			wait, cancel := ctx, context.CancelFunc(func() {})
+			if gather := packInterval - time.Since(w.flushed); w.pack == nil || over || gather <= 0 {
+				if err := w.Flush(); err != nil || over {
+					return err
+				}
+			} else if len(w.out) > 0 {
+				wait, cancel = context.WithTimeout(ctx, gather)
 			}
-			if over = f.Next(ctx, &ev) != nil; over {
+			err := f.Next(wait, &ev)
+			cancel()
+			if over = err != nil && (ctx.Err() != nil || errors.Is(err, io.EOF)); err != nil {
 				continue // write the events that came meanwhile
 			}
 		}
@@ -299,3 +332,20 @@ func WriteTo(out io.Writer, f Format, h *FileHeader, schema *codec.Schema, read 
 	}
 	return nil
 }
+
+// Packed returns a writer that compresses to out what is written to it, if the file name path asks for that. The caller
+// must close it; that does not close out.
+func Packed(out io.Writer, path string) (io.WriteCloser, error) {
+	if !strings.HasSuffix(path, Compressed) {
+		return unpacked{out}, nil
+	}
+	w, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(8<<20))
+	if err != nil {
+		return nil, fmt.Errorf("writing a compressed capture: %w", err)
+	}
+	return w, nil
+}
+
+type unpacked struct{ io.Writer }
+
+func (unpacked) Close() error { return nil }

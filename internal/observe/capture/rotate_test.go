@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -106,6 +107,51 @@ func TestAStoppedWriterWritesAllEvents(t *testing.T) {
 	require.NoError(t, err)
 	_, events := decode(t, bytes.Clone(data))
 	assert.Len(t, events, 100*perCall)
+}
+
+func TestACompressedCaptureHasTheSameEvents(t *testing.T) {
+	for _, format := range capture.Formats {
+		t.Run(string(format), func(t *testing.T) {
+			rec := capture.NewRecorder(capture.Config{})
+			session(t, rec)
+			rec.Close()
+			var lengths []int
+			var files [][]capture.Event
+			for _, ending := range []string{"", capture.Compressed} {
+				path := filepath.Join(t.TempDir(), "calls."+string(format)+ending)
+				w := create(t, path, 0, 1)
+				require.NoError(t, w.Run(t.Context(), rec.Follow(true)))
+				require.NoError(t, w.Close())
+				data, err := os.ReadFile(path)
+				require.NoError(t, err)
+				h, events := decode(t, data)
+				assert.Equal(t, header, h)
+				lengths, files = append(lengths, len(data)), append(files, events)
+			}
+			assert.Equal(t, files[0], files[1])
+			assert.Less(t, 2*lengths[1], lengths[0])
+		})
+	}
+}
+
+func TestACutOffCompressedCaptureHasTheEventsBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "calls.jsonl.zst")
+	w := create(t, path, 0, 2)
+	ev := capture.Event{Kind: capture.Start, Method: muxtest.Method("Get"), Call: 1, Seq: 1}
+	require.NoError(t, w.Write(&ev))
+	require.NoError(t, w.Flush())
+	ev.Seq++
+	require.NoError(t, w.Write(&ev))
+	require.NoError(t, w.Close())
+	require.NoError(t, create(t, path, 0, 2).Close())
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(path), "calls.1.jsonl.zst"))
+	require.NoError(t, err, "the name of an older file has both endings")
+	r, err := capture.NewReader(bytes.NewReader(data[:len(data)-1]))
+	require.NoError(t, err)
+	require.NoError(t, r.Next(&ev))
+	assert.Equal(t, uint64(1), ev.Seq)
+	assert.ErrorIs(t, r.Next(&ev), io.ErrUnexpectedEOF)
+	require.NoError(t, r.Close())
 }
 
 // smallDisk returns a folder with room for the given number of KiB.
