@@ -107,7 +107,7 @@ func (c *Conn) beginEpoch() {
 	}
 	for _, l := range c.lists {
 		if !l.spec.Gate {
-			l.touch()
+			l.owe()
 		}
 	}
 	for _, k := range c.kept {

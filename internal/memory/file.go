@@ -147,7 +147,7 @@ func (m *Memory) decode(data []byte, from string, handed bool) error {
 		l := newMemory()
 		l.raw, l.complete, l.at = f.Reply, true, content.Saved
 		if !content.Gone && !(handed && f.Fresh) { // otherwise there can be nothing newer
-			l.touch()
+			l.owe()
 		}
 		if f.Statuses != nil {
 			l.statuses = f.Statuses

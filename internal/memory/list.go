@@ -60,13 +60,14 @@ func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 }
 
 // usableList returns a function that reports whether memory has the answer to a list that begins
-// now. Memory must have the whole list, and it must not be older than a change from before the
-// call, unless that change was Silence ago. An optional list may be empty, so that a late backend
+// now. Memory must have the whole list, with every change that a client was told of before the call,
+// unless that was Silence ago. A change that failed, or whose call is still under way, need not be
+// there: no client knows whether the backend has made it. An optional list may be empty, so that a late backend
 // does not delay the others. c.mu is held.
 func (c *Conn) usableList(l *list) func(long bool) bool {
-	changed := l.changed
+	owed := l.owed
 	return func(long bool) bool {
-		has := l.complete && (long || changed < l.answered || older(l.behind, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
+		has := l.complete && (long || owed < l.answered || older(l.behind, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
 		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
 	}
 }
@@ -148,7 +149,7 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 		c.relieveAll()
 	case seq > l.answered:
 		if lacks = l.merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
-			l.touch()
+			l.owe()
 			c.askBehind(l)
 			return false
 		}

@@ -66,15 +66,18 @@ func (c *Conn) note(n Note) {
 func (c *Conn) remember(r role, n Note) (heir func(Note)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	shown := map[*list]bool{} // the lists that show the change from memory
 	for i, l := range r.changes {
 		if subject := r.subjects[i]; subject != nil {
-			l.change(subject, n.Request, n.OK, r.removes[i])
+			shown[l] = l.change(subject, n.Request, n.OK, r.removes[i])
 		}
 	}
 	if r.creates != nil && n.OK {
 		if id, found, err := r.created.Lookup(n.Reply); err == nil && found && len(id) > 0 {
 			c.mem.meet()
-			r.creates.create(string(id), r.draft.of(r.creates.id, id, n.Request, time.Now()))
+			item := r.draft.of(r.creates.id, id, n.Request, time.Now())
+			r.creates.create(string(id), item)
+			shown[r.creates] = item != nil
 		}
 	}
 	for i, l := range r.changes {
@@ -85,7 +88,11 @@ func (c *Conn) remember(r role, n Note) (heir func(Note)) {
 				}
 			}
 		}
-		l.touch()
+		if n.OK && !shown[l] {
+			l.owe()
+		} else {
+			l.touch()
+		}
 		if l.lag.late() {
 			c.askBehind(l)
 		}

@@ -26,8 +26,9 @@ type memory struct {
 	asked    uint64    // the latest request
 	answered uint64    // the request whose answer is remembered
 	shown    uint64    // the latest request with a filter whose answer showed something new
-	changed  uint64    // the latest request that was made before something changed
-	behind   time.Time // since when the answer may be older than a change; meaningless if it is not
+	changed  uint64    // the latest request that was made before something changed, or may have
+	owed     uint64    // the same of a change that a client knows of and that memory cannot show itself
+	behind   time.Time // since when the answer may lack such a change; meaningless if it does not
 	at       time.Time // when the answered request was made
 
 	creations map[string]creation // :: id → its creation, until an answer is sure to show it
@@ -51,12 +52,19 @@ func (l *memory) begin() uint64 {
 	return l.asked
 }
 
-// touch notes that something has changed. Answers to earlier requests may not show it.
+// touch notes that something may have changed. Answers to earlier requests may not show it.
 func (l *memory) touch() {
-	if !l.dirty() {
+	l.changed = l.begin() // a number of its own, so that changes can be told apart
+}
+
+// owe notes a change that a client knows of and that memory cannot show itself. Until an answer to a
+// later request comes, lists wait.
+func (l *memory) owe() {
+	if l.owed < l.answered {
 		l.behind = time.Now()
 	}
-	l.changed = l.begin() // a number of its own, so that changes can be told apart
+	l.touch()
+	l.owed = l.changed
 }
 
 // touchedSince reports whether something has changed since a request was made.

@@ -89,6 +89,39 @@ func TestASlowBackendsListShowsAClientsChange(t *testing.T) {
 	}, "a")
 }
 
+// A list of all backends took 10 seconds while a change to one that hangs had failed.
+func TestAFailedChangeDelaysNoList(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(hang)
+		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Equal(t, codes.DeadlineExceeded, status.Code(w.bind(hurried, "a")))
+		for range 3 {
+			began := time.Now()
+			got, err := w.list(t, "")
+			require.NoError(t, err)
+			assert.Equal(t, `books {id: "a"}`, got)
+			assert.LessOrEqual(t, time.Since(began), memory.DefaultBudget)
+			assert.NotEqual(t, memory.Gone, w.State().Condition)
+		}
+	}, "a")
+}
+
+// What a client was told is known without the backend.
+func TestAConfirmedRemovalDelaysNoList(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, removing)
+		require.NoError(t, w.bind(t.Context(), "a"))
+		n.when(hang)
+		began := time.Now()
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "b"}`, got)
+		assert.LessOrEqual(t, time.Since(began), memory.DefaultBudget)
+	}, "a", "b")
+}
+
 func TestABackendThatNeverAnsweredIsNotEmpty(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		n.when(hang)

@@ -202,11 +202,11 @@ func (l *list) nameIn(m *codec.Method) *rewrite.Path {
 // change notes that a call has changed or removed the items that its request names, or may have
 // done so if it failed. The remembered statuses of these items are out of date, or must be asked
 // for again. Only an exact name removes an item. It may be one that is not listed, because a late
-// answer may list it.
-func (l *list) change(s *subject, request []byte, changed, removes bool) {
+// answer may list it. shown reports whether the items show the whole change now.
+func (l *list) change(s *subject, request []byte, changed, removes bool) (shown bool) {
 	name, ok, err := s.request.Lookup(request)
 	if err != nil || !ok || len(name) == 0 {
-		return
+		return false
 	}
 	l.settle()
 	l.outdatings++
@@ -229,8 +229,9 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 		}
 		if ok && !(removed && id == string(name)) {
 			mark(id)
+			return false
 		}
-		return
+		return removed
 	}
 	if removed {
 		mark = l.remove
@@ -244,6 +245,7 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 	for _, id := range marked {
 		mark(id)
 	}
+	return removed
 }
 
 // settleWhole calls settle for a list and for the lists of its parts, because a change of a part

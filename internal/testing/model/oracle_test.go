@@ -285,7 +285,8 @@ func (b *backend) age(c *call, k kind) (time.Duration, bool) {
 	return 2*l + 2*time.Second + slack, true
 }
 
-// remembered reports whether a process has a complete list of a backend, which has not changed since.
+// remembered reports whether a process has a complete list of a backend, which has not changed since,
+// as far as a client or the runtime itself knows.
 func (b *backend) remembered(c *call, k kind) bool {
 	r := b.runtime
 	if b.latin(c) { // an item whose text differs counts as changed
@@ -305,7 +306,7 @@ func (b *backend) remembered(c *call, k kind) bool {
 		return false
 	}
 	for _, ch := range r.changes[k] {
-		if (ch.to.IsZero() || !ch.to.Before(first.asked)) && !ch.from.After(c.ended) {
+		if !ch.failed && (ch.to.IsZero() || !ch.to.Before(first.asked)) && !ch.from.After(c.ended) {
 			return false
 		}
 	}

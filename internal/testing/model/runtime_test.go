@@ -93,7 +93,10 @@ type phase struct {
 }
 
 // change is the time that a mutating call spent at the runtime.
-type change struct{ from, to time.Time }
+type change struct {
+	from, to time.Time
+	failed   bool // the runtime answered with an error, or too late: no client knows whether it made the change
+}
 
 // answered is a complete list that reached a process.
 type answered struct {
@@ -210,7 +213,7 @@ func (r *runtime) reboots() {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
 	for k := range r.items {
-		r.changes[k] = append(r.changes[k], &change{time.Now(), time.Now()})
+		r.changes[k] = append(r.changes[k], &change{from: time.Now(), to: time.Now()})
 		for _, i := range r.items[k] {
 			switch {
 			case !i.removed.IsZero():
@@ -239,7 +242,7 @@ func (r *runtime) happens() {
 		return
 	}
 	i := there[r.rnd.IntN(len(there))]
-	r.changes[k] = append(r.changes[k], &change{time.Now(), time.Now()})
+	r.changes[k] = append(r.changes[k], &change{from: time.Now(), to: time.Now()})
 	switch {
 	case k == sandboxes:
 		r.become(i, notReady)
@@ -286,7 +289,7 @@ func listed(method string) (kind, bool) {
 type tokenKey struct{}
 
 // serve answers a call as the runtime does.
-func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, error) {
+func (w *wire) serve(ctx context.Context, full string, body []byte) (_ []byte, err error) {
 	r, method := w.runtime, path.Base(full)
 	asked := time.Now()
 	r.world.mu.Lock()
@@ -328,7 +331,7 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 		r.world.mu.Lock()
 		defer r.world.mu.Unlock()
 		for _, m := range marks {
-			m.to = time.Now()
+			m.to, m.failed = time.Now(), err != nil
 		}
 	}()
 
@@ -340,7 +343,7 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 					defer r.world.mu.Unlock()
 					_, _ = r.do(method, body)
 					for _, k := range changed(method) {
-						r.changes[k] = append(r.changes[k], &change{asked, time.Now()})
+						r.changes[k] = append(r.changes[k], &change{from: asked, to: time.Now(), failed: true})
 					}
 					r.touch(method, body)
 					r.world.trace("runtime %s: does %s after its client has gone", r.name, method)
@@ -359,7 +362,6 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 		code = p.status
 	}
 	var reply proto.Message
-	var err error
 	if !w.has(method) {
 		code = codes.Unimplemented
 	}
