@@ -145,8 +145,13 @@ func (p *process) end() {
 	pid := p.serving()
 	require.NoError(p, syscall.Kill(pid, syscall.SIGTERM))
 	testkit.Eventually(p, "it has ended", func() bool {
-		_, err := net.Dial("unix", p.front)
-		return err != nil
+		for _, path := range []string{p.front, config.AdminBeside(p.front)} { // both, or it would remove that of the next process
+			if conn, err := net.Dial("unix", path); err == nil {
+				conn.Close()
+				return false
+			}
+		}
+		return true
 	})
 }
 

@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
@@ -186,13 +188,20 @@ type unitDuration time.Duration
 
 func (d *unitDuration) String() string { return time.Duration(*d).String() }
 
-// Set implements flag.Value.
+// Set implements flag.Value. A day has 24 hours.
 func (d *unitDuration) Set(s string) error {
 	parsed, err := time.ParseDuration(s)
+	if text, inDays := strings.CutSuffix(s, "d"); inDays {
+		var days float64
+		if days, err = strconv.ParseFloat(text, 64); math.Abs(days) > 100*366 {
+			err = strconv.ErrRange
+		}
+		parsed = time.Duration(days * float64(24*time.Hour))
+	}
 	if _, number := strconv.ParseFloat(s, 64); err != nil && number == nil {
 		return fmt.Errorf("it has no unit; want %sms or %ss", s, s)
 	} else if err != nil {
-		return errors.New("want a time such as 500ms or 5m")
+		return errors.New("want a time such as 500ms, 5m, 24h or 7d")
 	}
 	*d = unitDuration(parsed)
 	return nil

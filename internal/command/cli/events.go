@@ -28,7 +28,7 @@ type eventsFlags struct {
 // Events is the subcommand that shows what happened to the runtimes and to criproxy itself.
 func Events(ctx context.Context, args []string, out, errOut io.Writer) error {
 	e := &eventsFlags{asking: askFlags("events", errOut), since: unitDuration(24 * time.Hour)}
-	e.Var(&e.since, "since", "show what happened in the last `TIME`, such as 24h")
+	e.Var(&e.since, "since", "show what happened in the last `TIME`, such as 24h or 7d")
 	e.BoolVar(&e.follow, "follow", false, "also show what happens from now on, until Ctrl-C")
 	e.StringVar(&e.backend, "backend", "", "only runtimes that match `PATTERN`; a primary without a name is called primary")
 	about := `events shows what happened to a running criproxy: when each runtime was slow, gone and up again, why, and
@@ -38,7 +38,7 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 		return err
 	}
 	if e.since <= 0 {
-		return &UsageError{errors.New("events: -since must be longer than nothing; want a time such as 24h")}
+		return &UsageError{errors.New("events: -since must be longer than nothing; want a time such as 24h or 7d")}
 	}
 	filter := calls.Filter{Backend: e.backend}
 	if err := filter.Check(); err != nil {
@@ -50,13 +50,15 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 	}
 	printer := calls.Printer{Out: e.output.lines(out), Date: true, JSON: e.output.programs(), Colour: show.Colours(out)}
 	client, from, shown := admin.NewClient(path), time.Now().Add(-time.Duration(e.since)), 0
+	seen := map[capture.ChangeKey]bool{} // after a handover, the next process answers from the beginning
 	for {
 		response, err := e.ask(ctx, client, from)
 		if err != nil {
 			return err
 		}
 		err = eachChange(response.Body, func(c *capture.Change) error {
-			if from = c.Time.Add(1); filter.MatchChange(c) {
+			if key := c.Key(); !seen[key] && (e.backend == "" || c.Backend != "" && filter.MatchChange(c)) {
+				seen[key] = e.follow
 				shown++
 				printer.Event(c)
 			}
@@ -78,7 +80,11 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 		}
 	}
 	if shown == 0 && !printer.JSON && ctx.Err() == nil {
-		fmt.Fprintf(errOut, "criproxy: nothing happened in the last %s\n", time.Duration(e.since))
+		to := ""
+		if e.backend != "" {
+			to = " to runtimes that match " + e.backend
+		}
+		fmt.Fprintf(errOut, "criproxy: nothing happened%s in the last %s\n", to, time.Duration(e.since))
 	}
 	return nil
 }

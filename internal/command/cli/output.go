@@ -55,7 +55,7 @@ func (o *outputFlags) lines(out io.Writer) io.Writer {
 // check returns an error if the flags are invalid.
 func (o *outputFlags) check(command string) error {
 	if o.format != show.Text && !slices.Contains(o.formats, o.format) {
-		return &UsageError{fmt.Errorf("%s: -o %s: want %s%s", command, o.format, strings.Join(o.formats, " or "), suggest.Nearest(o.format, o.formats))}
+		return &UsageError{fmt.Errorf("%s: -o %s: want %s, or no -o for text%s", command, o.format, strings.Join(o.formats, " or "), suggest.Nearest(o.format, o.formats))}
 	}
 	return nil
 }

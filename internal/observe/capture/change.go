@@ -25,6 +25,8 @@ const (
 
 	PluginUp   = "plugin-up"   // a plugin answers
 	PluginLost = "plugin-lost" // a plugin does not answer, or its file is wrong
+
+	Unread = "unread" // stands where a part of the history cannot be read; it is never stored
 )
 
 // A Change is a change of the condition of a backend, or of the state of the proxy itself. Its JSON is stable.
@@ -44,18 +46,45 @@ type Change struct {
 	PID int `json:"pid"` // of the process that it happened to
 }
 
-// Lasted returns how long the condition before lasted; zero if there was none.
+// Lasted returns how long the condition before lasted; zero if there was none, or if the clock was set back meanwhile.
 func (c *Change) Lasted() time.Duration {
 	if c.Since.IsZero() {
 		return 0
 	}
-	return c.Time.Sub(c.Since)
+	return max(c.Time.Sub(c.Since), 0)
+}
+
+// Known reports whether this version of criproxy knows what happened. A newer one may tell more.
+func (c *Change) Known() bool {
+	switch c.What {
+	case Up, Slow, Gone, Removed, PluginUp, PluginLost:
+		return true
+	}
+	return sentences[c.What] != ""
+}
+
+// A ChangeKey identifies a change among all changes of a criproxy.
+type ChangeKey struct {
+	at                         int64
+	what, backend, plugin, why string
+}
+
+// Key returns what identifies the change.
+func (c *Change) Key() ChangeKey {
+	return ChangeKey{c.Time.UnixNano(), c.What, c.Backend, c.Plugin, c.Why}
 }
 
 // Change records a change. It returns when the change is in the recording.
 func (r *Recorder) Change(c Change) {
 	now := time.Now()
 	r.record(&Event{Kind: Changed, Time: c.Time, Mono: now.Sub(r.began), Backend: c.Backend, Change: &c})
+}
+
+// Inherit records a change of an earlier process, as [Recorder.Restore] does with the events of a recording. It must be
+// called before r records anything of its own.
+func (r *Recorder) Inherit(c Change) {
+	r.Change(c)
+	r.restored = r.Recorded()
 }
 
 // String returns the change as a sentence, such as "kata.io is gone: connection refused (up for 2h0m0s before; 9 pods)".
@@ -70,6 +99,8 @@ func (c *Change) String() string {
 		s = "plugin " + c.Plugin + " answers"
 	case c.What == PluginLost:
 		s = "plugin " + c.Plugin + " is lost"
+	case c.What == Unread:
+		s = "a part of the history cannot be read"
 	default:
 		s = "criproxy " + cmp.Or(sentences[c.What], c.What)
 	}
@@ -78,7 +109,7 @@ func (c *Change) String() string {
 	}
 	var more []string
 	if c.Was != "" && !c.Since.IsZero() {
-		more = append(more, fmt.Sprintf("%s for %s before", c.Was, c.Lasted().Round(roundTo(c.Lasted()))))
+		more = append(more, fmt.Sprintf("%s for %s before", c.Was, Lasting(c.Lasted())))
 	}
 	if c.Pods != nil {
 		more = append(more, count(*c.Pods, "pod"))
@@ -105,12 +136,13 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// roundTo is the precision with which people want to read a duration.
-func roundTo(d time.Duration) time.Duration {
+// Lasting returns how long a condition lasted, with the precision with which people want to read it. It is never negative.
+func Lasting(d time.Duration) string {
+	to := time.Second
 	if d < 10*time.Second {
-		return 100 * time.Millisecond
+		to = 100 * time.Millisecond
 	}
-	return time.Second
+	return max(d, 0).Round(to).String()
 }
 
 // encode returns the change as JSON.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
@@ -81,11 +82,11 @@ func printOutages(out *Screen, all []admin.Backend, now time.Time) {
 		for _, o := range b.Outages {
 			title()
 			title = func() {}
-			until, took := "until now", ago(now, o.From)
+			until, took := "until now", now.Sub(o.From)
 			if !o.To.IsZero() {
-				until, took = "to "+clock(o.To, now), ago(o.To, o.From)
+				until, took = "to "+clock(o.To, now)+millis(o.To), o.To.Sub(o.From)
 			}
-			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now), until, took, Cut(o.Error, 200))
+			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now)+millis(o.From), until, capture.Lasting(took), Cut(o.Error, 200))
 		}
 	}
 }
@@ -97,6 +98,9 @@ func clock(t, now time.Time) string {
 	}
 	return t.Local().Format("15:04:05")
 }
+
+// millis returns the milliseconds of t, which criproxy events shows, too.
+func millis(t time.Time) string { return t.Format(".000") }
 
 func printRecorder(out *Screen, r *admin.Recorder, now time.Time) {
 	if r == nil || r.Oldest.IsZero() {

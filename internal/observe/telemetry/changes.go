@@ -1,16 +1,11 @@
 package telemetry
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -18,7 +13,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Changes keeps what happened to the proxy and its backends: in the recording, in memory, and in two files of a folder,
@@ -27,8 +21,8 @@ type Changes struct {
 	rec *Recording
 	dir string // of the files; empty if there are none
 
-	disk  sync.Mutex // held while a change moves from unwritten to a file, and while the files are read
-	lines int        // of the newer file; -1 if not counted yet
+	disk sync.Mutex // held while a change moves from unwritten to a file, and while the files are read
+	file appended   // guarded by disk
 
 	mu        sync.Mutex
 	latest    []capture.Change // of this process and of those that handed over to it, the oldest first
@@ -40,15 +34,14 @@ type Changes struct {
 }
 
 const (
-	latestChanges = 1000   // that memory holds
-	fileChanges   = 10_000 // that a file holds; there are two
+	latestChanges = 1000 // that memory holds
 	changesRetry  = 5 * time.Second
 	maxWhy        = 1024 // bytes of a reason
 )
 
 // NewChanges returns the changes of a proxy. They are kept in files of the folder dir, unless dir is empty.
 func NewChanges(rec *Recording, dir string) *Changes {
-	return &Changes{rec: rec, dir: dir, news: make(chan struct{}), wake: make(chan struct{}, 1), lines: -1}
+	return &Changes{rec: rec, dir: dir, news: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // Add adds a change. It does not wait for the disk. After [Changes.PassOn] it does nothing.
@@ -147,7 +140,7 @@ func (c *Changes) write() error {
 	if len(waiting) == 0 {
 		return nil
 	}
-	if err := c.appendToFile(waiting); err != nil {
+	if err := c.file.append(c.dir, waiting); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -156,109 +149,60 @@ func (c *Changes) write() error {
 	return nil
 }
 
-// changesFiles returns the paths of the files, the older one first.
-func changesFiles(dir string) (older, newer string) {
-	return filepath.Join(dir, "changes.1.jsonl"), filepath.Join(dir, "changes.jsonl")
-}
-
-// appendToFile appends changes to the newer file. A crash may cut off the last line, which readers skip.
-func (c *Changes) appendToFile(all []capture.Change) (err error) {
-	older, newer := changesFiles(c.dir)
-	if c.lines < 0 || c.lines >= fileChanges {
-		data, _ := os.ReadFile(newer) // the file need not exist
-		if c.lines = bytes.Count(data, []byte("\n")); c.lines >= fileChanges {
-			if err := os.Rename(newer, older); err != nil {
-				return err
-			}
-			c.lines = 0
+// each calls do with the changes since a time: those in the files, and those that are not there yet. They come in the order
+// in which they were told, whatever the clock said. It returns the number of the next change that comes.
+func (c *Changes) each(since time.Time, do func(*capture.Change) error) (next uint64, err error) {
+	files, rest, next := c.now()
+	defer files.close()
+	all := func(one *capture.Change) error {
+		if one.Time.Before(since) {
+			return nil
+		}
+		return do(one)
+	}
+	if err := files.each(all); err != nil {
+		return next, err
+	}
+	for i := range rest {
+		if err := all(&rest[i]); err != nil {
+			return next, err
 		}
 	}
-	f, err := os.OpenFile(newer, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if last := make([]byte, 1); info.Size() > 0 {
-		if _, err := f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
-			b.WriteByte('\n') // after half a line
-		}
-	} else {
-		fmt.Fprintf(&b, "{\"v\":%d,\"program\":%q}\n", capture.Version, "criproxy "+config.Version)
-	}
-	enc := json.NewEncoder(&b)
-	for i := range all {
-		_ = enc.Encode(&all[i]) // cannot fail: strings, numbers and times
-	}
-	before := info.Size()
-	if _, err := f.Write(b.Bytes()); err != nil {
-		_ = f.Truncate(before) // so that they are not there twice
-		return err
-	}
-	c.lines += len(all)
-	return f.Sync()
+	return next, nil
 }
 
-// Since returns the changes since a time, the oldest first: those in the files, and those that are not there yet.
-func (c *Changes) Since(t time.Time) ([]capture.Change, error) {
-	all, _, err := c.since(t)
-	return all, err
-}
-
-// since is Since, with the number of the next change that comes.
-func (c *Changes) since(t time.Time) (all []capture.Change, next uint64, err error) {
+// now returns the files as they are now, which the caller must close, the changes that they lack, and the number of the
+// next change that comes.
+func (c *Changes) now() (files changeFiles, rest []capture.Change, next uint64) {
 	c.disk.Lock()
 	defer c.disk.Unlock()
+	var whole bool
 	if c.dir != "" {
-		older, newer := changesFiles(c.dir)
-		for _, path := range []string{older, newer} {
-			found, readErr := readChanges(path)
-			all, err = append(all, found...), errors.Join(err, readErr)
-		}
+		files, whole = openChanges(c.dir)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	more := c.unwritten
-	if c.dir == "" || err != nil {
-		all, more = nil, c.latest
+	if rest = c.unwritten; !whole {
+		rest = c.latest
 	}
-	all = slices.DeleteFunc(append(all, more...), func(one capture.Change) bool { return one.Time.Before(t) })
-	slices.SortStableFunc(all, func(a, b capture.Change) int { return a.Time.Compare(b.Time) })
-	return all, c.dropped + uint64(len(c.latest)), err
+	return files, slices.Clone(rest), c.dropped + uint64(len(c.latest))
 }
 
-// readChanges reads a file of changes. It skips lines that are cut off, or that it does not understand.
-func readChanges(path string) ([]capture.Change, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// Replay calls do with the changes of the files, which the processes before this one have told, and adds to the recording
+// those that it lacks, because a crash has cut off its end. It must be called before Add.
+func (c *Changes) Replay(do func(*capture.Change)) {
+	if c.dir == "" {
+		return
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var all []capture.Change
-	r := bufio.NewReaderSize(f, 1<<16)
-	for {
-		line, err := r.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue // no line of ours is so long
+	var latest []capture.Change
+	_, _ = c.each(time.Time{}, func(one *capture.Change) error { // fails only if do fails
+		if one.What != capture.Unread {
+			do(one)
+			latest = append(latest[max(len(latest)+1-latestChanges, 0):], *one)
 		}
-		var one capture.Change
-		if json.Unmarshal(line, &one) == nil && one.What != "" {
-			all = append(all, one)
-		}
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err != nil {
-			return all, fmt.Errorf("reading %s: %w", path, err)
-		}
-	}
+		return nil
+	})
+	c.rec.complete(latest)
 }
 
 // after returns the changes from number next on, with the number of the change after them, and a channel that is
@@ -281,12 +225,13 @@ func (c *Changes) Serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	all, next, err := c.since(since)
-	if err != nil {
-		klog.ErrorS(err, "Changes of conditions from before cannot be read; criproxy events lacks them")
-	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	enc := json.NewEncoder(w)
+	next, err := c.each(since, func(one *capture.Change) error { return enc.Encode(one) })
+	if err != nil {
+		return // the client has left
+	}
+	var all []capture.Change
 	for {
 		for i := range all {
 			if enc.Encode(&all[i]) != nil {

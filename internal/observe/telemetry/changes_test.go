@@ -1,10 +1,12 @@
 package telemetry
 
 import (
+	"cmp"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,10 +31,19 @@ func keeping(t *testing.T, dir string) (*Changes, func()) {
 	}
 }
 
+// since returns the changes since a time.
+func since(c *Changes, at time.Time) (all []capture.Change) {
+	_, _ = c.each(at, func(one *capture.Change) error { // fails only if this fails
+		all = append(all, *one)
+		return nil
+	})
+	return all
+}
+
 func plugins(all []capture.Change) string {
 	var names []string
 	for _, c := range all {
-		names = append(names, c.Plugin)
+		names = append(names, cmp.Or(c.Plugin, c.What))
 	}
 	return strings.Join(names, " ")
 }
@@ -46,8 +57,7 @@ func TestChangesOutliveTheProcess(t *testing.T) {
 	c, stop := keeping(t, dir)
 	c.Add(lost("a", 1))
 	c.Add(lost("b", 2))
-	all, err := c.Since(time.Unix(2, 0))
-	require.NoError(t, err)
+	all := since(c, time.Unix(2, 0))
 	assert.Equal(t, "b", plugins(all), "before or after it is written")
 	stop()
 	_, file := changesFiles(dir)
@@ -60,9 +70,9 @@ func TestChangesOutliveTheProcess(t *testing.T) {
 	c, stop = keeping(t, dir)
 	c.Add(lost("c", 3))
 	stop()
-	all, err = c.Since(time.Time{})
-	require.NoError(t, err)
-	assert.Equal(t, "a b c", plugins(all))
+	all = since(c, time.Time{})
+	assert.Equal(t, "a b unread c", plugins(all))
+	assert.Regexp(t, `^line 4 of .*/changes\.jsonl: cut off or damaged$`, all[2].Why)
 	assert.Equal(t, os.Getpid(), all[0].PID)
 	info, err := os.Stat(file)
 	require.NoError(t, err)
@@ -79,8 +89,7 @@ func TestAtLeastTenThousandChangesAreKept(t *testing.T) {
 			require.NoError(t, c.write())
 		}
 	}
-	all, err := c.Since(time.Time{})
-	require.NoError(t, err)
+	all := since(c, time.Time{})
 	assert.GreaterOrEqual(t, len(all), fileChanges)
 	assert.Less(t, len(all), n, "the folder is bounded")
 	assert.Equal(t, int64(n-1), all[len(all)-1].Time.Unix())
@@ -94,14 +103,12 @@ func TestAnUnwritableFolderLosesNoChange(t *testing.T) {
 	c := NewChanges(&Recording{}, dir)
 	c.Add(lost("a", 1))
 	require.Error(t, c.write())
-	all, err := c.Since(time.Time{})
-	require.NoError(t, err)
+	all := since(c, time.Time{})
 	assert.Equal(t, "a", plugins(all))
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, c.write())
 	c.Add(lost("b", 2))
-	all, err = c.Since(time.Time{})
-	require.NoError(t, err)
+	all = since(c, time.Time{})
 	assert.Equal(t, "a b", plugins(all))
 }
 
@@ -114,8 +121,7 @@ func TestChangesArePassedOnWithoutAFolder(t *testing.T) {
 	next := NewChanges(&Recording{}, "")
 	next.Restore(c.Latest())
 	next.Add(lost("b", 99999))
-	all, err := next.Since(time.Unix(latestChanges, 0))
-	require.NoError(t, err)
+	all := since(next, time.Unix(latestChanges, 0))
 	assert.Equal(t, "a a a a a b", plugins(all))
 	c.PassOn()
 	c.Add(capture.Change{What: capture.Stopped})
@@ -153,8 +159,98 @@ func TestAChangeBeingWrittenIsThereOnce(t *testing.T) {
 	defer stop()
 	for i := range 200 {
 		c.Add(lost("a", i))
-		all, err := c.Since(time.Time{})
-		require.NoError(t, err)
+		all := since(c, time.Time{})
 		require.Len(t, all, i+1)
+	}
+}
+
+// The file is that of a clock that was wrong, of a version that is newer, and of a disk that was damaged.
+func TestAnOddFileSaysWhatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	_, file := changesFiles(dir)
+	line := func(plugin, year string) string {
+		return `{"time":"` + year + `-01-01T00:00:00Z","what":"plugin-lost","plugin":"` + plugin + `"}` + "\n"
+	}
+	require.NoError(t, os.WriteFile(file, []byte(`{"v":1,"program":"criproxy 1"}`+"\n"+line("future", "2099")+line("a", "2001")+
+		`{"v":2,"program":"criproxy 9"}`+"\n"+line("newer", "2001")+
+		`{"v":1}`+"\n"+line("b", "2002")+`{"time":"2002-01-01T00:00:00Z","what":"exploded"}`+"\n[1]\n{\"what\":7}\n\x00\xff\n"+line("c", "2003")+
+		strings.Repeat("x", 3*maxChangeLine)+"\n"+line("d", "2004")+`{"time":"2005`), 0o600))
+	c, stop := keeping(t, dir)
+	c.Add(lost("own", 0))
+	stop()
+	all := since(c, time.Time{})
+	assert.Equal(t, "future a unread b unread unread c unread d unread own", plugins(all), "in the order of the file")
+	var why []string
+	for _, one := range all {
+		if one.What == capture.Unread {
+			why = append(why, strings.Replace(one.Why, file, "FILE", 1))
+		}
+	}
+	assert.Equal(t, []string{
+		"lines 4 to 5 of FILE: written by a newer criproxy", "line 8 of FILE: written by a newer criproxy", "lines 9 to 11 of FILE: cut off or damaged",
+		"line 13 of FILE: longer than 64 KiB", "line 15 of FILE: cut off or damaged",
+	}, why)
+	assert.Equal(t, "future b unread unread c unread d unread", plugins(since(c, time.Date(2002, 1, 1, 0, 0, 0, 0, time.UTC))), "what stands beside")
+}
+
+// A FIFO made criproxy wait for ever.
+func TestOnlyRegularFilesHaveChanges(t *testing.T) {
+	dir := t.TempDir()
+	_, file := changesFiles(dir)
+	require.NoError(t, syscall.Mkfifo(file, 0o600))
+	c := NewChanges(&Recording{}, dir)
+	c.Add(lost("a", 1))
+	require.ErrorContains(t, c.write(), "is not a regular file")
+	assert.Equal(t, "unread a", plugins(since(c, time.Time{})))
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, c.write())
+	assert.Equal(t, "a", plugins(since(c, time.Time{})))
+}
+
+// Another process may have filled the file.
+func TestAFileThatIsFullIsReplaced(t *testing.T) {
+	for what, content := range map[string]string{
+		"in bytes": `{"v":1}` + strings.Repeat(" ", fileBytes),
+		"in lines": strings.Repeat(`{"v":1}`+"\n", fileChanges),
+	} {
+		dir := t.TempDir()
+		c := NewChanges(&Recording{}, dir)
+		c.Add(lost("a", 1))
+		require.NoError(t, c.write())
+		older, newer := changesFiles(dir)
+		require.NoError(t, os.WriteFile(newer, []byte(content), 0o600))
+		c.Add(lost("b", 2))
+		require.NoError(t, c.write())
+		info, err := os.Stat(older)
+		require.NoError(t, err, what)
+		assert.Len(t, content, int(info.Size()))
+		all := since(c, time.Unix(2, 0))
+		assert.Equal(t, "b", plugins(all[len(all)-1:]))
+	}
+}
+
+// A crash loses the end of the recording, which the files of changes have.
+func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
+	dir := t.TempDir()
+	c, stop := keeping(t, dir)
+	for i, name := range []string{"a", "b", "c"} {
+		c.Add(lost(name, i))
+	}
+	stop()
+	for _, has := range []int{0, 1, 3} {
+		next := NewChanges(&Recording{rec: capture.NewRecorder(capture.Config{Bytes: 64 << 10})}, dir)
+		all := since(c, time.Time{})
+		for _, one := range all[:has] {
+			next.rec.rec.Change(one) // as a file of the recording had them
+		}
+		var told, recorded []capture.Change
+		next.Replay(func(one *capture.Change) { told = append(told, *one) })
+		next.Add(lost("d", 4))
+		var ev capture.Event
+		for f := next.rec.Follow(); f.TryNext(&ev); {
+			recorded = append(recorded, *ev.Change)
+		}
+		assert.Equal(t, "a b c", plugins(told))
+		assert.Equal(t, "a b c d", plugins(recorded), "it had %d", has)
 	}
 }

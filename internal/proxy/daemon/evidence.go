@@ -59,7 +59,6 @@ func (p *Proxy) restoreEvidence() {
 	}
 	if err == nil {
 		p.errors.Restore(e.Errors)
-		p.records.restoreNotes(e.Backends, ok)
 		p.changes.Restore(e.Changes)
 		switch {
 		case len(e.Recorded) > 0:
@@ -67,6 +66,11 @@ func (p *Proxy) restoreEvidence() {
 		case !ok && dir != "":
 			err = p.record.RestoreFiles(dir)
 		}
+	}
+	if ok {
+		p.records.restoreNotes(e.Backends, true)
+	} else { // after the recording, which lacks what came after it
+		p.records.replayNotes(e.Backends, p.changes.Replay)
 	}
 	if err != nil {
 		klog.ErrorS(err, "Some of the latest errors and calls of the previous process cannot be read")

@@ -52,7 +52,11 @@ func (n *notes) became(condition string, since time.Time, why error, pods, conta
 	if why != nil {
 		reason = why.Error()
 	}
-	k := &n.kept
+	return n.kept.became(condition, since, reason, pods, containers)
+}
+
+// became is [notes.became].
+func (k *noted) became(condition string, since time.Time, reason string, pods, containers *int) (change capture.Change, changed bool) {
 	if k.Condition == condition {
 		if condition != capture.Up && reason != "" {
 			k.Why = reason
@@ -77,6 +81,19 @@ func (n *notes) became(condition string, since time.Time, why error, pods, conta
 	}
 	k.Condition, k.Since, k.Why = condition, since, reason
 	return change, true
+}
+
+// replay notes a change that an earlier process has told. If those before it are lost, it says itself what was before.
+func (k *noted) replay(c *capture.Change) {
+	k.Since = time.Time{} // order counts, not the clock, which may have been set back
+	if c.Was != "" {
+		k.became(c.Was, c.Since, "", nil, nil)
+	}
+	k.Condition, k.Since = c.Was, time.Time{}
+	k.became(c.What, c.Time, c.Why, c.Pods, c.Containers)
+	if c.What == capture.Removed {
+		k.Condition, k.Since = "", time.Time{}
+	}
 }
 
 // removed notes that the configuration lacks the backend now.
@@ -117,7 +134,8 @@ func (n *notes) list() noted {
 }
 
 // restore takes over the notes of another process. The condition goes on: that of a process that handed over as it is,
-// that of one that has ended only if the backend was not up then, because nobody has looked since.
+// that of one that has ended only if the backend was not up then, because nobody has looked since. A time to come is one
+// before the clock was set back.
 func (n *notes) restore(kept noted, handed bool) {
 	if kept.Condition == "" && len(kept.Outages) > 0 && kept.Outages[0].To.IsZero() { // of a version before 1.0
 		o := kept.Outages[0]
@@ -125,6 +143,9 @@ func (n *notes) restore(kept noted, handed bool) {
 	}
 	if kept.Condition == capture.Up && !handed {
 		kept.Condition, kept.Since = "", time.Time{}
+	}
+	if now := time.Now(); kept.Since.After(now) {
+		kept.Since = now
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/rand"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,6 +110,30 @@ func (r *records) restoreNotes(all map[string]noted, handed bool) {
 	for name, kept := range all {
 		r.of(name).notes.restore(kept, handed)
 	}
+}
+
+// replayNotes takes over the notes of a process that has ended. A crash may have cut them off; replay calls its argument
+// with all changes that were told, which are never older.
+func (r *records) replayNotes(all map[string]noted, replay func(func(*capture.Change))) {
+	told := map[string]*noted{}
+	replay(func(c *capture.Change) {
+		if c.Backend == "" {
+			return
+		}
+		if told[c.Backend] == nil {
+			told[c.Backend] = &noted{}
+		}
+		told[c.Backend].replay(c)
+	})
+	whole := map[string]noted{}
+	maps.Copy(whole, all)
+	for name, k := range told {
+		if was := all[name]; k.Condition != was.Condition || !k.Since.Equal(was.Since) {
+			k.Runtime, k.API = was.Runtime, was.API
+			whole[name] = *k
+		}
+	}
+	r.restoreNotes(whole, false)
 }
 
 func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.String() }

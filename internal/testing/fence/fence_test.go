@@ -47,7 +47,7 @@ var inside = map[string][]string{
 	"internal/observe/calls":     {"internal/observe/capture"},
 	"internal/observe/replay":    {"internal/observe/capture"},
 	"internal/observe/page":      {"internal/observe/admin", "internal/observe/calls", "internal/observe/capture"},
-	"internal/observe/show":      {"internal/observe/admin", "internal/observe/calls"},
+	"internal/observe/show":      {"internal/observe/admin", "internal/observe/calls", "internal/observe/capture"},
 	"internal/observe/telemetry": {"internal/observe/admin", "internal/observe/calls", "internal/observe/capture"},
 	"internal/proxy/listen":      {"internal/proxy/limits"},
 	"internal/proxy/daemon":      {"internal/proxy/cri", "internal/proxy/limits", "internal/proxy/listen"},
