@@ -211,7 +211,7 @@ func TestMetricsMoveWithCalls(t *testing.T) {
 	p.see(`document.querySelectorAll(".panel .cursor").length === 0`)
 
 	m.vault.Kill()
-	p.see(shows("Runtimes", "kata.io DOWN"))
+	p.see(shows("Runtimes", "kata.io gone"))
 	p.see(shows("Answers from memory", `kata.io ListPodSandbox [0-9.]+\/s`))
 	if *update {
 		time.Sleep(40 * time.Second) // so that the picture shows something

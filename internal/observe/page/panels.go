@@ -14,19 +14,19 @@ type Panel struct {
 	Queries []Query  `json:"-"`
 }
 
-// down and up are the words of most states.
-var downUp = []string{"DOWN", "up"}
+// goneUp are the words of most states.
+var goneUp = []string{"gone", "up"}
 
 // Rows are the rows of panels, from top to bottom, as in Grafana.
 var Rows = [][]Panel{
 	{
 		{
-			Title: "Ready", Unit: "none", Words: downUp,
+			Title: "Ready", Unit: "none", Words: goneUp,
 			About:   "1 while criproxy can answer calls: the primary is up, and clients can connect.",
 			Queries: []Query{{Metric: "criproxy_ready", Legend: "{{instance}}"}},
 		},
 		{
-			Title: "Runtimes", Unit: "none", Words: downUp,
+			Title: "Runtimes", Unit: "none", Words: goneUp,
 			About:   "1 while a runtime is up or slow, 0 while it is gone.",
 			Queries: []Query{{Metric: "criproxy_backend_up", Legend: "{{instance}} {{backend}}"}},
 		},
@@ -106,7 +106,7 @@ var Rows = [][]Panel{
 	},
 	{
 		{
-			Title: "Plugins", Unit: "none", Words: downUp,
+			Title: "Plugins", Unit: "none", Words: goneUp,
 			About:   "1 while a plugin is ready.",
 			Queries: []Query{{Metric: "criproxy_hook_plugin_up", Legend: "{{instance}} {{plugin}}"}},
 		},
