@@ -48,6 +48,13 @@ func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
 		return out.String()
 	}
 	look("dump", "-admin", filepath.Join(dir, "front.admin.sock"), file)
+	late := filepath.Join(dir, "late.jsonl.zst")
+	look("dump", "-admin", filepath.Join(dir, "front.admin.sock"), "-until", "1h", late)
+	assert.NotContains(t, look("view", late), "Put", "no call began an hour ago")
+	recent := filepath.Join(dir, "recent.jsonl.zst")
+	look("dump", "-admin", filepath.Join(dir, "front.admin.sock"), "-since", "1h", recent)
+	assert.Contains(t, look("view", recent), "Put")
+	assert.ErrorContains(t, run(t.Context(), []string{"dump", "-since", "1m", "-until", "1h"}, &bytes.Buffer{}, &bytes.Buffer{}), "longer ago")
 	shown := look("view", file)
 	assert.Regexp(t, `(?m) Put +primary +north/Tale 7f `, shown)
 	assert.Regexp(t, `(?m) Bind +primary +north/Tale 7f `, shown)

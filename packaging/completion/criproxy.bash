@@ -19,7 +19,7 @@ _criproxy() {
 	support) flags='-admin -config' ;;
 	ui) flags='-admin -descriptor-set -listen -proto -proto-path' ;;
 	tail) flags='-admin -backend -call -client -container -descriptor-set -diff -find -follow-pod -full -id -last -memory -method -namespace -o -own -past -pod -proto -proto-path -since -slower -status' ;;
-	dump) flags='-admin -descriptor-set -proto -proto-path' ;;
+	dump) flags='-admin -descriptor-set -proto -proto-path -since -until' ;;
 	view) flags='-backend -call -client -container -descriptor-set -diff -find -follow-pod -full -html -id -memory -method -namespace -o -own -pod -proto -proto-path -sequence -slower -stats -status' ;;
 	convert) flags='-descriptor-set -proto -proto-path' ;;
 	tap) flags='-admin -backend -call -capture -capture-files -capture-max-bytes -client -connect -container -descriptor-set -diff -find -flight-recorder -follow-pod -full -id -listen -memory -method -namespace -o -own -pod -proto -proto-path -quiet -slower -status -unsafe-raw' ;;

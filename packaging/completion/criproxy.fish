@@ -182,6 +182,8 @@ complete -c criproxy -n '__fish_seen_subcommand_from dump' -o admin -r -d 'the P
 complete -c criproxy -n '__fish_seen_subcommand_from dump' -o descriptor-set -r -d 'a FILE of descriptors that describes such calls, as protoc --descriptor_set_out --include_imports writes it; may be repeated'
 complete -c criproxy -n '__fish_seen_subcommand_from dump' -o proto -r -d 'a .proto FILE that describes calls of another API than CRI; may be repeated'
 complete -c criproxy -n '__fish_seen_subcommand_from dump' -o proto-path -r -d 'a FOLDER with the files that -proto imports; may be repeated'
+complete -c criproxy -n '__fish_seen_subcommand_from dump' -o since -r -d 'only calls that began in the last TIME, such as 5m'
+complete -c criproxy -n '__fish_seen_subcommand_from dump' -o until -r -d 'only calls that began before the last TIME, such as 1m'
 complete -c criproxy -n __fish_use_subcommand -f -a view -d 'show the calls in a file'
 complete -c criproxy -n '__fish_seen_subcommand_from view' -o backend -r -d 'only calls to backends that match PATTERN; a primary without a name is called primary'
 complete -c criproxy -n '__fish_seen_subcommand_from view' -o call -r -d 'only the call with this NUMBER, which the page of a recording and -o json show'

@@ -136,9 +136,23 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	to := fileArgument(fs, errOut)
 	var schema schemaFlags
 	schema.flags(fs)
+	var since, until unitDuration
+	fs.Var(&since, "since", "only calls that began in the last `TIME`, such as 5m")
+	fs.Var(&until, "until", "only calls that began before the last `TIME`, such as 1m")
 	if err := parseSub(fs, args, out, `dump FILE saves the latest calls, which a running criproxy keeps in memory, in FILE.jsonl, .pcapng or
 .binlog, which must not exist yet; with .zst behind that, as in FILE.jsonl.zst, the file is compressed. Without FILE it prints them, as JSON lines.`, 0, 1); err != nil {
 		return err
+	}
+	if since < 0 || until < 0 || since > 0 && until >= since {
+		return &UsageError{errors.New("dump: -since and -until say how long ago: they cannot be negative, and -since must be longer ago than -until")}
+	}
+	now := time.Now()
+	chosen := choice{before: now.Add(-time.Duration(until)), calls: map[uint64]bool{}}
+	if until == 0 {
+		chosen.before = time.Time{}
+	}
+	if since > 0 {
+		chosen.from = now.Add(-time.Duration(since))
 	}
 	path := to()
 	format := capture.JSONL
@@ -160,11 +174,30 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	if err != nil {
 		return err
 	}
-	n, err := copyCapture(r, &schema, format, path, out)
+	n, err := copyCapture(r, &schema, format, path, out, chosen.has)
 	if err == nil && path != "" {
 		fmt.Fprintf(errOut, "criproxy: %d events in %s\n", n, path)
 	}
 	return err
+}
+
+// choice selects the events of calls that began in a time.
+type choice struct {
+	from, before time.Time       // zero for no bound
+	calls        map[uint64]bool // :: call → whether it is selected
+}
+
+// has reports whether to keep an event: by its own time, or by that of the first event of its call.
+func (c *choice) has(ev *capture.Event) bool {
+	in := !ev.Time.Before(c.from) && (c.before.IsZero() || ev.Time.Before(c.before))
+	if ev.Kind == capture.Missed || ev.Kind == capture.Changed {
+		return in
+	}
+	if first, known := c.calls[ev.Call]; known {
+		return first
+	}
+	c.calls[ev.Call] = in
+	return in
 }
 
 // fileArgument returns a function that returns the file to write to: the argument of the command, or the value of -o, as
@@ -176,8 +209,8 @@ func fileArgument(fs *flag.FlagSet, errOut io.Writer) func() string {
 }
 
 // copyCapture writes the events of a reader to the file at path, or to out if path is empty. It returns how many events
-// it wrote.
-func copyCapture(r *capture.Reader, flags *schemaFlags, format capture.Format, path string, out io.Writer) (n int, err error) {
+// it wrote. It leaves out events for which has is false; a nil has keeps all.
+func copyCapture(r *capture.Reader, flags *schemaFlags, format capture.Format, path string, out io.Writer, has func(*capture.Event) bool) (n int, err error) {
 	_, schema, err := flags.load(r.Header().Descriptors)
 	if err != nil {
 		return 0, err
@@ -195,11 +228,16 @@ func copyCapture(r *capture.Reader, flags *schemaFlags, format capture.Format, p
 		out = packed
 	}
 	err = capture.WriteTo(out, format, r.Header(), schema, func(ev *capture.Event) error {
-		err := r.Next(ev)
-		if err == nil {
-			n++
+		for {
+			err := r.Next(ev)
+			if err == nil && has != nil && !has(ev) {
+				continue
+			}
+			if err == nil {
+				n++
+			}
+			return err
 		}
-		return err
 	})
 	return n, err
 }
