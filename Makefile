@@ -81,7 +81,7 @@ peers: # of other kinds: gRPC's other implementations, a driver of storage, a br
 
 # The packages come first, because they take long to build, and the integration tests in parallel.
 runtimes:
-	cd testbed && $(GOTEST) -timeout 25m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages)
+	cd testbed && $(GOTEST) -timeout 25m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages -e /why)
 
 # The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns. The race detector
 # would make them a quarter more work, so only make nightly gives it to criproxy here.
@@ -112,6 +112,7 @@ nightly: ## run the tests that the gate leaves out: kubelets with the race detec
 	@$(MAKE) --no-print-directory grpc-path
 	cd testbed/cluster && go test -v -timeout 2h -conformance -report $(CURDIR)/docs/evidence/conformance.md
 	cd testbed/gvisor && go test -v -timeout 60m
+	cd testbed/why && go test -v -timeout 30m
 	cd testbed/outage && go test -v -timeout 60m -docker -run Docker
 
 bench: ## measure the cost of criproxy and of the alternatives: docs/evidence/performance.md
