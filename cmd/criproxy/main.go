@@ -71,6 +71,7 @@ func groups() []group {
 		}},
 		{"Other commands", []command{
 			{"help", "[COMMAND]", "show what a command does, and its flags", help},
+			{"dial-stdio", "[-admin PATH]", "reach the admin socket of this node from another machine", cli.DialStdio},
 			{"completion", "SHELL", "print what a shell needs to complete command lines", completion},
 			{"version", "[flags]", "print the version", cli.Version},
 		}},

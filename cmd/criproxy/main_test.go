@@ -23,7 +23,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, "criproxy-try-all": tryAll, "containerd": fakeContainerd})
+	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, "criproxy-try-all": tryAll, "containerd": fakeContainerd,
+		"criproxy-test-ssh": fakeSSH, "criproxy-test-kubectl": fakeKubectl})
 }
 
 // leakChecked runs the tests of m, and fails if they leave goroutines behind.

@@ -95,6 +95,7 @@ func manualPage() string {
 	}
 	line(".SH ENVIRONMENT")
 	item(".B CRIPROXY_ADMIN", "the admin socket that commands ask, unless -admin is given")
+	item(".B CRIPROXY_NAMESPACE", "the namespace of criproxy's pods, which kubectl reaches for -node and kube://; criproxy unless it is set")
 	item(".B NO_COLOR", "if it is not empty, commands print no colours on terminals")
 	line(".SH FILES")
 	item(".I /etc/criproxy/config.yaml", "the configuration of the service; criproxy reads it again when it changes")
@@ -107,7 +108,7 @@ func manualPage() string {
 	item(".B SIGUSR1", "save the latest calls to a file")
 	item(".B SIGUSR2", "start the installed program as a new process, hand all sockets over to it, and end when it serves")
 	item(".B SIGTERM", "let calls under way finish for up to 4 seconds, and end")
-	line(".SH EXIT STATUS\n%s", roff("0 for success, 1 for a failure or a finding, 2 for a mistake on the command line, or from why if it could not look; 3 from status -exit-code if a runtime is slow or gone."))
+	line(".SH EXIT STATUS\n%s", roff("0 for success, 1 for a failure or a finding, 2 for a mistake on the command line, or from why if it could not look; 3 from status -exit-code if a runtime is slow or gone; 4 if some of the nodes that -nodes chose did not answer."))
 	line(".SH SEE ALSO\n.BR kubelet (8),\n.BR crictl (1),\n.BR systemd.socket (5)\n.PP\n/usr/share/doc/criproxy, https://github.com/criproxy/criproxy")
 	return b.String()
 }

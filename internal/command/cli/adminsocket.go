@@ -24,7 +24,7 @@ const adminVariable = "CRIPROXY_ADMIN"
 type adminFlag struct{ given string }
 
 func (a *adminFlag) flags(fs *flag.FlagSet) {
-	fs.StringVar(&a.given, "admin", "", "the `PATH` of the admin socket of the criproxy to ask (default $"+adminVariable+", else "+config.DefaultAdmin+" if it exists, else the socket of the only criproxy that runs)")
+	fs.StringVar(&a.given, "admin", "", "the `PATH` of the admin socket of the criproxy to ask, or ssh://HOST or kube://NODE (default $"+adminVariable+", else "+config.DefaultAdmin+" if it exists, else the socket of the only criproxy that runs)")
 }
 
 // path returns the socket to ask. It does not check that a process serves it: connecting to it gives a better error.

@@ -42,8 +42,8 @@ func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) string {
 		asked = config.AdminBeside(f.typed.Listen)
 	}
 	path, err := (&adminFlag{asked}).path(ctx)
-	if err != nil {
-		return "" // several run, and none was chosen
+	if err != nil || admin.IsRemote(path) {
+		return "" // several run, and none was chosen; or it does not run here
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
 	defer cancel()

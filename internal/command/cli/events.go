@@ -44,7 +44,7 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 	if err := filter.Check(); err != nil {
 		return &UsageError{err}
 	}
-	path, err := e.admin.path(ctx)
+	path, err := e.nodes.one(ctx)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"io"
 
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
@@ -32,19 +33,20 @@ func (a *answering) parse(args []string, out io.Writer, about string, n int) err
 // asking has the flags of a command that gets its answer from a running criproxy.
 type asking struct {
 	*answering
-	admin adminFlag
+	nodes  nodeFlags
+	errOut io.Writer
 }
 
 func askFlags(name string, errOut io.Writer, more ...string) *asking {
-	a := &asking{answering: answerFlags(name, errOut, more...)}
-	a.admin.flags(a.FlagSet)
+	a := &asking{answering: answerFlags(name, errOut, more...), errOut: errOut}
+	a.nodes.flags(a.FlagSet)
 	return a
 }
 
 // query returns the query whose answer goes to the screen to.
 func (a *asking) query(ctx context.Context, to *show.Screen) (show.Query, error) {
-	path, err := a.admin.path(ctx)
-	return show.Query{Path: path, Format: a.output.format, Screen: to}, err
+	q := show.Query{Format: a.output.format, Screen: to}
+	return q, a.nodes.choose(ctx, &q, a.errOut)
 }
 
 // ShowHooks is the subcommand that shows the plugins of a running criproxy.
@@ -58,6 +60,9 @@ often they answered, failed and changed something, and their last errors.`
 	q, err := a.query(ctx, show.NewScreen(out))
 	if err != nil {
 		return err
+	}
+	if q.Nodes != nil {
+		return show.HooksOfAll(ctx, q)
 	}
 	return show.Hooks(ctx, q)
 }
@@ -77,16 +82,25 @@ plugins, the latest errors that clients got, how far back the recorder reaches, 
 		if err != nil {
 			return err
 		}
-		r, err := show.Status(ctx, q)
-		switch {
-		case err != nil || !*check:
-			return err
-		case !r.Ready:
-			return ErrReported
-		case r.Trouble() != "":
-			return ErrDegraded
+		var reports []*admin.Report
+		if q.Nodes != nil {
+			reports, err = show.StatusOfAll(ctx, q)
+		} else {
+			reports = make([]*admin.Report, 1)
+			reports[0], err = show.Status(ctx, q)
 		}
-		return nil
+		if err != nil || !*check {
+			return err
+		}
+		for _, r := range reports {
+			switch {
+			case !r.Ready:
+				return ErrReported
+			case r.Trouble() != "":
+				err = ErrDegraded
+			}
+		}
+		return err
 	}
 	if *again {
 		*check = false // -watch ends only with Ctrl-C

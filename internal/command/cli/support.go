@@ -41,6 +41,9 @@ a .tar.gz that must not exist yet; without FILE, its name is criproxy-support-TI
 	if err != nil {
 		return err
 	}
+	if admin.IsRemote(socket) {
+		return &UsageError{fmt.Errorf("support collects files and logs of this node, and %s is another one; run it there", socket)}
+	}
 	name := "criproxy-support-" + time.Now().UTC().Format("20060102T150405Z")
 	to := cmp.Or(given(), name+".tar.gz")
 	bundle, err := createFile(to)

@@ -21,7 +21,7 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	l := &callView{}
 	fs := subFlags("tail")
 	l.flags(fs, errOut)
-	var asked adminFlag
+	var asked nodeFlags
 	asked.flags(fs)
 	all := fs.Bool("past", false, "also show all calls recorded so far")
 	last := fs.Int("last", 0, "also show the latest `N` calls recorded so far")
@@ -37,7 +37,7 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if *last < 0 || since < 0 {
 		return &UsageError{errors.New("tail: -last and -since cannot be negative")}
 	}
-	socket, err := asked.path(ctx)
+	socket, err := asked.one(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (l *callView) reconnect(ctx context.Context, client *admin.Client) *http.Re
 // Dump is the subcommand that saves what a running criproxy has recorded.
 func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
 	fs := subFlags("dump")
-	var asked adminFlag
+	var asked nodeFlags
 	asked.flags(fs)
 	to := fileArgument(fs, errOut)
 	var schema schemaFlags
@@ -161,7 +161,7 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 			return &UsageError{fmt.Errorf("dump: %w", err)}
 		}
 	}
-	socket, err := asked.path(ctx)
+	socket, err := asked.one(ctx)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // UI is the subcommand that shows a running criproxy in a browser.
 func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs := subFlags("ui")
-	var asked adminFlag
+	var asked nodeFlags
 	asked.flags(fs)
 	address := fs.String("listen", "127.0.0.1:0", "the loopback `ADDRESS` to which the browser connects; port 0 chooses a free one")
 	var schema schemaFlags
@@ -27,7 +27,7 @@ func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 		return &UsageError{fmt.Errorf("ui: %w", err)}
 	}
 	defer l.Close() // the server has closed it, if there was one
-	socket, err := asked.path(ctx)
+	socket, err := asked.one(ctx)
 	if err != nil {
 		return err
 	}

@@ -33,10 +33,12 @@ var ErrDegraded = errors.New("degraded")
 type BlindError struct{ error }
 
 // ExitCode prints the err of a command for people and returns the exit code of the process: 2 for a mistake on the
-// command line or a [BlindError], 3 for [ErrDegraded], 1 for any other failure. The command has no name if there is no such command.
+// command line or a [BlindError], 3 for [ErrDegraded], 4 if nodes did not answer, 1 for any other failure. The command
+// has no name if there is no such command.
 func ExitCode(command string, err error, errOut io.Writer) int {
 	var usage *UsageError
 	var blind *BlindError
+	var unanswered *show.Unanswered
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
@@ -44,6 +46,9 @@ func ExitCode(command string, err error, errOut io.Writer) int {
 		return 1
 	case errors.Is(err, ErrDegraded):
 		return 3
+	case errors.As(err, &unanswered):
+		PrintError(errOut, err)
+		return 4
 	case errors.As(err, &usage):
 		PrintError(errOut, usage.error)
 		see := "criproxy help"

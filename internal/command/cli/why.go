@@ -116,9 +116,12 @@ func (w *whyFlags) look(ctx context.Context, errOut io.Writer) (*node.Report, er
 
 // lookNow looks at the criproxy that runs.
 func (w *whyFlags) lookNow(ctx context.Context, o node.Options) (*node.Report, error) {
-	socket, err := w.admin.path(ctx)
+	socket, err := w.nodes.one(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if w.nodes.several() {
+		w.nodes.admin.given = socket // for the commands that a finding shows
 	}
 	o.Now = time.Now()
 	o.Since = o.Now.Add(-time.Duration(w.since))
@@ -213,8 +216,8 @@ func (w *whyFlags) finding(s *show.Screen, f *node.Finding) {
 	case f.Show == "":
 	case w.file != "":
 		s.Say(2, "all of them: criproxy view %s %s", f.Show, w.file)
-	case w.admin.given != "":
-		s.Say(2, "all of them: criproxy dump -admin %s | criproxy view %s -", w.admin.given, f.Show)
+	case w.nodes.admin.given != "":
+		s.Say(2, "all of them: criproxy dump -admin %s | criproxy view %s -", w.nodes.admin.given, f.Show)
 	default:
 		s.Say(2, "all of them: criproxy dump | criproxy view %s -", f.Show)
 	}

@@ -10,27 +10,62 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
-// Client is a client of the admin socket at a path.
+// Client is a client of the admin socket at an address.
 type Client struct {
-	path string
+	path string // or the address of another node
 	http *http.Client
+	off  atomic.Int64 // nanoseconds
 }
 
-// NewClient returns a client of the admin socket at path. It connects with each request.
-func NewClient(path string) *Client {
-	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
+// NewClient returns a client of the admin socket at a path, or at an address that [CheckAddress] accepts. It connects
+// with each request, but keeps the connection to another node for a few seconds.
+func NewClient(address string) *Client {
+	return &Client{path: address, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+			r, err := parseRemote(address)
+			if err != nil {
+				return nil, err
+			}
+			if r != nil {
+				return r.dial(ctx)
+			}
+			return (&net.Dialer{}).DialContext(ctx, "unix", address)
 		},
-		DisableKeepAlives: true,
+		DisableKeepAlives: !IsRemote(address), // a process that hands over closes nothing before it has to
+		IdleConnTimeout:   remoteIdle,
 	}}}
 }
+
+// remoteIdle is how long an idle connection to another node is kept, for commands that ask again and again.
+const remoteIdle = 3 * time.Second
+
+// ClockOff returns how far the clock of the server is ahead of this machine's, as the latest answer showed; negative if
+// it is behind. It is zero if the difference is too small to be sure of.
+func (c *Client) ClockOff() time.Duration { return time.Duration(c.off.Load()) }
+
+// noteClock takes the time of an answer, which has no fractions of seconds.
+func (c *Client) noteClock(date string, asked, answered time.Time) {
+	at, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	unsure := answered.Sub(asked)/2 + clockUnsure
+	off := at.Add(time.Second / 2).Sub(asked.Add(answered.Sub(asked) / 2))
+	if off.Abs() < unsure {
+		off = 0
+	}
+	c.off.Store(int64(off))
+}
+
+// clockUnsure is the least difference between two clocks that counts.
+const clockUnsure = 2 * time.Second
 
 // Get requests a path, such as "/version?a=b". The caller closes the body. The error says what to do.
 func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
@@ -38,11 +73,22 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	asked := time.Now()
 	response, err := c.http.Do(request)
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) { // a process that handed over and ended
 		response, err = c.http.Do(request)
 	}
+	var child *childError
 	switch {
+	case errors.As(err, &child):
+		return nil, child
+	case errors.Is(err, io.EOF) && IsRemote(c.path):
+		return nil, errors.New("the connection ended before the answer")
+	case err != nil && IsRemote(c.path):
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner // without the URL, which says nothing
+		}
+		return nil, err
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("there is no admin socket at %s; check that criproxy is running, and with this -admin", c.path)
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -54,6 +100,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	case err != nil:
 		return nil, fmt.Errorf("asking criproxy at %s: %w", c.path, err)
 	}
+	c.noteClock(response.Header.Get("Date"), asked, time.Now())
 	if response.StatusCode/100 == 2 {
 		return response, nil
 	}

@@ -6,10 +6,13 @@ import "time"
 type Pods struct {
 	Pods   []Pod    `json:"pods"`             // by namespace and name
 	Silent []Silent `json:"silent,omitempty"` // backends whose pods, or containers, are missing
+
+	Unanswered []SilentNode `json:"unanswered,omitempty"` // nodes that did not answer, if several were asked
 }
 
 // Pod is a sandbox of a pod, with its containers. Its JSON is stable.
 type Pod struct {
+	Node       string      `json:"node,omitempty"` // if several were asked
 	Name       string      `json:"name"`
 	Namespace  string      `json:"namespace"`
 	UID        string      `json:"uid,omitempty"`
@@ -36,6 +39,13 @@ type Container struct {
 
 // Silent is a backend whose pods or containers could not be listed. Its JSON is stable.
 type Silent struct {
+	Node    string `json:"node,omitempty"` // if several were asked
 	Backend string `json:"backend"`
 	Error   string `json:"error"`
+}
+
+// SilentNode is a node that did not answer. Its JSON is stable.
+type SilentNode struct {
+	Node  string `json:"node"`
+	Error string `json:"error"`
 }

@@ -25,12 +25,17 @@ func Pods(ctx context.Context, q Query, f PodFilter) ([]admin.Silent, error) {
 	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
 		return nil, err
 	}
+	return q.showPods(&pods, f)
+}
+
+// showPods shows the pods that the filter selects.
+func (q Query) showPods(pods *admin.Pods, f PodFilter) ([]admin.Silent, error) {
 	fits := func(pattern, s string) bool { ok, _ := path.Match(pattern, s); return pattern == "" || ok }
 	all := len(pods.Pods)
 	pods.Pods = slices.DeleteFunc(pods.Pods, func(p admin.Pod) bool { return !fits(f.Namespace, p.Namespace) || !fits(f.Backend, p.Backend) })
 	pods.Silent = slices.DeleteFunc(pods.Silent, func(s admin.Silent) bool { return !fits(f.Backend, s.Backend) })
-	if q.Format == JSON || q.Format == YAML {
-		return pods.Silent, Encode(q.Out, q.Format, pods)
+	if !q.people() {
+		return pods.Silent, Encode(q.Out, q.Format, *pods)
 	}
 	printPods(q.Screen, pods.Pods, all, q.Format == Wide, time.Now())
 	return pods.Silent, nil
@@ -46,6 +51,7 @@ func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time)
 		}
 		return
 	}
+	nodes := slices.ContainsFunc(pods, func(p admin.Pod) bool { return p.Node != "" })
 	head := []string{"NAMESPACE", "POD", "BACKEND", "STATE", "SINCE", "CONTAINERS", "ID"}
 	if wide {
 		head = append(head, "UID", "HANDLER", "RUNTIME'S ID", "IMAGES")
@@ -56,7 +62,7 @@ func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time)
 		st := Cell{p.State, StateColour(p.State)}
 		if p.FromMemory {
 			st = Cell{p.State + "?", Yellow}
-			memory[p.Backend] = true
+			memory[onNode(p.Backend, p.Node)] = true
 		}
 		running := 0
 		var images []string
@@ -73,7 +79,13 @@ func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time)
 			slices.Sort(images)
 			row = append(row, Cells(p.UID, OrDash(p.Handler), p.NativeID, strings.Join(slices.Compact(images), " "))...)
 		}
+		if nodes {
+			row = append(Cells(p.Node), row...)
+		}
 		rows = append(rows, row)
+	}
+	if nodes {
+		head = append([]string{"NODE"}, head...)
 	}
 	out.Table(head, rows)
 	for _, name := range slices.Sorted(maps.Keys(memory)) {
@@ -87,4 +99,12 @@ func since(now, t time.Time) string {
 		return "-"
 	}
 	return ago(now, t)
+}
+
+// onNode adds the node to the name of a backend, if there are several nodes.
+func onNode(backend, node string) string {
+	if node == "" {
+		return backend
+	}
+	return backend + " of " + node
 }

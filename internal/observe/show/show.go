@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -21,11 +22,15 @@ const (
 	YAML = "yaml"
 )
 
-// A Query names the admin socket to ask, and the format of the output.
+// A Query names the admin socket to ask, or the nodes, and the format of the output.
 type Query struct {
 	Path   string
 	Format string
 	*Screen
+
+	Nodes   []admin.Node  // for the functions that ask several nodes
+	Timeout time.Duration // for the answer of each of them
+	Waiting io.Writer     // gets a message if their answers take long; nil for none
 }
 
 // ask gets the answer called name, prints it, and returns it. For people it prints with print, for programs as the

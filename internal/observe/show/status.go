@@ -147,21 +147,28 @@ func printPlugins(out *Screen, s *hook.State) {
 	}
 	var rows [][]Cell
 	for _, p := range s.Plugins {
-		var asked, failed, refused, changes int64
-		for _, point := range p.Points {
-			asked, failed, refused, changes = asked+point.Calls, failed+point.Failed, refused+point.Refused, changes+point.Changes
-		}
-		row := Cells(p.Name, p.State, fmt.Sprint(asked), fmt.Sprint(failed), fmt.Sprint(refused), fmt.Sprint(changes))
-		row[1].Colour = StateColour(p.State)
-		rows = append(rows, row)
+		rows = append(rows, pluginRow(&p))
 	}
 	out.Gap()
-	out.Table([]string{"PLUGIN", "STATE", "ASKED", "FAILED", "REFUSED", "CHANGES"}, rows)
+	out.Table(pluginHead, rows)
 	for _, p := range s.Plugins {
 		if p.Error != "" {
 			out.Paint(Red, 2, "%s: %s", p.Name, p.Error)
 		}
 	}
+}
+
+var pluginHead = []string{"PLUGIN", "STATE", "ASKED", "FAILED", "REFUSED", "CHANGES"}
+
+// pluginRow has the columns of pluginHead.
+func pluginRow(p *hook.PluginState) []Cell {
+	var asked, failed, refused, changes int64
+	for _, point := range p.Points {
+		asked, failed, refused, changes = asked+point.Calls, failed+point.Failed, refused+point.Refused, changes+point.Changes
+	}
+	row := Cells(p.Name, p.State, fmt.Sprint(asked), fmt.Sprint(failed), fmt.Sprint(refused), fmt.Sprint(changes))
+	row[1].Colour = StateColour(p.State)
+	return row
 }
 
 func printErrors(out *Screen, all []admin.CallError, now time.Time) {

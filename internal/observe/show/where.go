@@ -12,13 +12,14 @@ import (
 
 // Place is where a pod or a container is. Its JSON is stable.
 type Place struct {
+	Node      string           `json:"node,omitempty"` // if several were asked
 	Backend   string           `json:"backend"`
 	Pod       admin.Pod        `json:"pod"`                 // all of its containers with it
 	Container *admin.Container `json:"container,omitempty"` // missing if the id is the pod's
 }
 
 // Where shows which backend an id belongs to: the id of a pod or container, as clients see it or as the runtime made
-// it, or the uid of a pod. The id may be cut short, or have a scheme before it, as kubectl prints it. Where fails if no
+// it, or the uid of a pod, or its name. The id may be cut short, or have a scheme before it, as kubectl prints it. Where fails if no
 // backend has the id.
 func Where(ctx context.Context, q Query, id string) error {
 	var pods admin.Pods
@@ -34,7 +35,11 @@ func Where(ctx context.Context, q Query, id string) error {
 	if len(places) == 0 {
 		return notFound(&pods, id)
 	}
-	if q.Format == JSON || q.Format == YAML {
+	return q.showPlaces(places)
+}
+
+func (q Query) showPlaces(places []Place) error {
+	if !q.people() {
 		return Encode(q.Out, q.Format, places)
 	}
 	now := time.Now()
@@ -57,12 +62,12 @@ func find(pods []admin.Pod, id string) []Place {
 	}
 	var places []Place
 	for _, p := range pods {
-		if is(p.ID, p.NativeID, p.UID) {
+		if is(p.ID, p.NativeID, p.UID) || p.Name == id || p.Namespace+"/"+p.Name == id {
 			places = append(places, Place{Backend: p.Backend, Pod: p})
 		}
 		for i, c := range p.Containers {
 			if is(c.ID, c.NativeID) {
-				places = append(places, Place{p.Backend, p, &p.Containers[i]})
+				places = append(places, Place{Backend: p.Backend, Pod: p, Container: &p.Containers[i]})
 			}
 		}
 	}
@@ -85,7 +90,7 @@ func printPlace(out *Screen, p *Place, now time.Time) {
 		what = fmt.Sprintf("container %s of pod %s", c.Name, pod)
 		id, native, st, made = c.ID, c.NativeID, c.State, c.Created
 	}
-	out.Paint(Bold, 0, "%s is on %s", what, p.Backend)
+	out.Paint(Bold, 0, "%s is on %s", what, onNode(p.Backend, p.Node))
 	line := func(name, text string) {
 		if text != "" {
 			out.Say(2, "%-13s %s", name, text)

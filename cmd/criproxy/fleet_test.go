@@ -1,0 +1,324 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+// fleetVariable is the environment variable with the folder of the sockets of a test's nodes, NODE.sock. fakeSSH and
+// fakeKubectl find them there.
+const fleetVariable = "CRIPROXY_TEST_FLEET"
+
+// fakeSSH is a program that runs the command of an ssh command line, for a host that is a node of the test.
+func fakeSSH() {
+	args := os.Args[1:]
+	i := slices.Index(args, "--")
+	host, command := args[i+1], args[i+2:]
+	if slices.Contains(args[:i], "-oProxyCommand") || command[0] != "criproxy" {
+		panic(fmt.Sprint("refused: ", args))
+	}
+	onNode(host, strings.Join(command[1:], " "))
+}
+
+// onNode runs criproxy as on a node. args go through a shell, as those of ssh do.
+func onNode(node, args string) {
+	socket := filepath.Join(os.Getenv(fleetVariable), node+".sock")
+	if _, err := os.Stat(socket); err != nil {
+		fmt.Fprintf(os.Stderr, "connect to host %s port 22: Connection refused\n", node)
+		os.Exit(255)
+	}
+	cmd := exec.Command("sh", "-c", "exec criproxy "+args)
+	cmd.Env = append(os.Environ(), "CRIPROXY_ADMIN="+socket)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		os.Exit(1)
+	}
+}
+
+// fakeKubectl is a program that answers as kubectl does. Pods are in pods.json of the folder; that of criproxy on a node
+// is called criproxy-NODE.
+func fakeKubectl() {
+	args, folder := os.Args[1:], os.Getenv(fleetVariable)
+	value := func(name string) string {
+		for _, arg := range args {
+			if v, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	if value("context") == "forbidden" {
+		fmt.Fprintln(os.Stderr, `Error from server (Forbidden): pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "criproxy"`)
+		os.Exit(1)
+	}
+	if i := slices.Index(args, "--"); i > 0 {
+		onNode(strings.TrimPrefix(args[i-1], "criproxy-"), strings.Join(args[i+2:], " "))
+		return
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "pods.json"))
+	if err != nil {
+		panic(err)
+	}
+	var all struct {
+		Items []map[string]map[string]any `json:"items"`
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		panic(err)
+	}
+	fields := strings.Split(value("field-selector"), "=")
+	all.Items = slices.DeleteFunc(all.Items, func(p map[string]map[string]any) bool {
+		return p["metadata"]["namespace"] != value("namespace") ||
+			fields[0] == "spec.nodeName" && p["spec"]["nodeName"] != fields[1] || fields[0] == "metadata.name" && p["metadata"]["name"] != fields[1]
+	})
+	_ = json.NewEncoder(os.Stdout).Encode(all) // the reader is the test
+}
+
+// fleet is nodes whose admin sockets are served by this process.
+type fleet struct {
+	testing.TB
+	dir string
+	env []string // with which kubectl and ssh reach them
+}
+
+func newFleet(t *testing.T) *fleet {
+	f := &fleet{TB: t, dir: testkit.SocketDir(t)}
+	bin := t.TempDir()
+	for _, program := range []string{"ssh", "kubectl"} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\nexec criproxy-test-"+program+` "$@"`+"\n"), 0o755))
+	}
+	f.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), fleetVariable+"="+f.dir, "CRIPROXY_ADMIN=")
+	return f
+}
+
+// serve serves the admin socket of a node until the test ends.
+func (f *fleet) serve(node string, h http.Handler) string {
+	path := filepath.Join(f.dir, node+".sock")
+	l, err := net.Listen("unix", path)
+	require.NoError(f, err)
+	s := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	f.Cleanup(func() { _ = s.Close(); <-done })
+	return path
+}
+
+// nodes serves n nodes that are up, and their pods of criproxy.
+func (f *fleet) nodes(n int) (names []string) {
+	for i := range n {
+		name := fmt.Sprintf("node-%02d", i)
+		f.serve(name, nodeWith(name, func(*admin.Report) {}))
+		names = append(names, name)
+	}
+	f.pods(names...)
+	return names
+}
+
+// pods writes the pods that the API server knows: criproxy's on each node, and one called web-NODE in the namespace shop.
+func (f *fleet) pods(nodes ...string) {
+	var items []any
+	add := func(namespace, name, uid, node string) {
+		items = append(items, map[string]any{
+			"metadata": map[string]any{"name": name, "namespace": namespace, "uid": uid},
+			"spec":     map[string]any{"nodeName": node},
+			"status":   map[string]any{"phase": "Running", "containerStatuses": []any{map[string]any{"ready": true}}},
+		})
+	}
+	for _, node := range nodes {
+		add("criproxy", "criproxy-"+node, "", node)
+		add("shop", "web-"+node, "uid-"+node, node)
+	}
+	text, err := json.Marshal(map[string]any{"items": items})
+	require.NoError(f, err)
+	require.NoError(f, os.WriteFile(filepath.Join(f.dir, "pods.json"), text, 0o600))
+}
+
+// nodeWith answers as the criproxy of a node, whose report edit changes.
+func nodeWith(name string, edit func(*admin.Report)) *http.ServeMux {
+	mux := http.NewServeMux()
+	answer := func(path string, v any) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) })
+	}
+	pods := 9
+	r := admin.Report{Version: config.Version, Ready: true, Backends: []admin.Backend{
+		{Name: "primary", State: "up", Since: time.Now().Add(-time.Hour)},
+		{Name: "kata.io", State: "up", Since: time.Now().Add(-12 * time.Minute), Pods: &pods},
+	}}
+	edit(&r)
+	answer("/version", admin.Version{Version: config.Version, PID: 1})
+	answer("/status", r)
+	answer("/pods", admin.Pods{Pods: []admin.Pod{{Namespace: "shop", Name: "web-" + name, UID: "uid-" + name, Backend: "kata.io", State: "ready", ID: "kata.io__" + name, NativeID: name}}})
+	return mux
+}
+
+// run runs criproxy with this fleet, and returns what it prints and its exit code.
+func (f *fleet) run(args ...string) (out, errOut string, code int) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "criproxy", args...)
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.Env = &o, &e, f.env
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		require.NoError(f, err)
+	}
+	return o.String(), e.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestFiftyNodesAreAskedThroughKubectl(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	nodes := f.nodes(50)
+	out, errOut, code := f.run("status", "-nodes", "all", "-timeout", "40s")
+	assert.Equal(t, 0, code, errOut)
+	assert.True(t, strings.HasPrefix(out, "50 of 50 up\n"), out)
+	for _, node := range nodes {
+		assert.Regexp(t, node+" +kata.io +up +12m", out)
+	}
+	out, errOut, code = f.run("pods", "-node", "node-03,node-07", "-o", "json")
+	assert.Equal(t, 0, code, errOut)
+	var pods admin.Pods
+	require.NoError(t, json.Unmarshal([]byte(out), &pods))
+	require.Len(t, pods.Pods, 2)
+	assert.Equal(t, "node-03 node-07", pods.Pods[0].Node+" "+pods.Pods[1].Node)
+}
+
+func TestAnyCommandReachesAnyNode(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.nodes(3)
+	for _, address := range []string{"ssh://node-01", "ssh://root@node-01:22", "kube://node-01", "kube://criproxy/criproxy-node-01", "kube://node-01?context=home"} {
+		out, errOut, code := f.run("where", "-admin", address, "web-node-01")
+		assert.Equal(t, 0, code, address+errOut)
+		assert.Contains(t, out, "pod shop/web-node-01 is on kata.io\n", address)
+	}
+	out, _, _ := f.run("status", "-admin", "ssh://node-00"+filepath.Join(f.dir, "node-02.sock"), "-o", "json")
+	assert.Contains(t, out, `"kata.io"`, "the path of the socket")
+	out, errOut, code := f.run("where", "-n", "shop", "web-node-02")
+	assert.Equal(t, 0, code, errOut)
+	assert.Contains(t, out, "pod shop/web-node-02 is on kata.io of node-02\n")
+	_, errOut, code = f.run("where", "-n", "shop", "web-node-09")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errOut, "criproxy: no pod web-node-09 is on a node")
+}
+
+func TestANodeInTroubleIsNamedAndSpoilsNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	pods := 9
+	f.serve("good", nodeWith("good", func(*admin.Report) {}))
+	f.serve("sick", nodeWith("sick", func(r *admin.Report) {
+		r.Backends[1] = admin.Backend{Name: "kata.io", State: "gone", Since: time.Now().Add(-12 * time.Minute), Pods: &pods, Error: "connection refused"}
+	}))
+	f.serve("newer", nodeWith("newer", func(r *admin.Report) { r.Version = "9.9.9" }))
+	var hanging atomic.Int32
+	answering := nodeWith("any", func(*admin.Report) {})
+	elsewhere := func(status http.HandlerFunc) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/status" {
+				status(w, r)
+				return
+			}
+			answering.ServeHTTP(w, r)
+		})
+	}
+	f.serve("hangs", elsewhere(func(_ http.ResponseWriter, r *http.Request) { hanging.Add(1); <-r.Context().Done(); hanging.Add(-1) }))
+	f.serve("ends", elsewhere(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+		_, _ = io.WriteString(w, `{"version": "1"`)
+		panic(http.ErrAbortHandler)
+	}))
+	f.serve("other", elsewhere(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"version": 7, "backends": "two"}`)
+	}))
+	f.serve("clock", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+		nodeWith("clock", func(r *admin.Report) { r.Backends[0].Since = time.Now().Add(time.Hour - 3*time.Minute) }).ServeHTTP(w, r)
+	}))
+	f.pods("clock", "ends", "gone", "good", "hangs", "newer", "other", "sick")
+	out, errOut, code := f.run("status", "-nodes", "all", "-timeout", "3s")
+	assert.Equal(t, 4, code)
+	assert.True(t, strings.HasPrefix(out, "3 of 8 up\nsick: kata.io gone for 12m, 9 pods\n1 node has criproxy 9.9.9, and not "+config.Version+": newer\n"), out)
+	assert.Regexp(t, `(?m)^good +primary +up +1h0m`, out)
+	assert.Regexp(t, `(?m)^clock +primary +up +3m`, out, "by its own clock")
+	assert.Regexp(t, `(?m)^clock: its clock is 1h0m[01]s ahead of this machine's$`, out)
+	for _, want := range []string{"hangs: no answer within 3s", "ends: the connection ended before the answer", "other: reading the answer .*cannot unmarshal", "gone: kubectl: exit status 255: connect to host gone port 22: Connection refused"} {
+		assert.Regexp(t, "(?m)^criproxy: "+want, errOut)
+	}
+	testkit.Eventually(t, "no process hangs on", func() bool { return hanging.Load() == 0 })
+
+	out, _, code = f.run("status", "-nodes", "good,gone,absent", "-o", "json")
+	assert.Equal(t, 4, code)
+	var all []struct {
+		Node, Error string
+		Backends    []admin.Backend
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &all))
+	assert.Len(t, all[0].Backends, 2)
+	assert.Equal(t, "good", all[0].Node)
+	assert.Contains(t, all[1].Error, "Connection refused")
+	assert.Equal(t, "it has no pod of criproxy", all[2].Error)
+}
+
+func TestKubectlsOwnErrorIsShown(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.nodes(1)
+	_, errOut, code := f.run("status", "-nodes", "all", "-context", "forbidden")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errOut, `asking the API server: kubectl: exit status 1: Error from server (Forbidden): pods is forbidden: User "jane" cannot list`)
+}
+
+func TestAddressesCannotBeOptions(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{
+		"ssh://-oProxyCommand=touch", "ssh://-oProxyCommand=x/run/a.sock", "ssh://-l@host", "ssh://a:b@host", "ssh://host?x", "ssh://host#x", "ssh://host:-p", "ssh://",
+		"ssh://ho st", "ssh://$(id)", "ssh://host/a/../b", "kube://-n", "kube://ns/-it", "kube://", "kube://a/b/c", "kube://Node", "kube://node?as=root", "kube://u@node", "http://host", "://",
+	} {
+		err := run(t.Context(), []string{"status", "-admin", address}, io.Discard, io.Discard)
+		var usage *cli.UsageError
+		assert.ErrorAs(t, err, &usage, address)
+	}
+	for _, args := range [][]string{{"-node", "ssh://-oProxyCommand=x,good"}, {"-admin", "/a", "-nodes", "all"}, {"-nodes", "all", "-timeout", "-1s"}} {
+		err := run(t.Context(), append([]string{"status"}, args...), io.Discard, io.Discard)
+		var usage *cli.UsageError
+		assert.ErrorAs(t, err, &usage, args)
+	}
+	err := run(t.Context(), []string{"support", "-admin", "ssh://host"}, io.Discard, io.Discard)
+	assert.ErrorContains(t, err, "run it there")
+	err = run(t.Context(), []string{"dial-stdio", "-admin", "ssh://host"}, io.Discard, io.Discard)
+	assert.ErrorContains(t, err, "only sockets of this node")
+}
+
+// What is not an admin socket of criproxy cannot be reached through it, whoever may run it.
+func TestDialStdioReachesOnlyAdminSockets(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	path := f.serve("docker", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+	_, errOut, code := f.run("dial-stdio", "-admin", path)
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errOut, "is not criproxy's admin socket")
+}
