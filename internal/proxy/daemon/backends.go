@@ -52,14 +52,15 @@ type backend struct {
 	tell       func(c capture.Change, changed bool)
 	do         func(func())                            // see [records.do]
 	prefix     string                                  // of its ids, as clients see them
+	retired    atomic.Bool                             // another connection to the runtime tells its condition, or none
 	told       atomic.Bool                             // the log has its condition
 	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has told it
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
-// newBackend builds the stack for the i-th runtime of cfg.
-func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*memory.Memory, r *records, budget director.Budget) (*backend, error) {
+// newBackend builds the stack for the i-th runtime of cfg, which s has the memories and the earlier names for.
+func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *records, budget director.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator()}
 	own := r.of(b.String())
 	b.remembered, b.notes = &own.answers, &own.notes
@@ -94,9 +95,13 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 		b.bounded.Whole = limits.WholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
 	b.top, err = memory.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
-	mem := remembered[b.String()]
+	mem := s.memories[b.String()]
 	if err != nil || mem == nil {
 		return b, err
+	}
+	var before memory.State
+	if source := s.sources[b.String()]; source != "" {
+		before = r.of(source).notes.before()
 	}
 	var equivalents func(string) []string
 	if b.cri {
@@ -119,7 +124,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 		Silence:     cfg.GoneAfter,
 		Alive:       alive,
 		Watch:       func(s memory.State) { b.do(func() { b.changed(s) }) },
-		Before:      b.notes.before(),
+		Before:      before,
 		Remembered:  b.remembered.count,
 		Room:        limits.Keep,
 		Panicked:    recovery.Report,
@@ -213,6 +218,9 @@ func (b *backend) connected(err error) {
 
 // reached notes that the socket can be reached since now, or why it cannot.
 func (b *backend) reached(now time.Time, err error) {
+	if b.retired.Load() {
+		return
+	}
 	if b.lastKnown != nil {
 		if err == nil && b.notes.list().Condition == "" && b.lastKnown.State().Condition == memory.Up { // the first time
 			b.became(memory.Up, now, nil)
@@ -261,6 +269,9 @@ func (b *backend) concerned() (pods, containers *int) {
 
 // changed logs one line for each change of the backend's condition.
 func (b *backend) changed(s memory.State) {
+	if b.retired.Load() {
+		return
+	}
 	var change capture.Change
 	changed := false
 	if s.Condition != memory.Up || s.Err == nil {

@@ -71,15 +71,28 @@ func NewMemories(handed map[string][]byte) *Memories { return &Memories{handed: 
 func (m *Memories) Next(all []Place, in Folder) map[string]*memory.Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.at == nil {
-		m.at = m.before(in)
-	}
-	sources := m.sources(all)
+	sources := m.sourcesIn(all, in)
 	next := map[string]*memory.Memory{}
 	for _, p := range all {
 		next[p.Name] = m.find(p, sources[p.Name], in)
 	}
 	return next
+}
+
+// Sources returns, by the names of the backends of a configuration, the names that their runtimes had until now: see
+// [Memories.Next]. A name is empty if the runtime is new.
+func (m *Memories) Sources(all []Place, in Folder) map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sourcesIn(all, in)
+}
+
+// sourcesIn is Sources, with the backends of the previous process if there was no configuration yet. m.mu is held.
+func (m *Memories) sourcesIn(all []Place, in Folder) map[string]string {
+	if m.at == nil {
+		m.at = m.before(in)
+	}
+	return m.sources(all)
 }
 
 // find returns the Memory for a backend, whose name was source until now.

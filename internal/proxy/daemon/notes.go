@@ -14,8 +14,9 @@ import (
 const maxOutages = 20
 
 // notes hold the condition of a backend, its outages and its version. They are what status, metrics, health, the page
-// and recordings show; the log and they say the same. They belong to the name of the backend, as its memory does: they
-// outlive its connections, and a handover passes them on. They are safe for concurrent use.
+// and recordings show; the log and they say the same. They belong to the name of the backend: they outlive its
+// connections, and a handover passes them on. See [records.follow] for a runtime that gets another name. They are safe
+// for concurrent use.
 type notes struct {
 	mu   sync.Mutex
 	kept noted
@@ -25,10 +26,10 @@ type notes struct {
 type noted struct {
 	Runtime   string         `json:"runtime,omitempty"`
 	API       []string       `json:"api,omitempty"`
-	Outages   []admin.Outage `json:"outages,omitempty"` // the latest first
-	Condition string         `json:"condition,omitempty"`
-	Since     time.Time      `json:"since,omitzero"`
-	Why       string         `json:"why,omitempty"` // why it is slow or gone
+	Outages   []admin.Outage `json:"outages,omitempty"`   // the latest first
+	Condition string         `json:"condition,omitempty"` // empty: not asked yet
+	Since     time.Time      `json:"since,omitzero"`      // zero: since the process began
+	Why       string         `json:"why,omitempty"`       // why it is slow or gone
 }
 
 // is notes the runtime and the API that the backend has told.
@@ -57,6 +58,9 @@ func (n *notes) became(condition string, since time.Time, why error, pods, conta
 
 // became is [notes.became].
 func (k *noted) became(condition string, since time.Time, reason string, pods, containers *int) (change capture.Change, changed bool) {
+	if k.Condition == "" {
+		k.Since = time.Time{} // connecting is no condition
+	}
 	if k.Condition == condition {
 		if condition != capture.Up && reason != "" {
 			k.Why = reason
@@ -74,6 +78,9 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 		k.Outages[0].To = since
 	}
 	if condition != capture.Up && condition != capture.Removed {
+		if len(k.Outages) > 0 && k.Outages[0].State == condition && k.Outages[0].From.Equal(since) {
+			k.Outages = k.Outages[1:] // it goes on: the backend has had another name meanwhile
+		}
 		k.Outages = slices.Insert(k.Outages, 0, admin.Outage{State: condition, From: since, Error: reason, Pods: pods})
 		k.Outages = k.Outages[:min(len(k.Outages), maxOutages)]
 	} else {
@@ -96,19 +103,36 @@ func (k *noted) replay(c *capture.Change) {
 	}
 }
 
-// removed notes that the configuration lacks the backend now.
-func (n *notes) removed(now time.Time) (capture.Change, bool) {
-	n.mu.Lock()
-	known := n.kept.Condition != ""
-	n.mu.Unlock()
-	if !known {
-		return capture.Change{}, false
-	}
-	change, changed := n.became(capture.Removed, now, nil, nil, nil)
+// removed notes that the configuration lacks the backend now. why says more about that.
+func (n *notes) removed(now time.Time, why string, pods, containers *int) (change capture.Change, changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.kept.Condition != "" {
+		change, changed = n.kept.became(capture.Removed, now, why, pods, containers)
+	}
 	n.kept.Condition, n.kept.Since = "", time.Time{} // it may come back
 	return change, changed
+}
+
+// goOn notes that the backend is one that had another name, with these notes.
+func (n *notes) goOn(was noted, pods, containers *int) (change capture.Change, changed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept.Runtime, n.kept.API = was.Runtime, was.API
+	if was.Condition != "" {
+		return n.kept.became(was.Condition, was.Since, was.Why, pods, containers)
+	}
+	n.kept.Since = was.Since
+	return change, false
+}
+
+// connecting notes that the backend is not asked yet, since now at the latest, unless its condition is known.
+func (n *notes) connecting(now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.kept.Condition == "" && n.kept.Since.IsZero() {
+		n.kept.Since = now
+	}
 }
 
 // before returns the condition that an earlier connection to the backend had, for the next one, which goes on from
@@ -141,7 +165,7 @@ func (n *notes) restore(kept noted, handed bool) {
 		o := kept.Outages[0]
 		kept.Condition, kept.Since, kept.Why = o.State, o.From, o.Error
 	}
-	if kept.Condition == capture.Up && !handed {
+	if (kept.Condition == capture.Up || kept.Condition == "") && !handed {
 		kept.Condition, kept.Since = "", time.Time{}
 	}
 	if now := time.Now(); kept.Since.After(now) {

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -73,4 +75,74 @@ func TestATimeToComeIsNotRestored(t *testing.T) {
 	c, changed := later.became(capture.Up, time.Now(), nil, nil, nil)
 	assert.True(t, changed)
 	assert.WithinDuration(t, time.Now(), c.Time, time.Minute)
+}
+
+// The condition of a runtime was lost with its name: it was connecting since the process had begun.
+func TestAConditionFollowsTheRuntimeToItsNewName(t *testing.T) {
+	gone := errors.New("killed")
+	begin := func() (r *records, story func() []string) {
+		r = &records{}
+		var all []string
+		r.told = func(c capture.Change) {
+			s := fmt.Sprintf("%s %s at %d", c.Backend, c.What, c.Time.Unix()-at(0).Unix())
+			if c.Was != "" {
+				s += fmt.Sprintf(", was %s since %d", c.Was, c.Since.Unix()-at(0).Unix())
+			}
+			if c.Pods != nil {
+				s += fmt.Sprintf(", %d pods", *c.Pods)
+			}
+			if c.Why != "" {
+				s += ": " + c.Why
+			}
+			all = append(all, s)
+		}
+		for name, what := range map[string]string{"a": capture.Up, "b": capture.Gone} {
+			n := &r.of(name).notes
+			n.became(capture.Slow, at(1), nil, nil, nil)
+			why := gone
+			if what == capture.Up {
+				why = nil
+			}
+			n.became(what, at(2), why, nil, nil)
+		}
+		return r, func() []string { return all }
+	}
+	pods := func(name string) (pods, containers *int) { return new(len(name) + 6), nil }
+	for what, c := range map[string]struct {
+		sources map[string]string
+		want    []string
+	}{
+		"as before": {map[string]string{"a": "a", "b": "b"}, nil},
+		"renamed": {map[string]string{"a": "a", "c": "b"}, []string{
+			"b removed at 9, was gone since 2, 7 pods: it is called c now", "c gone at 2, 7 pods: killed"}},
+		"swapped": {map[string]string{"a": "b", "b": "a"}, []string{
+			"a removed at 9, was up since 2, 7 pods: it is called b now", "b removed at 9, was gone since 2, 7 pods: it is called a now",
+			"a gone at 2, 7 pods: killed", "b up at 2, 7 pods"}},
+		"taken away": {map[string]string{"a": "a"}, []string{"b removed at 9, was gone since 2, 7 pods"}},
+		"replaced": {map[string]string{"a": "b", "b": ""}, []string{
+			"a removed at 9, was up since 2, 7 pods", "b removed at 9, was gone since 2, 7 pods: it is called a now", "a gone at 2, 7 pods: killed"}},
+	} {
+		r, story := begin()
+		r.follow(c.sources, at(9), pods)
+		assert.Equal(t, c.want, story(), what)
+		for name := range c.sources {
+			k := r.of(name).notes.list()
+			assert.False(t, k.Since.IsZero(), "%s: %s", what, name)
+			if k.Condition == capture.Gone {
+				assert.True(t, k.Outages[0].To.IsZero(), what)
+			}
+		}
+	}
+	r, _ := begin()
+	r.follow(map[string]string{"a": "a", "c": "b"}, at(9), pods)
+	r.follow(map[string]string{"a": "a", "b": "c"}, at(10), pods)
+	assert.Len(t, r.of("b").notes.list().Outages, 2, "renamed back, the outage is still one")
+	r, story := begin()
+	r.follow(map[string]string{"a": "a", "b": "b", "new": "new"}, at(9), pods)
+	n := &r.of("new").notes
+	assert.Equal(t, at(9), n.list().Since, "connecting since it was added")
+	c, _ := n.became(capture.Gone, at(8), gone, nil, nil)
+	assert.Equal(t, at(8), c.Time)
+	assert.Zero(t, c.Since)
+	assert.Empty(t, story())
 }

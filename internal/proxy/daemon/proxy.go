@@ -83,6 +83,7 @@ type assembly struct {
 	cfg      *config.Config
 	backends []*backend                // the primary first
 	memories map[string]*memory.Memory // :: name; empty if the backends have no memory
+	sources  map[string]string         // see [Memories.Sources]
 }
 
 // Options has settings of a proxy that are not in its configuration. The zero value is for a process
@@ -213,6 +214,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	if cfg.DataPath == config.GRPCPath {
 		d.Pass = grpcgo.Pass
 	}
+	s.sources = p.memories.Sources(places(cfg), folder(cfg))
 	if remembers(cfg, d.Profile) {
 		s.memories = p.memories.Next(places(cfg), folder(cfg))
 	}
@@ -220,7 +222,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 		b := old.reuse(cfg, i)
 		if b == nil {
 			var err error
-			if b, err = newBackend(cfg, i, d, s.memories, &p.records, p.memory); err != nil {
+			if b, err = newBackend(cfg, i, d, s, &p.records, p.memory); err != nil {
 				s.discard(old)
 				return nil, d, err
 			}

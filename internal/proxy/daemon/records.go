@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,10 +70,39 @@ func (r *records) tell(backend string, c capture.Change, changed bool) {
 	}
 }
 
-// removed notes that the configuration lacks a backend now.
-func (r *records) removed(name string, now time.Time) {
-	c, changed := r.of(name).notes.removed(now)
-	r.tell(name, c, changed)
+// follow notes that a configuration is in use since now. sources has the names that its runtimes had before, as
+// [Memories.Sources] returns them. The condition of a runtime that has another name now goes on under that name. The
+// outages that are over stay with the name under which they were told. concerned returns how many pods and containers
+// the runtime with an earlier name has.
+func (r *records) follow(sources map[string]string, now time.Time, concerned func(name string) (pods, containers *int)) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	before := r.allNotes()
+	renamed := map[string]string{} // :: name → new name
+	for name, source := range sources {
+		renamed[source] = name
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if sources[name] == name {
+			continue
+		}
+		why := ""
+		if to := renamed[name]; to != "" {
+			why = "it is called " + to + " now"
+		}
+		pods, containers := concerned(name)
+		c, changed := r.of(name).notes.removed(now, why, pods, containers)
+		r.tell(name, c, changed)
+	}
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		n, source := &r.of(name).notes, sources[name]
+		if source != name && source != "" {
+			pods, containers := concerned(source)
+			c, changed := n.goOn(before[source], pods, containers)
+			r.tell(name, c, changed)
+		}
+		n.connecting(now)
+	}
 }
 
 // record has the counts and notes of a backend.

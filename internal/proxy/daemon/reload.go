@@ -105,20 +105,20 @@ func (p *Proxy) reload(cfg *config.Config) error {
 // last call that may use them has ended.
 func (p *Proxy) replaceBackends(old, s *assembly) {
 	var gone []*backend
+	type number struct{ pods, containers *int }
+	numbers := map[string]number{}
 	for _, b := range old.backends {
+		pods, containers := b.concerned()
+		numbers[b.String()] = number{pods, containers}
 		if !slices.Contains(s.backends, b) {
+			b.retired.Store(true)
 			if b.lastKnown != nil {
 				b.lastKnown.Retire()
 			}
 			gone = append(gone, b)
 		}
 	}
-	now := time.Now()
-	for _, b := range gone {
-		if !slices.ContainsFunc(s.backends, func(one *backend) bool { return one.String() == b.String() }) {
-			p.records.removed(b.String(), now)
-		}
-	}
+	p.records.follow(s.sources, time.Now(), func(name string) (pods, containers *int) { return numbers[name].pods, numbers[name].containers })
 	for _, b := range s.backends {
 		p.start(b)
 	}

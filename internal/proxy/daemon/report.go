@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ func (b *backend) state() (state string, since time.Time, err error) {
 	n := b.notes.list()
 	switch {
 	case n.Condition == "":
-		return capture.Connecting, started, nil
+		return capture.Connecting, cmp.Or(n.Since, started), nil
 	case n.Why != "":
 		return n.Condition, n.Since, errors.New(n.Why)
 	case b.lastKnown != nil && n.Condition == capture.Up:

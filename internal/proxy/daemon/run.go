@@ -75,6 +75,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}()
 	p.reloading.Lock()
 	p.running = connected
+	if !p.shows {
+		p.records.follow(p.now.Load().sources, started, func(string) (pods, containers *int) { return nil, nil })
+	}
 	for _, b := range p.backends() {
 		p.start(b)
 	}
