@@ -10,10 +10,11 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// Bounds of a history. It forgets the oldest calls first.
+// Bounds of a history. It forgets the oldest calls first, and the messages and metadata of calls before that.
 const (
-	maxCalls = 50_000
-	maxBytes = 64 << 20 // of messages
+	maxCalls = 100_000
+	maxBytes = 128 << 20 // of messages, and of what is around them
+	around   = 1 << 10   // about what a leg takes besides its messages
 )
 
 // A history holds the latest calls, for browsers to read at their own pace. It is safe for concurrent use.
@@ -21,6 +22,7 @@ type history struct {
 	mu      sync.Mutex
 	printer *calls.Printer // for calls of the process that is followed now
 	entries []entry        // in the order of seq
+	bare    int            // how many of the first entries have no messages
 	bytes   int
 	next    uint64                 // the latest key
 	open    map[*calls.Call]uint64 // :: call under way that was shown → its key
@@ -33,11 +35,35 @@ type history struct {
 
 // An entry is a call, or a newer state of an earlier entry's call, with the same key.
 type entry struct {
-	seq   uint64 // grows with each entry
-	row   Row
-	with  *calls.Printer
-	bytes int
-	ended uint64 // how many calls had ended, with this one
+	seq      uint64 // grows with each entry
+	row      Row
+	with     *calls.Printer
+	bytes    int
+	ended    uint64 // how many calls had ended, with this one
+	compared bool   // the row has what was rewritten
+}
+
+// compare finds out what was rewritten. That takes longer than all else about a call, so nobody does it before a page
+// asks for the call, or its messages go.
+func (e *entry) compare() {
+	if e.compared || !e.row.Call.Ended {
+		return
+	}
+	row, _, _ := rowOf(e.with, e.row.Call)
+	row.Key = e.row.Key
+	e.row, e.compared = row, true
+}
+
+// strip forgets the messages and the metadata, except what the row needs.
+func (e *entry) strip() {
+	e.compare()
+	for _, l := range e.row.Call.Legs {
+		l.Metadata, l.Trailer = nil, nil
+		for _, m := range []*calls.Messages{&l.Requests, &l.Replies} {
+			m.Kept, m.Last = nil, calls.Message{}
+		}
+	}
+	e.bytes = 0
 }
 
 // A place is where a reader is in a history.
@@ -116,9 +142,7 @@ func (h *history) add(c *calls.Call) {
 	if h.story.Add(c) {
 		h.told++
 	}
-	_, row := Render(h.printer, c)
-	row.Key = key
-	h.append(row)
+	h.append(Row{Key: key, Call: c})
 	if end := c.Began.Add(c.Took); end.After(h.latest) {
 		h.latest = end
 	}
@@ -166,17 +190,22 @@ func (h *history) append(row Row) {
 	}
 	e.ended = h.ended
 	for _, l := range row.Call.Legs {
-		e.bytes += l.Requests.Bytes + l.Replies.Bytes
+		e.bytes += around + l.Requests.Bytes + l.Replies.Bytes
 	}
 	h.entries = append(h.entries, e)
 	h.bytes += e.bytes
-	gone := 0
-	for gone < len(h.entries)-1 && (len(h.entries)-gone > maxCalls || h.bytes > maxBytes) {
-		h.bytes -= h.entries[gone].bytes
-		gone++
+	for h.bytes > maxBytes && h.bare < len(h.entries)-1 {
+		h.bytes -= h.entries[h.bare].bytes
+		h.entries[h.bare].strip()
+		h.bare++
 	}
-	clear(h.entries[:gone])
-	h.entries = h.entries[gone:]
+	if gone := len(h.entries) - maxCalls; gone > 0 {
+		for _, e := range h.entries[:gone] {
+			h.bytes -= e.bytes
+		}
+		clear(h.entries[:gone])
+		h.entries, h.bare = h.entries[gone:], max(h.bare-gone, 0)
+	}
 }
 
 // wake wakes the waiting readers.
@@ -191,7 +220,10 @@ func (h *history) since(at place, most int) (b Batch, last place, changed <-chan
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(h.entries, at.seq+1, func(e entry, want uint64) int { return int(int64(e.seq) - int64(want)) })
-	for n, e := range h.entries[i:min(len(h.entries), i+most)] {
+	wanted := h.entries[i:min(len(h.entries), i+most)]
+	for n := range wanted {
+		e := &wanted[n]
+		e.compare()
 		b.Add(e.row)
 		if n == 0 && e.seq > at.seq+1 {
 			b.missing = e.ended - at.ended - 1
@@ -201,11 +233,11 @@ func (h *history) since(at place, most int) (b Batch, last place, changed <-chan
 	return b, at, h.changed
 }
 
-// opened returns the details of a call, unless the history has forgotten it.
+// opened returns the details of a call, unless the history has forgotten its messages.
 func (h *history) opened(key uint64) (json.RawMessage, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, e := range slices.Backward(h.entries) {
+	for _, e := range slices.Backward(h.entries[h.bare:]) {
 		if e.row.Key == key {
 			d, _ := Render(e.with, e.row.Call)
 			return d, true

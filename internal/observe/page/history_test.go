@@ -89,10 +89,23 @@ func TestHistoryIsBounded(t *testing.T) {
 	_, ok := h.opened(10)
 	assert.False(t, ok)
 
-	h.add(call(maxBytes/2, true))
-	h.add(call(maxBytes/2+1, true))
+	// Large messages take the place of earlier ones, whose calls stay in the table.
+	large := func(bytes int) (key uint64) {
+		h.add(call(bytes, true))
+		return h.next
+	}
+	first, second := large(maxBytes/2), large(maxBytes/2)
 	assert.LessOrEqual(t, h.bytes, maxBytes)
-	assert.Len(t, h.entries, 1)
-	h.add(call(3*maxBytes, true))
-	assert.Len(t, h.entries, 1, "the latest is kept, however large: its messages were cut")
+	assert.Len(t, h.entries, maxCalls)
+	_, ok = h.opened(first)
+	assert.False(t, ok, "its messages have gone")
+	_, ok = h.opened(second)
+	assert.True(t, ok)
+	last := large(3 * maxBytes)
+	_, ok = h.opened(last)
+	assert.True(t, ok, "the latest is kept, however large: its messages were cut")
+	large(1)
+	assert.LessOrEqual(t, h.bytes, maxBytes)
+	got, _ = rows(t, h, place{h.entries[maxCalls-5].seq, h.entries[maxCalls-5].ended}, 4)
+	assert.Len(t, got, 4, "no row has gone")
 }

@@ -112,7 +112,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	}
 	d, ok := s.follower.history.opened(key)
 	if !ok {
-		http.Error(w, "This call is no longer in memory: later calls have taken its place.", http.StatusNotFound)
+		http.Error(w, "The messages of this call are no longer in memory: those of later calls have taken their place.", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

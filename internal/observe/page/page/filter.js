@@ -17,7 +17,7 @@ const CHIPS = [
   { name: "memory", label: "from memory", title: "calls that criproxy answered from memory, for a runtime that was slow or gone" },
 ];
 
-const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, memory: false, shown: [], seen: 0, version: 0 };
+const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, memory: false, shown: [], seen: 0, version: 0, made: 0 };
 
 // patternOf returns a test for patterns that are separated by |.
 function patternOf(text) {
@@ -166,6 +166,7 @@ function refilter() {
   filter.dropped = model.dropped;
   model.changed = false;
   filter.version++;
+  filter.made++; // how often all calls were filtered
   for (const c of CHIPS) $(`only-${c.name}`).setAttribute("aria-pressed", String(c.filter ? filter.values[c.filter]?.value === c.value : filter[c.name]));
   $("clear").hidden = !filter.tests.length && !filter.memory && filter.from === -Infinity && filter.to === Infinity;
   redraw();

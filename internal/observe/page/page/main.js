@@ -55,17 +55,20 @@ function redraw() {
   });
 }
 
-// totals count all calls; those of criproxy itself only when they are shown.
+// totals count all calls; those of criproxy itself only when they are shown. They look only at calls that are new, unless
+// earlier ones have changed or gone.
 function totals() {
   if (totals.version === model.version && totals.with === filter.own) return totals.counted;
-  const counted = { calls: 0, bad: 0, own: false };
-  for (const c of model.calls) {
+  const fresh = !totals.counted || model.changed || totals.made !== filter.made || totals.dropped !== model.dropped || totals.with !== filter.own;
+  const counted = fresh ? { calls: 0, bad: 0, own: false } : totals.counted;
+  for (let i = fresh ? 0 : totals.seen; i < model.calls.length; i++) {
+    const c = model.calls[i];
     if (c.flags & OWN) counted.own = true;
     if (c.flags & OWN && !filter.own) continue;
     counted.calls++;
     if (failed(c)) counted.bad++;
   }
-  Object.assign(totals, { version: model.version, with: filter.own, counted });
+  Object.assign(totals, { version: model.version, with: filter.own, made: filter.made, dropped: model.dropped, seen: model.calls.length, counted });
   return counted;
 }
 

@@ -27,6 +27,30 @@ function buildOverview() {
   });
 }
 
+// countsOf returns how many calls began in each of some thousand buckets of time: all, those that match the filters, and
+// failures. It counts only the calls that are new since the last drawing, until the time outgrows the buckets or all calls
+// were filtered again.
+const BUCKETS = 4096;
+
+function countsOf() {
+  let k = overview.counts;
+  if (!k || k.made !== filter.made || model.from < k.from || model.to > k.from + k.width * 2 * BUCKETS) {
+    const counts = () => new Uint32Array(2 * BUCKETS);
+    k = overview.counts = { made: filter.made, from: model.from, width: Math.max(model.to - model.from, 1) / BUCKETS, seen: 0, shown: 0, all: counts(), some: counts(), bad: counts() };
+  }
+  const bucket = (c) => Math.floor((c.began - k.from) / k.width);
+  for (; k.seen < model.calls.length; k.seen++) {
+    const c = model.calls[k.seen];
+    if (filter.own || !(c.flags & OWN)) k.all[bucket(c)]++;
+  }
+  for (; k.shown < filter.shown.length; k.shown++) {
+    const c = filter.shown[k.shown];
+    k.some[bucket(c)]++;
+    if (failed(c)) k.bad[bucket(c)]++;
+  }
+  return k;
+}
+
 function drawOverview() {
   const box = $("overview");
   const width = box.clientWidth, height = box.clientHeight;
@@ -34,11 +58,12 @@ function drawOverview() {
   const n = Math.max(20, Math.floor(width / 5));
   const span = Math.max(model.to - model.from, 1);
   const all = new Uint32Array(n), some = new Uint32Array(n), bad = new Uint32Array(n);
-  const slot = (c) => Math.min(n - 1, Math.floor(((c.began - model.from) / span) * n));
-  for (const c of model.calls) if (filter.own || !(c.flags & OWN)) all[slot(c)]++;
-  for (const c of filter.shown) {
-    some[slot(c)]++;
-    if (failed(c)) bad[slot(c)]++;
+  const k = countsOf();
+  for (let i = 0; i < k.all.length; i++) {
+    const slot = Math.max(0, Math.min(n - 1, Math.floor(((k.from + (i + 0.5) * k.width - model.from) / span) * n)));
+    all[slot] += k.all[i];
+    some[slot] += k.some[i];
+    bad[slot] += k.bad[i];
   }
   const most = Math.sqrt(Math.max(1, ...all));
   const bars = (counts, name, least) => {
