@@ -37,6 +37,7 @@ type machine struct {
 	program string
 	admin   string
 	proxy   *exec.Cmd
+	ui      *exec.Cmd
 	link    string
 	client  runtimeapi.RuntimeServiceClient
 	vault   *testkit.Machine // the second runtime
@@ -62,10 +63,10 @@ func start(t *testing.T, flags ...string) *machine {
 	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
 	m.client = runtimeapi.NewRuntimeServiceClient(conn)
 	m.version()
-	ui := m.command("ui", "-admin", m.admin)
-	out, err := ui.StdoutPipe()
+	m.ui = m.command("ui", "-admin", m.admin)
+	out, err := m.ui.StdoutPipe()
 	require.NoError(t, err)
-	m.started(ui)
+	m.started(m.ui)
 	lines := bufio.NewReader(out)
 	for m.link == "" {
 		line, err := lines.ReadString('\n')
