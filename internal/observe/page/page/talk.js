@@ -38,7 +38,7 @@ function drawTalk() {
   }
   const states = new Map([...bandsOf().filter((b) => b.to === Infinity).map((b) => [b.backend, b]), ...conditionsOf().map((c) => [c.name, c])]);
   const left = [...clients.values()].sort((a, b) => b.count - a.count).slice(0, 12), right = [...backs.values()];
-  const boxH = 84, gap = 18, W = 1120, boxW = 260, rows = Math.max(left.length, right.length, 1);
+  const boxH = 84, gap = 18, W = 1120, boxW = 280, rows = Math.max(left.length, right.length, 1);
   const H = rows * (boxH + gap) + 30;
   const yOf = (i, n) => 15 + (H - 30 - n * (boxH + gap) + gap) / 2 + i * (boxH + gap);
   const hub = { x: W / 2 - 95, w: 190, y: H / 2 - 62, h: 124 };
@@ -77,7 +77,7 @@ function drawTalk() {
   const rewrites = filter.shown.reduce((n, c) => n + (c.changes && !c.memory.length ? 1 : 0), 0);
   parts.push(svg("g", { class: "hub" }, svg("rect", { x: hub.x, y: hub.y, width: hub.w, height: hub.h, rx: 8 }), svg("text", { class: "t", x: hub.x + 18, y: hub.y + 32 }, "criproxy"),
     [plural(filter.shown.length, "call"), `${number(rewrites)} rewritten`, `${number(filter.shown.filter((c) => c.memory.length).length)} from memory`].map((t, k) => svg("text", { x: hub.x + 18, y: hub.y + 56 + k * 19 }, t))));
-  talk.view.replaceChildren(svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts),
+  talk.view.replaceChildren(el("div", { class: "across" }, svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts)),
     partial ? el("p", { class: "caption" }, `${plural(partial, "call")} ${partial === 1 ? "is" : "are"} left out: ${partial === 1 ? "its beginning" : "their beginnings"}, which named the client, had been overwritten.`) : "", matrix(left, right));
 }
 
