@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -81,4 +83,21 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	assert.Contains(t, text, "    -> ")
 	assert.Contains(t, text, "Errors found: ")
 	p.end()
+}
+
+// Otherwise doctor would examine a node as if criproxy had no flags, and complain of what is not so.
+func TestDoctorOfSeveralProcessesAsksWhichOne(t *testing.T) {
+	if _, err := os.Stat(config.DefaultAdmin); err == nil {
+		t.Skip("this machine has an admin socket at the default path, which doctor would ask")
+	}
+	t.Parallel()
+	startedProcess(t)
+	startedProcess(t)
+	for _, command := range []string{"doctor", "check"} {
+		cmd := exec.Command("criproxy", command)
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CRIPROXY_ADMIN=") })
+		out, err := cmd.CombinedOutput()
+		assert.Error(t, err, command)
+		assert.Contains(t, string(out), "criproxy processes run on this machine; choose one with -admin:", command)
+	}
 }

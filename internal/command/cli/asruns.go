@@ -32,28 +32,35 @@ func (f *Flags) overriding(fs *flag.FlagSet) map[string]string {
 
 // asRuns completes a command line that does not say what to examine: it adds the flags, and the file, of the criproxy
 // that runs. To a command line with only the file of that criproxy it adds the flags, which take precedence over the
-// file there. It returns what it has added, for people.
-func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) string {
+// file there. It returns what it has added, for people. It fails if several criproxys run, and nothing says which one to
+// examine.
+func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) (string, error) {
 	if f.given["connect"] || f.given["profile"] || f.koord.given(f.given) {
-		return ""
+		return "", nil
 	}
 	asked := f.typed.Admin
 	if asked == "" && f.given["listen"] {
 		asked = config.AdminBeside(f.typed.Listen)
 	}
 	path, err := (&adminFlag{asked}).path(ctx)
-	if err != nil || admin.IsRemote(path) {
-		return "" // several run, and none was chosen; or it does not run here
+	if err != nil {
+		if _, missing := os.Stat(config.DefaultConfig); f.given["config"] || missing == nil {
+			return "", nil // the file says what to examine
+		}
+		return "", err
+	}
+	if admin.IsRemote(path) {
+		return "", nil // it does not run here
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
 	defer cancel()
 	var running admin.Report
 	if _, err := admin.NewClient(path).Read(ctx, "status", &running); err != nil {
-		return ""
+		return "", nil
 	}
 	file := fileOf(&running)
 	if f.given["config"] && !sameFile(f.config, file) {
-		return ""
+		return "", nil
 	}
 	var added []string
 	add := func(name, value string) {
@@ -69,9 +76,9 @@ func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) string {
 		add(name, running.Config.Flags[name])
 	}
 	if len(added) == 1 && file == config.DefaultConfig {
-		return "" // as without a criproxy that runs
+		return "", nil // as without a criproxy that runs
 	}
-	return strings.Join(added, " ")
+	return strings.Join(added, " "), nil
 }
 
 // sayAsRuns shows what asRuns has added.

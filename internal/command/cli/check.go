@@ -55,7 +55,11 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 	f.dry = f.given["profile"] || *withDrift
 	r := &Report{}
 	if f.given["config"] || !*withDrift {
-		r.AsRuns = f.asRuns(ctx, fs)
+		asRuns, err := f.asRuns(ctx, fs)
+		if err != nil {
+			return err
+		}
+		r.AsRuns = asRuns
 	}
 	cfg, err := f.readConfig()
 	if err != nil {

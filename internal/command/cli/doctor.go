@@ -51,7 +51,11 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	if err := output.check("doctor"); err != nil {
 		return err
 	}
-	d := Diagnosis{Findings: []node.Finding{}, AsRuns: f.asRuns(ctx, fs)}
+	asRuns, err := f.asRuns(ctx, fs)
+	if err != nil {
+		return err
+	}
+	d := Diagnosis{Findings: []node.Finding{}, AsRuns: asRuns}
 	cfg, err := f.readConfig()
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
