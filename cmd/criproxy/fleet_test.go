@@ -259,13 +259,13 @@ func TestANodeInTroubleIsNamedAndSpoilsNothing(t *testing.T) {
 		nodeWith("clock", func(r *admin.Report) { r.Backends[0].Since = time.Now().Add(time.Hour - 3*time.Minute) }).ServeHTTP(w, r)
 	}))
 	f.pods("clock", "ends", "gone", "good", "hangs", "newer", "other", "sick")
-	out, errOut, code := f.run("status", "-nodes", "all", "-timeout", "3s")
+	out, errOut, code := f.run("status", "-nodes", "all", "-timeout", "20s")
 	assert.Equal(t, 4, code)
 	assert.True(t, strings.HasPrefix(out, "3 of 8 up\nsick: kata.io gone for 12m, 9 pods\n1 node has criproxy 9.9.9, and not "+config.Version+": newer\n"), out)
 	assert.Regexp(t, `(?m)^good +primary +up +1h0m`, out)
 	assert.Regexp(t, `(?m)^clock +primary +up +3m`, out, "by its own clock")
 	assert.Regexp(t, `(?m)^clock: its clock is 1h0m[01]s ahead of this machine's$`, out)
-	for _, want := range []string{"hangs: no answer within 3s", "ends: the connection ended before the answer", "other: reading the answer .*cannot unmarshal", "gone: kubectl: exit status 255: connect to host gone port 22: Connection refused"} {
+	for _, want := range []string{"hangs: no answer within 20s", "ends: the connection ended before the answer", "other: reading the answer .*cannot unmarshal", "gone: kubectl: exit status 255: connect to host gone port 22: Connection refused"} {
 		assert.Regexp(t, "(?m)^criproxy: "+want, errOut)
 	}
 	testkit.Eventually(t, "no process hangs on", func() bool { return hanging.Load() == 0 })

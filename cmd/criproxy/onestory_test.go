@@ -65,7 +65,7 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProcess(t)
-			p.write("listBudget: 300ms\ngoneAfter: 1500ms\n")
+			p.write("listBudget: 2s\ngoneAfter: 6s\n")
 			p.launch()
 			sandbox, container := p.runPod("web", "beta.io")
 			runtime := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
@@ -89,7 +89,7 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			is(capture.Up)
 			rt.Kill()
 			is(capture.Gone)
-			rt.When(testkit.Slowing(500*time.Millisecond, "ListContainers", "ListPodSandbox"))
+			rt.When(testkit.Slowing(3*time.Second, "ListContainers", "ListPodSandbox"))
 			rt.Start() // it comes back slow
 			is(capture.Slow)
 			rt.When(nil)
