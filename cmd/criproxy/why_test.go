@@ -226,3 +226,12 @@ func BenchmarkWhy(b *testing.B) {
 		look.Report(node.Options{})
 	}
 }
+
+func TestWhyCannotSayThatAPodNobodyAskedAboutIsWell(t *testing.T) {
+	var out, errOut bytes.Buffer
+	err := cli.Why(t.Context(), []string{"nosuchpod", "../../testdata/why/healthy.jsonl"}, &out, &errOut)
+	assert.ErrorContains(t, err, "is about nosuchpod: either the name is wrong")
+	var blind *cli.BlindError
+	assert.ErrorAs(t, err, &blind)
+	assert.Empty(t, out.String())
+}

@@ -48,6 +48,9 @@ func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return &BlindError{err}
 	}
+	if of := &report.Seen; of.Pod != "" && of.About == 0 && len(report.Findings) == 0 {
+		return &BlindError{fmt.Errorf("why: none of the %d calls is about %s: either the name is wrong (criproxy pods shows the names), or no client has asked a runtime about it in this time (-since looks further back)", of.Calls, of.Pod)}
+	}
 	if w.output.format == show.Text {
 		w.print(show.NewScreen(out), report)
 	} else if err := show.Encode(out, w.output.format, report); err != nil {

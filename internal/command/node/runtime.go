@@ -2,7 +2,9 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -14,7 +16,7 @@ var runtimeChanged = Rule{
 	Symptoms: []string{"container runtime is*down", "container runtime not ready", "container runtime sanity check failed", "error while dialing", "connection refused*containerd.sock", "transport is closing", "runtimenotready"},
 	Means:    "a runtime was gone (its process ended or hung), slow, or is another one than before.",
 	Shown:    "the changes of the runtime's condition that criproxy noticed, the version that it reports before and after, and what happened to kubelet's calls meanwhile",
-	Not:      "kubelet or criproxy: both ran, and asked",
+	Not:      "criproxy or its clients: they ran, and asked",
 	Cure:     "read the runtime's log at that time (journalctl -u containerd, or crio). If nobody restarted it, look for the OOM killer (dmesg), a panic, or a disk that hangs",
 	find: func(v *view) []Finding {
 		return append(v.outages(), v.versions()...)
@@ -53,10 +55,13 @@ func (v *view) outages() []Finding {
 		if len(bad) == 0 {
 			continue
 		}
-		last := all[len(all)-1]
-		f := Finding{Level: Warning, Sure: Certain, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Show: "-backend " + name + " -status '!OK'"}
+		last, begun := all[len(all)-1], bad[0].Time
+		for i := len(all) - 1; i >= 0 && all[i].What != capture.Up && all[i].What != capture.Removed; i-- {
+			begun = all[i].Time
+		}
+		f := Finding{Level: Warning, Sure: Certain, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Show: "-status 'Unavailable|DeadlineExceeded'"}
 		for i, c := range all {
-			if i < maxProofs || i == len(all)-1 {
+			if i == 0 || i >= len(all)-maxChanges {
 				f.Evidence = append(f.Evidence, Proof{c.Time, c.String()})
 			}
 		}
@@ -77,22 +82,31 @@ func (v *view) outages() []Finding {
 			f.Text += fmt.Sprintf(", from %s until %s", clock(bad[0].Time), clock(last.Time))
 		default:
 			f.Last = v.now
-			f.Text = strings.Replace(f.Text, " was ", " is "+last.What+" now, and was ", 1) + ", since " + clock(bad[0].Time)
+			f.Since = begun
+			f.Text = fmt.Sprintf("%s is %s since %s; from %s on it was %s", name, last.What, clock(last.Time), clock(bad[0].Time), strings.TrimPrefix(f.Text, name+" was "))
 			if last.What == capture.Gone {
 				f.Level = Error
 			}
 		}
-		f.Text += v.meanwhile(name, &f)
+		f.Text += v.meanwhile(name, bad[0].Time, f.Last)
 		found = append(found, f)
 	}
 	return found
 }
 
-// meanwhile says what happened to kubelet's calls during f.
-func (v *view) meanwhile(backend string, f *Finding) string {
+// maxChanges is how many of the latest changes of a condition a finding shows, beside the first.
+const maxChanges = 5
+
+// meanwhile says what happened to the calls of kubelet between two times, or to those of all clients if none of them is
+// kubelet.
+func (v *view) meanwhile(backend string, from, to time.Time) string {
 	failed, remembered, sandboxes := 0, 0, 0
+	whose, any := "kubelet", slices.ContainsFunc(v.calls, (*call).kubelet)
+	if !any {
+		whose = "clients"
+	}
 	for _, c := range v.calls {
-		if c.own || !c.kubelet() || c.end().Before(f.Since) || c.began.After(f.Last) {
+		if c.own || any && !c.kubelet() || c.end().Before(from) || c.began.After(to) {
 			continue
 		}
 		here := false
@@ -118,9 +132,9 @@ func (v *view) meanwhile(backend string, f *Finding) string {
 		}
 	}
 	if len(all) == 0 {
-		return "; no call of kubelet failed because of it"
+		return "; no call of " + whose + " failed because of it"
 	}
-	return "; of kubelet's calls, " + strings.Join(all, ", ")
+	return "; of the calls of " + whose + ", " + strings.Join(all, ", ")
 }
 
 // versions finds runtimes that report another version than before.
