@@ -20,7 +20,7 @@ help: ## list the targets
 $(PROXY): FORCE
 	go build -ldflags "-X github.com/criproxy/criproxy/internal/settings/config.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit unit-and-peers integration runtimes kubelets peers conformance nightly bench microbench grpc-path soak fuzz chaos mutants lint vm testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test test-all machine smoke race integration runtimes kubelets peers conformance nightly bench microbench grpc-path soak fuzz chaos mutants lint vm testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -52,27 +52,46 @@ man: ## update the manual page and the completion after a change of flags or com
 reproducible: ## build everything twice, in different folders and from scratch, and compare
 	packaging/reproducible.sh $(VERSION)
 
-# make lint vets. A compiler spends a fifth of its time collecting garbage, and a linker as much on what only debuggers
-# read. The tests of the testbed start criproxy as a process with the race detector, and need none themselves.
-GOTEST := go test -vet=off -ldflags=-w -toolexec 'env GOGC=off GOMEMLIMIT=2GiB'
-RACETEST := CGO_ENABLED=1 $(GOTEST) -race
+# make lint vets. A linker spends a fifth of its time on what only debuggers read. The race detector needs a C compiler:
+# without one, tests run without it, and say so.
+RACE := $(if $(shell command -v "$${CC:-gcc}"),-race)
+GOTEST := go test -vet=off -ldflags='-s -w'
+RACETEST := CGO_ENABLED=$(if $(RACE),1,0) $(GOTEST) $(RACE)
 
-# Tests with runtimes mostly wait, so they run in parallel with the others. What they need is built first: a run of no
-# tests.
-test: ## run all tests, most with the race detector; those with real runtimes need root
-	cd testbed && $(GOTEST) -run '^$$' ./outage
-	@$(MAKE) --no-print-directory -j3 kubelets runtimes unit-and-peers
+# What takes longest comes first, and most tests wait, so that four packages at a time keep two processors busy.
+FIRST := ./cmd/criproxy ./internal/proxy/daemon ./internal/base/transport ./internal/memory ./internal/testing/model
+test: ## run the tests that need only Go, as any user: three minutes, with the race detector if there is gcc
+	@$(RACETEST) -short -p 4 -timeout 10m $(FIRST) ./...
+	@echo "make test: all passed$(if $(RACE),, WITHOUT THE RACE DETECTOR: it needs gcc). Left out: $$(grep -rE 'untested\.TakesLong\(t|^\[short\] skip' --include='*_test.go' --include='*.txtar' cmd internal testdata | wc -l) tests that take long or need other programs, and all with real runtimes: make test-all"
 
-unit-and-peers: # one after the other: each keeps a processor busy
-	@$(MAKE) --no-print-directory unit && $(MAKE) --no-print-directory peers
+# each makes one part after the other, also after one has failed, and names those that did.
+each = failed=; for part in $(1); do began=$$SECONDS; printf '\n=== make %s\n' "$$part"; \
+  $(MAKE) --no-print-directory $$part || failed+=" $$part"; printf '=== make %s: %ds\n' "$$part" $$((SECONDS - began)); \
+  done; [ -z "$$failed" ] || { echo "make $@: what failed:$$failed"; exit 1; }
 
-unit: ## run the tests that need only Go
-	$(RACETEST) -shuffle=on -timeout 15m ./...
+# One part at a time: kubelets and runtimes look slow on a machine that is busy with something else.
+PARTS := race smoke kubelets runtimes peers reproducible fuzz
+test-all: export PATH := $(CURDIR)/bin:$(PATH)
+test-all: ## run all tests: real runtimes and kubelets, packages, a browser, fuzzing; needs root and Debian; an hour
+	@. .ci/machine; lacks=$$(lacks); [ "$$(id -u)" = 0 ] || lacks="root: every test with a real runtime, and of other users"$$'\n'"$$lacks"; \
+	  [ -z "$$lacks" ] || { printf 'make test-all leaves out what needs these; make machine installs the packages, on Debian as root:\n%s\n' "$$lacks"; [ "$$CI" != true ]; }
+	+@$(call each,$(PARTS))
+	@. .ci/machine; lacks=$$(lacks); [ -z "$$lacks" ] || printf 'make test-all left out what needs these:\n%s\n' "$$lacks"
+
+machine: ## install the programs that make test-all calls and Go does not build: on Debian, as root
+	@. .ci/machine; machine
+
+smoke: ## one pod on a real containerd and one on a runtime in memory, and an outage; needs root
+	cd testbed && go run ./cmd/testbed build containerd24 runc noseccomp cni app
+	cd testbed && $(GOTEST) -count=1 -timeout 3m ./smoke
+
+race: ## run the tests that need only Go, all of them
+	$(RACETEST) -shuffle=on -p 4 -timeout 15m $(FIRST) ./...
 	$(GOTEST) -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # the race detector changes allocation counts
 	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/base/transport # and the use of memory
 
 integration: ## run the tests with real runtimes and other peers
-	@$(MAKE) --no-print-directory -j3 kubelets runtimes peers
+	+@$(call each,kubelets runtimes peers)
 
 peers: # of other kinds: gRPC's other implementations, a driver of storage, a browser
 	cd testbed/csi && $(GOTEST)
@@ -81,7 +100,7 @@ peers: # of other kinds: gRPC's other implementations, a driver of storage, a br
 
 # The packages come first, because they take long to build, and the integration tests in parallel.
 runtimes:
-	cd testbed && $(GOTEST) -timeout 25m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages -e /why)
+	cd testbed && $(GOTEST) -timeout 25m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages -e /smoke -e /why)
 
 # The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns. The race detector
 # would make them a quarter more work, so only make nightly gives it to criproxy here.
@@ -146,16 +165,17 @@ chaos: ## inject CHAOS_STEPS random faults, drawn by CHAOS_SEED, in memory and w
 mutants: ## break the code on purpose, one change at a time, and check that the tests notice: docs/evidence/robustness.md
 	go run ./internal/testing/mutants -report docs/evidence/robustness.md
 
+# vet and staticcheck read what the compiler has made for make test, and with it the same flags.
+STATICCHECK = $(shell go tool -n -modfile=.ci/tools/go.mod staticcheck)
+RACEFLAGS = GOFLAGS='$(GOFLAGS) $(RACE)' CGO_ENABLED=$(if $(RACE),1,0)
+MODULES := testbed testbed/csi testbed/transport testbed/browser
 lint: ## run the checks of CI that are not tests
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
-	go vet ./...
+	$(RACEFLAGS) go vet ./...
 	GOOS=darwin go vet ./codec ./rewrite ./director/... ./criadapter # other programs import them, on any system
 	go mod tidy -diff
-	go tool -modfile=.ci/tools/go.mod staticcheck ./...
-	cd testbed && go vet ./... && go mod tidy -diff
-	cd testbed/csi && go vet ./... && go mod tidy -diff
-	cd testbed/transport && go vet ./... && go mod tidy -diff
-	cd testbed/browser && go vet ./... && go mod tidy -diff
+	$(RACEFLAGS) $(STATICCHECK) ./...
+	for m in $(MODULES); do (cd $$m && go vet ./... && go mod tidy -diff) || exit 1; done
 
 testbed: build ## start two real containerds and the proxy, and leave them running for experiments
 	cd testbed && go run ./cmd/testbed up -proxy $(CURDIR)/$(PROXY)

@@ -19,7 +19,7 @@ import (
 )
 
 // The limits are numbers of allocations, because these are the same on every machine, unlike
-// times. The race detector allocates as well, so make unit runs this test without it. A commit
+// times. The race detector allocates as well, so make race runs this test without it. A commit
 // that makes a number smaller changes it here; a commit that makes it larger says why.
 const (
 	allocsOfStatus     = 18 // of a call by id, from a server stream to a connection

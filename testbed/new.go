@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -35,7 +36,7 @@ func NewRegistry(t testing.TB) *runtimes.Registry {
 // failing test shows the end of the instance's log.
 func NewContainerd(t testing.TB, reg *runtimes.Registry, config runtimes.Config) *runtimes.Containerd {
 	t.Helper()
-	names := build.ForContainers()
+	names := build.ForContainerd(cmp.Or(config.Version, "2.4"))
 	if config.GVisor {
 		names = append(names, build.GVisor)
 	}

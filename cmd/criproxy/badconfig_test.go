@@ -19,40 +19,65 @@ import (
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 var update = flag.Bool("update", false, "write what is generated: testdata/config/*.txt")
 
 // Each mistake in testdata/config has a file, and another one with criproxy's output.
+func TestCheckSaysWhatIsBadInEachConfiguration(t *testing.T) {
+	t.Chdir(badConfigs) // messages show the path as it was given
+	for _, file := range badFiles(t, ".") {
+		t.Run(strings.TrimSuffix(file, ".yaml"), func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			err := run(t.Context(), []string{"check", "-config", file}, &out, &errOut)
+			refused(t, file, cli.ExitCode("check", err, &errOut), out.String(), errOut.String())
+		})
+	}
+}
+
 func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
-	files, err := filepath.Glob("../../testdata/config/*.yaml")
-	require.NoError(t, err)
-	require.Greater(t, len(files), 50)
-	for _, file := range files {
+	t.Parallel()
+	untested.TakesLong(t) // a process for each
+	for _, file := range badFiles(t, badConfigs) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			t.Parallel()
-			for _, command := range []string{"serve", "check"} {
-				cmd := exec.CommandContext(t.Context(), "criproxy", command, "-config", filepath.Base(file))
-				cmd.Dir = filepath.Dir(file)
-				var out, errOut bytes.Buffer
-				cmd.Stdout, cmd.Stderr = &out, &errOut
-				err := cmd.Run()
-				var exit *exec.ExitError
-				require.ErrorAs(t, err, &exit)
-				assert.Equal(t, 1, exit.ExitCode())
-				assert.Empty(t, out.String())
-				beside := strings.TrimSuffix(file, ".yaml") + ".txt"
-				if *update {
-					require.NoError(t, os.WriteFile(beside, errOut.Bytes(), 0o644))
-				}
-				want, err := os.ReadFile(beside)
-				require.NoError(t, err)
-				assert.Equal(t, string(want), errOut.String(), command)
-				for line := range strings.Lines(errOut.String()) {
-					assert.True(t, strings.HasPrefix(line, "criproxy: "), line)
-				}
-			}
+			cmd := exec.CommandContext(t.Context(), "criproxy", "serve", "-config", filepath.Base(file))
+			cmd.Dir = badConfigs
+			var out, errOut bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errOut
+			var exit *exec.ExitError
+			require.ErrorAs(t, cmd.Run(), &exit)
+			refused(t, file, exit.ExitCode(), out.String(), errOut.String())
 		})
+	}
+}
+
+const badConfigs = "../../testdata/config"
+
+// badFiles returns the configurations in a folder, all of them bad.
+func badFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	require.NoError(t, err)
+	require.Greater(t, len(files), 50)
+	return files
+}
+
+// refused asserts that a command has refused a bad configuration, with the error in the file beside it.
+func refused(t *testing.T, file string, code int, out, errOut string) {
+	t.Helper()
+	assert.Equal(t, 1, code)
+	assert.Empty(t, out)
+	beside := strings.TrimSuffix(file, ".yaml") + ".txt"
+	if *update {
+		require.NoError(t, os.WriteFile(beside, []byte(errOut), 0o644))
+	}
+	want, err := os.ReadFile(beside)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), errOut)
+	for line := range strings.Lines(errOut) {
+		assert.True(t, strings.HasPrefix(line, "criproxy: "), line)
 	}
 }
 

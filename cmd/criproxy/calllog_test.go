@@ -23,10 +23,12 @@ import (
 	"github.com/criproxy/criproxy/internal/command/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // No call waits for a log without a reader, or for a tail that has stopped reading.
 func TestNoCallWaitsForAReaderThatDoesNotRead(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	dir := shortDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }

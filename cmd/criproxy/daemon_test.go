@@ -30,6 +30,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // A process is the real main, with a configuration file and two runtimes in memory.
@@ -197,6 +198,7 @@ func (p *process) restartRuntime(away, back bool) {
 // There are reloads and handovers while the second runtime is away, too: its pods stay in the
 // lists, and no call fails.
 func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	p := newProcess(t)
 	first := p.launch()

@@ -15,6 +15,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // block returns the first block of code of a language in a section of a document.
@@ -32,6 +33,7 @@ func block(t *testing.T, document, section, language string) string {
 }
 
 func TestPluginInDocsCompiles(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(file, []byte(block(t, "hooks.md", "Writing a plugin", "go")), 0o600))

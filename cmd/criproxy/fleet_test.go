@@ -25,6 +25,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // fleetVariable is the environment variable with the folder of the sockets of a test's nodes, NODE.sock. fakeSSH and
@@ -226,6 +227,7 @@ func TestAnyCommandReachesAnyNode(t *testing.T) {
 }
 
 func TestANodeInTroubleIsNamedAndSpoilsNothing(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	f := newFleet(t)
 	pods := 9

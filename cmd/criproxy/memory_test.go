@@ -25,9 +25,10 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
-// Memory is measured without the race detector, which needs several times as much: make unit
+// Memory is measured without the race detector, which needs several times as much: make race
 // runs these tests separately.
 
 // vm returns a line of /proc/PID/status, in bytes: VmRSS, or its peak VmHWM.
@@ -48,6 +49,7 @@ func vm(t testing.TB, pid int, what string) int {
 }
 
 func TestMemoryStaysNearGOMEMLIMIT(t *testing.T) {
+	untested.TakesLong(t)
 	if config.DefaultDataPath == config.GRPCPath {
 		t.Skip("grpc-go receives messages before their memory is counted: docs/security.md")
 	}
@@ -95,6 +97,7 @@ func TestMemoryStaysNearGOMEMLIMIT(t *testing.T) {
 }
 
 func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
+	untested.TakesLong(t)
 	p := newProcess(t)
 	pid := p.launch().Process.Pid
 	ctx, cancel := context.WithCancel(t.Context())
@@ -123,6 +126,7 @@ func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
 }
 
 func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
+	untested.TakesLong(t)
 	const connections = 10000
 	p := newProcess(t)
 	pid := p.launch().Process.Pid

@@ -20,6 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // events returns the changes of the second runtime that criproxy events shows.
@@ -61,6 +62,7 @@ func wrapped(line []byte) (capture.Change, error) {
 
 // During one outage every place must tell the same story.
 func TestEveryPlaceTellsTheSameStory(t *testing.T) {
+	untested.TakesLong(t)
 	for name, handsOver := range map[string]bool{"one process": false, "over handovers": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,22 +214,31 @@ func TestFlappingDuringHandoversIsOneStory(t *testing.T) {
 	}
 	close(stop)
 	flapping.Wait()
-	testkit.Eventually(t, "it is up", func() bool { all := p.events(); return all[len(all)-1].What == capture.Up })
-	all := p.events()
+	// The last of it may still be under way: the places are compared at a moment in which nothing changes.
+	var all []capture.Change
+	var dump string
+	var log []byte
+	testkit.Eventually(t, "it is up, and stays so", func() bool {
+		var err error
+		all = p.events()
+		dump, err = p.ask("dump")
+		require.NoError(t, err)
+		log, err = os.ReadFile(p.log)
+		require.NoError(t, err)
+		return all[len(all)-1].What == capture.Up && len(p.events()) == len(all)
+	})
 	require.Greater(t, len(all), len(before)+2)
 	for i, c := range all[1:] {
 		assert.Equal(t, all[i].What, c.Was)
 		assert.True(t, c.Since.Equal(all[i].Time), "%+v follows %+v", c, all[i])
 	}
-	dump, err := p.ask("dump")
-	require.NoError(t, err)
 	assert.Equal(t, stories(all), stories(changesIn(t, dump, wrapped)), "the recording")
-	log, err := os.ReadFile(p.log)
-	require.NoError(t, err)
 	assert.Len(t, regexp.MustCompile(`"Backend is (up|slow|gone)[^"]*"[^\n]* backend="beta.io"`).FindAllString(string(log), -1), len(all)-1, "the log, but for the beginning")
 	p.end()
 	wg.Wait() // tail has looked for another process
-	assert.Equal(t, stories(all), stories(changesIn(t, tail.String(), wrapped)), "tail")
+	tailed := stories(changesIn(t, tail.String(), wrapped))
+	require.GreaterOrEqual(t, len(tailed), len(all))
+	assert.Equal(t, stories(all), tailed[:len(all)], "tail, which may show what came after")
 }
 
 // The end of evidence and recording is lost in a crash, that of the history is not. Status and recording had lost the

@@ -146,6 +146,7 @@ type dashboard struct {
 // A real Prometheus scrapes a real criproxy: the panels of the dashboard have data, and the alerts are silent until
 // something is wrong.
 func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	needsPrometheus(t, "prometheus")
 	p := newProcess(t)

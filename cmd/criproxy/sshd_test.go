@@ -15,10 +15,12 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // A real sshd, on the loopback: keys, known hosts and the remote shell are as on a node.
 func TestSSHReachesANodeThroughARealSSHD(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	program, err := exec.LookPath("sshd")
 	if err != nil {

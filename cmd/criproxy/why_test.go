@@ -21,6 +21,7 @@ import (
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 var updateWhy = flag.Bool("update-why", false, "write the table of findings and the runbook's entries again")
@@ -136,6 +137,7 @@ func lines120(text string) string {
 }
 
 func TestTheCommandThatWhyShowsSelectsTheCalls(t *testing.T) {
+	untested.TakesLong(t)
 	for _, one := range recordings {
 		var out, errOut bytes.Buffer
 		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, &errOut) // it fails when it finds something

@@ -175,6 +175,7 @@ func tshark(t *testing.T, env []string, args ...string) string {
 }
 
 func TestWiresharkOpensThePcapngWithNoSettings(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	file := demoCapture(t)[capture.PCAPNG]
 	_, starts := messagesOf(t, file)
@@ -192,6 +193,7 @@ func TestWiresharkOpensThePcapngWithNoSettings(t *testing.T) {
 }
 
 func TestWiresharkFiltersByFieldsWithOurProfile(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	file := demoCapture(t)[capture.PCAPNG]
 	config := t.TempDir()

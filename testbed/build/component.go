@@ -248,6 +248,12 @@ func ForContainers() []string {
 	return names
 }
 
+// ForContainerd returns the components that a containerd of a version needs: "1.7" or "2.4".
+func ForContainerd(version string) []string {
+	other := map[string]string{"1.7": Containerd24, "2.4": Containerd17}[version]
+	return slices.DeleteFunc(ForContainers(), func(name string) bool { return name == other || name == Crictl })
+}
+
 // version reads the pinned version from the nested module's go.mod, the only place that has it.
 func (c component) version(source string) (string, error) {
 	if c.module == "" {

@@ -59,15 +59,15 @@ type Instance struct {
 // instanceTime bounds how long a process may take to answer that it is a criproxy.
 const instanceTime = time.Second
 
-// instances returns the criproxy processes whose admin sockets this user can open. It connects only to private sockets
-// that a process called criproxy has open, or that are named like an admin socket, in case the program has another
-// name.
+// instances returns the criproxy processes whose admin sockets this user can open. It connects only to private sockets that
+// are named like an admin socket, or that a process called criproxy names as its admin socket: a socket for clients, or a
+// runtime's, would take the question for a mistake.
 func instances(ctx context.Context) []Instance {
 	var found []Instance
-	held := heldSockets()
-	for path, inode := range listeningSockets() {
+	named := namedAdmins()
+	for path := range listeningSockets() {
 		info, err := os.Stat(path)
-		if err != nil || info.Mode().Perm()&0o077 != 0 || !held[inode] && !strings.Contains(filepath.Base(path), ".admin") {
+		if err != nil || info.Mode().Perm()&0o077 != 0 || !named[path] && !strings.Contains(filepath.Base(path), ".admin") {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, instanceTime)
@@ -81,39 +81,65 @@ func instances(ctx context.Context) []Instance {
 	return found
 }
 
-// heldSockets returns the inodes of the sockets that processes called criproxy have open, as far as this user can see
-// them.
-func heldSockets() map[string]bool {
-	held := map[string]bool{}
+// namedAdmins returns the paths of the admin sockets that processes called criproxy have on their command lines or in their
+// configuration files, as far as this user can see them.
+func namedAdmins() map[string]bool {
+	named := map[string]bool{}
 	names, _ := filepath.Glob("/proc/[0-9]*/comm")
 	for _, file := range names {
 		if name, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(name), "criproxy") {
 			continue
 		}
-		open, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "fd", "*"))
-		for _, fd := range open {
-			target, _ := os.Readlink(fd) // it may be closed by now
-			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
-				held[strings.TrimSuffix(inode, "]")] = true
+		proc := filepath.Dir(file)
+		line, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
+		args := strings.Split(string(line), "\x00")
+		var c config.Config
+		c.Admin = flagValue(args, "admin")
+		if file := cmp.Or(flagValue(args, "config"), config.DefaultConfig); c.Admin == "" {
+			if text, err := os.ReadFile(inFolder(filepath.Join(proc, "cwd"), file)); err == nil {
+				_ = c.Parse(file, text) // what is wrong in it is not this command's business
 			}
 		}
+		if dir, err := os.Readlink(filepath.Join(proc, "cwd")); err == nil && c.Admin != "" {
+			named[inFolder(dir, c.Admin)] = true
+		}
 	}
-	return held
+	return named
 }
 
-// listeningSockets returns the paths at which a process accepts connections, with the inodes of the sockets: see
-// proc(5).
-func listeningSockets() map[string]string {
+// flagValue returns the value of a flag on a command line, empty if it is not there.
+func flagValue(args []string, name string) string {
+	for i, arg := range args {
+		flag, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if flag == name && strings.HasPrefix(arg, "-") && joined {
+			return value
+		} else if flag == name && strings.HasPrefix(arg, "-") && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+// inFolder returns the path that a process in a folder means.
+func inFolder(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// listeningSockets returns the paths at which a process accepts connections: see proc(5).
+func listeningSockets() map[string]bool {
 	file, err := os.Open("/proc/net/unix")
 	if err != nil {
 		return nil
 	}
 	defer file.Close() // it was only read
 	const accepts = "00010000"
-	paths := map[string]string{}
+	paths := map[string]bool{}
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if f := strings.Fields(lines.Text()); len(f) == 8 && f[3] == accepts && filepath.IsAbs(f[7]) {
-			paths[f[7]] = f[6]
+			paths[f[7]] = true
 		}
 	}
 	return paths

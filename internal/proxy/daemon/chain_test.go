@@ -10,6 +10,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -44,6 +45,7 @@ func (n *node) add(p *pod, image string) (id string) {
 
 // A criproxy behind another one is a runtime whose ids have prefixes.
 func TestWhatACriproxyBehindAnotherListsCanBeReached(t *testing.T) {
+	untested.TakesLong(t)
 	for _, ids := range [][2]string{{config.PrefixIDs, config.PrefixIDs}, {config.PrefixIDs, config.NativeIDs}, {config.NativeIDs, config.PrefixIDs}} {
 		for _, at := range []string{"its primary", "a.io", "its only one"} {
 			t.Run("ids "+ids[0]+" over "+ids[1]+", "+at, func(t *testing.T) {

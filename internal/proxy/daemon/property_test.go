@@ -14,6 +14,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/invariant"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -22,6 +23,7 @@ import (
 // that are up, and the items that the gone ones had when they went. No item occurs
 // twice, and none is lost.
 func TestTheMergedViewIsTheUnionOfAllRuntimes(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	for seed, ids := range []string{config.PrefixIDs, config.NativeIDs, config.PrefixIDs} {
 		t.Run(fmt.Sprint("seed ", seed, ", ids ", ids), func(t *testing.T) {

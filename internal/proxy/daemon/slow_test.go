@@ -16,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // A runtime is slow with lists and statuses. Status is the call by which kubelet judges a
@@ -43,6 +44,7 @@ func (n *node) change(f func(*config.Config)) {
 func (n *node) state(i int) memory.State { return n.proxy.backends()[i].lastKnown.State() }
 
 func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
+	untested.TakesLong(t)
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, func(c *config.Config) { mode(c); hasty(c) })

@@ -109,16 +109,3 @@ func TestPackagesForTestsAreNotInTheProgram(t *testing.T) {
 		}
 	}
 }
-
-// A newcomer must be able to hold the house in mind.
-func TestTheHouseIsSmall(t *testing.T) {
-	packages, floors := 0, 0
-	for _, r := range rooms(t) {
-		if !strings.HasSuffix(r.name, "/example") {
-			packages++
-			floors = max(floors, 1+r.floor)
-		}
-	}
-	assert.LessOrEqual(t, packages, 35, "packages of the product, without its examples")
-	assert.LessOrEqual(t, floors, 10)
-}

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -186,4 +187,24 @@ func TestRunbookNamesOnlyWhatExists(t *testing.T) {
 			assert.Contains(t, e.text, part, e.anchor)
 		}
 	}
+}
+
+// eachFile calls f with each file of the repository whose name has the suffix.
+func eachFile(t *testing.T, suffix string, f func(path, text string)) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, suffix):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			f(strings.TrimPrefix(path, root+"/"), string(text))
+		}
+		return err
+	}))
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 const root = "../../.."
@@ -115,6 +117,7 @@ func made(t *testing.T, text string) []mutant {
 }
 
 func TestAnUnnoticedMutantIsAnError(t *testing.T) {
+	untested.TakesLong(t)
 	const triple = "It triples.\nfile: double.go\n"
 	const change = "-- old --\n\treturn 2 * n\n-- new --\n"
 	for name, c := range map[string]struct{ text, want string }{
