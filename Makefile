@@ -20,7 +20,7 @@ help: ## list the targets
 $(PROXY): FORCE
 	go build -ldflags "-X github.com/criproxy/criproxy/internal/settings/config.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test test-all machine smoke race integration runtimes kubelets peers conformance nightly bench microbench grpc-path soak fuzz chaos mutants lint vm testbed testbed-down clean
+.PHONY: FORCE support next arm64 help run build dist deb rpm krew image release verify-release reproducible man test test-all machine smoke race integration runtimes kubelets peers conformance nightly bench microbench grpc-path soak fuzz chaos why mutants lint vm vm-tools testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -30,21 +30,52 @@ run: build ## build criproxy and run a demonstration: two runtimes in memory, a 
 ARCHS ?= amd64 arm64
 DIST ?= dist
 NFPM := go run -modfile=.ci/nfpm/go.mod github.com/goreleaser/nfpm/v2/cmd/nfpm
+CYCLONEDX := go run -exec 'env GOPROXY=off' -modfile=.ci/sbom/go.mod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+RELEASE := go run -C .ci/release .
 PACKAGE := $(NFPM) package -f packaging/nfpm.yaml -t $(DIST)/
 BINARIES := $(ARCHS:%=$(DIST)/linux-%/criproxy)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+RELEASED := ! -name '*.sha256' \( -name 'criproxy[-_]*' -o -name 'kubectl-criproxy-*' -o -name krew.yaml \)
+R := $(DIST)/criproxy-$(VERSION)# what all files of a release begin with, but for those of packages
 
 $(DIST)/linux-%/criproxy: FORCE
 	GOOS=linux GOARCH=$* go build -ldflags "-s -w -X github.com/criproxy/criproxy/internal/settings/config.Version=$(VERSION)" -o $@ ./cmd/criproxy
+$(DIST)/linux-%/criproxy-on-node: FORCE
+	GOOS=linux GOARCH=$* go build -C packaging/container -ldflags "-s -w" -o $(abspath $@) .
+$(DIST)/licences.txt: FORCE # of all that is linked; fails if one is not allowed
+	@mkdir -p $(DIST)
+	$(RELEASE) licences -out $(abspath $@) -root $(CURDIR) cmd/criproxy packaging/container
 
 dist: $(BINARIES) ## static binaries for amd64 and arm64, and their checksums, in dist
 	cd $(DIST) && for a in $(ARCHS); do cp -p linux-$$a/criproxy criproxy-$(VERSION)-linux-$$a; done
 	cd $(DIST) && sha256sum $(ARCHS:%=criproxy-$(VERSION)-linux-%) > criproxy-$(VERSION).sha256
 
-deb: $(BINARIES) ## Debian packages, in dist
+deb: $(BINARIES) $(DIST)/licences.txt ## Debian packages, in dist
 	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(PACKAGE) -p deb || exit 1; done
 
-rpm: $(BINARIES) ## RPM packages, in dist
+krew: $(BINARIES) $(DIST)/licences.txt ## the plugin of kubectl for krew: archives and a manifest, in dist
+	for a in $(ARCHS); do tar -C $(DIST)/linux-$$a --transform s/criproxy/kubectl-criproxy/ --owner=0 --group=0 --mtime=@$(SOURCE_DATE_EPOCH) -cf - criproxy -C $(CURDIR) LICENSE -C $(abspath $(DIST)) licences.txt \
+	  | gzip -n > $(DIST)/kubectl-criproxy-$(VERSION)-linux-$$a.tar.gz || exit 1; done
+	sed "s/VERSION/$(VERSION)/g$(foreach a,$(ARCHS),; s/SHA256-$a/$$(sha256sum $(DIST)/kubectl-criproxy-$(VERSION)-linux-$a.tar.gz | cut -c1-64)/)" packaging/krew.yaml > $(DIST)/krew.yaml
+
+rpm: $(BINARIES) $(DIST)/licences.txt ## RPM packages, in dist
 	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(PACKAGE) -p rpm || exit 1; done
+
+image: $(BINARIES) $(BINARIES:=-on-node) $(DIST)/licences.txt ## the image of the DaemonSet, as an OCI layout in a tar file, in dist
+	$(RELEASE) image -out $(abspath $(R)-oci.tar) -root $(CURDIR) -from $(abspath $(DIST)) -version $(VERSION) -commit "$(COMMIT)" $(ARCHS)
+
+release: ## all files of release VERSION, from a clean clone, in dist; SIGNING_KEY, a file of an ssh key, signs them: docs/release.md
+	packaging/release.sh may-begin "$(VERSION)" "$(origin COMMIT)"
+	@rm -rf $(DIST)/criproxy[-_]* $(DIST)/kubectl-criproxy-* $(DIST)/krew.yaml $(DIST)/linux-*
+	@$(MAKE) --no-print-directory dist deb rpm krew image
+	cp $(DIST)/licences.txt $(R)-licences.txt
+	for a in $(ARCHS); do $(CYCLONEDX) bin -json -std -licenses -noserial -notimestamp -version v$(VERSION) -output $(R)-linux-$$a.cdx.json $(DIST)/linux-$$a/criproxy 2> $(DIST)/sbom.log || { cat $(DIST)/sbom.log; exit 1; }; done
+	$(RELEASE) provenance -out $(abspath $(R).provenance.json) -root $(CURDIR) -version $(VERSION) -commit "$(COMMIT)" $$(find $(abspath $(DIST)) -maxdepth 1 $(RELEASED))
+	cd $(DIST) && LC_ALL=C sha256sum $$(find . -maxdepth 1 $(RELEASED) -printf '%P\n' | LC_ALL=C sort) > criproxy-$(VERSION).sha256
+	packaging/release.sh sign $(R).sha256 "$(SIGNING_KEY)"
+
+verify-release: ## check the files of release VERSION in dist as their users can; SIGNERS is the file of the keys that may sign them
+	packaging/verify-release.sh $(DIST) $(VERSION) $(SIGNERS)
 
 man: ## update the manual page and the completion after a change of flags or commands
 	go test ./cmd/criproxy -run '^Test(ManualPage|CompletionInPackages)IsCurrent$$' -update-man
@@ -87,34 +118,44 @@ smoke: ## one pod on a real containerd and one on a runtime in memory, and an ou
 
 race: ## run the tests that need only Go, all of them
 	$(RACETEST) -shuffle=on -p 4 -timeout 15m $(FIRST) ./...
-	$(GOTEST) -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # the race detector changes allocation counts
-	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/base/transport # and the use of memory
+	$(GOTEST) -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite ./internal/observe/telemetry # the race detector changes allocation counts
+	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections|ThousandNodes' ./cmd/criproxy ./internal/base/transport # and the use of memory
 
 integration: ## run the tests with real runtimes and other peers
 	+@$(call each,kubelets runtimes peers)
 
-peers: # of other kinds: gRPC's other implementations, a driver of storage, a browser
-	cd testbed/csi && $(GOTEST)
-	cd testbed/transport && $(RACETEST)
-	cd testbed/browser && $(GOTEST)
+PEERS := csi transport browser fleet
+peers: # of other kinds: gRPC's other implementations, a driver of storage, a browser, a store of logs
+	+@$(call each,$(PEERS:%=peer-%))
+peer-transport: GOTEST = $(RACETEST)
+peer-%:
+	cd testbed/$* && $(GOTEST) -timeout 15m
 
 # The packages come first, because they take long to build, and the integration tests in parallel.
 runtimes:
-	cd testbed && $(GOTEST) -timeout 25m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages -e /smoke -e /why)
+	cd testbed && $(GOTEST) -timeout 15m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages -e /smoke -e /why)
 
 # The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns. The race detector
 # would make them a quarter more work, so only make nightly gives it to criproxy here.
 KUBELETS := outage crio
 kubelets:
-	cd testbed && CRIPROXY_TESTBED_RACE=off $(GOTEST) -timeout 40m -p 1 $(KUBELETS:%=./%) .
+	cd testbed && CRIPROXY_TESTBED_RACE=off $(GOTEST) -timeout 15m -p 1 $(KUBELETS:%=./%) .
 
-vm: ## test a node in a virtual machine with systemd and cgroup v2: installation, upgrade, reboot, power cut; takes minutes
+vm: vm-tools ## test a node in a virtual machine with systemd and cgroup v2: installation, upgrade, reboot, power cut; takes minutes
+	cd testbed/vm && go test -v -timeout 60m -boot
+
+vm-tools:
 	@missing=; for pair in qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs; do \
 	  command -v "$${pair%:*}" >/dev/null || missing+=" $${pair#*:}"; \
 	done; \
 	[ -z "$$missing" ] || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; } || \
 	  { echo "make vm: left out: there is no$$missing here, and apt-get cannot install it"; exit 1; }
-	cd testbed/vm && go test -v -timeout 60m -boot
+
+support: ## write on what the tests of this machine have passed into docs/support.md: after make integration, vm, nightly
+	cd testbed && go test ./internal/support -update
+
+next: ## try the newest CRI and kubelet that the module proxy has, pre-releases too, and say what the profile does not know
+	.ci/next
 
 conformance: ## run critest on each runtime and through criproxy (an hour), and compare a kubelet's figures: docs/evidence/conformance.md
 	cd testbed/figures && go test -v -timeout 30m -report $(CURDIR)/docs/evidence/conformance.md
@@ -122,17 +163,53 @@ conformance: ## run critest on each runtime and through criproxy (an hour), and 
 
 # The same tests with criproxy on the data path of grpc-go.
 grpc-path: ## run the tests of what serves calls, and those with real runtimes, on the data path of grpc-go
-	$(RACETEST) -ldflags '-w -X github.com/criproxy/criproxy/internal/settings/config.DefaultDataPath=grpc' -timeout 30m ./cmd/... ./internal/proxy/... ./internal/observe/... ./internal/command/...
+	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/settings/config.DefaultDataPath=grpc' -timeout 30m ./cmd/... ./internal/proxy/... ./internal/observe/... ./internal/command/...
 	cd testbed && CRIPROXY_TESTBED_DATA_PATH=grpc go test -timeout 60m -p 1 ./integration ./critest ./chaos ./outage
 
-# The gate has no time for them. .ci/nightly installs what they need in addition to Go.
-nightly: ## run the tests that the gate leaves out: kubelets with the race detector, a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/evidence/conformance.md
+# The gate has no time for them. .ci/nightly installs what they need in addition to Go. All are run, also after one failed.
+NIGHTLY := simulation kubelets-race grpc-path cluster specs vm-specs gvisor why-faults docker arm64 next
+nightly: ## run the tests that the gate leaves out: kubelets with the race detector, a whole cluster, Kubernetes' specs of nodes, gVisor, Docker, arm64, and what comes next: docs/evidence/conformance.md
+	+@$(call each,$(NIGHTLY))
+
+.PHONY: $(NIGHTLY)
+simulation:
+	go test -v -timeout 60m ./internal/testing/model -run 'TestSimulation$$' -simulate 30m -report $(CURDIR)/docs/evidence/simulation.md
+kubelets-race:
 	cd testbed && go test -v -timeout 60m -p 1 $(KUBELETS:%=./%) .
-	@$(MAKE) --no-print-directory grpc-path
-	cd testbed/cluster && go test -v -timeout 2h -conformance -report $(CURDIR)/docs/evidence/conformance.md
+cluster:
+	cd testbed/cluster && go test -v -timeout 1h -skip KubernetesOwnSpecs
+specs:
+	set -e; all=$$(mktemp -d); trap "rm -r $$all" EXIT; mkdir $$all/node-suite; \
+	(cd testbed/cluster && CRIPROXY_TESTBED_RECORD=$$all/node-suite go test -v -timeout 2h -run KubernetesOwnSpecs -conformance -report $(CURDIR)/docs/evidence/conformance.md); \
+	go test -v ./cmd/criproxy -run WhyOnRecordings -args -why-recordings $$all -update-why
+vm-specs: vm-tools
+	cd testbed/vm && go test -v -timeout 90m -boot -conformance -run SpecsOfNodes -report $(CURDIR)/docs/evidence/conformance.md
+gvisor:
 	cd testbed/gvisor && go test -v -timeout 60m
-	cd testbed/why && go test -v -timeout 30m
+why-faults:
+	cd testbed/why && go test -v -timeout 60m
+docker:
 	cd testbed/outage && go test -v -timeout 60m -docker -run Docker
+
+DEMO ?= 30
+why: build ## record runs that were not made for criproxy why, and a demo of DEMO minutes, and check what it says of them: docs/evidence/why.md
+	set -e; all=$$(mktemp -d); trap "rm -r $$all" EXIT; mkdir $$all/demo $$all/chaos-memory $$all/chaos $$all/critest; \
+	$(PROXY) demo >$$all/said & demo=$$!; sleep 5; \
+	for minute in $$(seq 10 10 $(DEMO)); do sleep 600; $(PROXY) dump -admin "$$(grep -o '/[^ ]*admin.sock' $$all/said | head -1)" $$all/demo/$$minute.jsonl.zst; done; kill $$demo; rm $$all/said; \
+	for seed in 1 2 3 4 5 6 7 8; do mkdir $$all/chaos-memory/$$seed; go test ./internal/proxy/daemon -run '^TestChaos$$' -args -chaos.seed=$$seed -chaos.record=$$all/chaos-memory/$$seed; done; \
+	(cd testbed && CRIPROXY_TESTBED_RECORD=$$all/chaos go test -timeout 30m ./chaos -run TestChaosOnRealParts && CRIPROXY_TESTBED_RECORD=$$all/critest go test -timeout 30m ./critest); \
+	go test -v ./cmd/criproxy -run WhyOnRecordings -args -why-recordings $$all -update-why
+
+# qemu-user runs a program for another processor at a tenth of its speed, and starts each in half a second of computing: so
+# few tests run at once. internal/testing has no code of the product.
+ARM64_MEMORY := MemoryStays|HoldMore|IdleConnections|ThousandNodes
+ARM64_SPEED := ReadsNothingIsBounded|MistakeEndsOnlyItsConnection|FloodsAreCutOff|FiftyNodes|AnyCommandReachesAnyNode|ANodeInTroubleIsNamed
+ARM64_LACKS := KernelListsConnectedClients
+arm64: ## run the unit tests as programs for arm64, under emulation
+	@echo "arm64: left out, because the memory of a process is the emulator's: $(ARM64_MEMORY)"
+	@echo "arm64: left out, because they give floods, or dozens of programs, some seconds: $(ARM64_SPEED)"
+	@echo "arm64: left out, because the emulator has no sock_diag: $(ARM64_LACKS)"
+	go run ./internal/testing/emulated env GOARCH=arm64 $(GOTEST) -p 1 -parallel 2 -timeout 60m -skip '$(ARM64_MEMORY)|$(ARM64_SPEED)|$(ARM64_LACKS)' $$(go list ./... | grep -v /internal/testing/)
 
 bench: ## measure the cost of criproxy and of the alternatives: docs/evidence/performance.md
 	cd testbed && go run ./bench -out ../docs/evidence/performance.md -json ../docs/evidence/performance.json $(BENCHFLAGS)
@@ -168,14 +245,15 @@ mutants: ## break the code on purpose, one change at a time, and check that the 
 # vet and staticcheck read what the compiler has made for make test, and with it the same flags.
 STATICCHECK = $(shell go tool -n -modfile=.ci/tools/go.mod staticcheck)
 RACEFLAGS = GOFLAGS='$(GOFLAGS) $(RACE)' CGO_ENABLED=$(if $(RACE),1,0)
-MODULES := testbed testbed/csi testbed/transport testbed/browser
+MODULES := testbed testbed/csi testbed/transport testbed/browser testbed/fleet packaging/container .ci/release
 lint: ## run the checks of CI that are not tests
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(RACEFLAGS) go vet ./...
-	GOOS=darwin go vet ./codec ./rewrite ./director/... ./criadapter # other programs import them, on any system
+	GOOS=darwin go vet ./codec ./rewrite ./director/... ./criadapter ./hook/... # other programs import them, on any system
 	go mod tidy -diff
 	$(RACEFLAGS) $(STATICCHECK) ./...
 	for m in $(MODULES); do (cd $$m && go vet ./... && go mod tidy -diff) || exit 1; done
+	cd testbed/npd && go mod tidy -diff
 
 testbed: build ## start two real containerds and the proxy, and leave them running for experiments
 	cd testbed && go run ./cmd/testbed up -proxy $(CURDIR)/$(PROXY)

@@ -22,9 +22,9 @@ import (
 // times. The race detector allocates as well, so make race runs this test without it. A commit
 // that makes a number smaller changes it here; a commit that makes it larger says why.
 const (
-	allocsOfStatus     = 18 // of a call by id, from a server stream to a connection
+	allocsOfStatus     = 17 // of a call by id, from a server stream to a connection
 	allocsOfList       = 29 // of a list merged from two runtimes, however long
-	allocsOfOneRuntime = 8  // of a call if there is only one runtime
+	allocsOfOneRuntime = 7  // of a call if there is only one runtime
 )
 
 // answering is a connection to a runtime that answers at once, with the same bytes.

@@ -11,97 +11,89 @@ import (
 )
 
 // looks shares the lists of runtimes among all clients that want events. Without it each
-// client would list a runtime that has no events every second. One list of a runtime is under
-// way at a time. A client that asks during that time gets the next list, because the one under
-// way may be older than the events that this client has.
+// client would list a runtime that has no events every second. One client at a time lists a
+// runtime; the others take its list, unless that was begun before they asked: it may be older than
+// the events that they have.
 type looks struct {
 	panics recovery.Hook
 
 	mu sync.Mutex
-	at map[grpc.ClientConnInterface]*queue // :: runtime → the clients that wait for its lists
+	at map[grpc.ClientConnInterface]*turns // :: runtime → the clients that look at it
 }
 
-type queue struct{ now, next *look }
+// turns has the clients that look at a runtime. looks.mu guards begun and clients.
+type turns struct {
+	begun   int // how many lists were begun
+	clients int
 
-// look is one list, with the clients that wait for it.
+	token  chan struct{} // a lock that holds a token while a client lists; guards latest
+	latest look
+}
+
+// look is one list of a runtime.
 type look struct {
-	ctx     context.Context
-	cancel  context.CancelFunc
-	waiting int // looks.mu guards it
-
-	done       chan struct{} // closed when the fields below are set
+	number     int // counts from 1
 	listed     *snapshot
 	remembered bool
 	err        error
 }
 
 func newLooks(panics recovery.Hook) *looks {
-	return &looks{panics: panics, at: map[grpc.ClientConnInterface]*queue{}}
+	return &looks{panics: panics, at: map[grpc.ClientConnInterface]*turns{}}
 }
 
 // list returns what a runtime has now, and whether some of the answer came from memory. The caller
 // may change the snapshot.
 func (l *looks) list(ctx context.Context, conn grpc.ClientConnInterface) (*snapshot, bool, error) {
-	one, leave := l.join(conn)
-	defer leave()
+	t, begun := l.join(conn)
+	defer l.leave(conn, t)
 	select {
-	case <-one.done:
+	case t.token <- struct{}{}:
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	}
-	if one.err != nil {
-		return nil, false, one.err
-	}
-	return &snapshot{maps.Clone(one.listed.pods), maps.Clone(one.listed.containers), one.listed.order}, one.remembered, nil
-}
-
-// join returns the next look at a runtime, which ends when all callers of join have called leave.
-func (l *looks) join(conn grpc.ClientConnInterface) (one *look, leave func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.at[conn]
-	if q == nil {
-		q = &queue{}
-		l.at[conn] = q
-	}
-	if q.next == nil {
-		q.next = &look{done: make(chan struct{})}
-		q.next.ctx, q.next.cancel = context.WithCancel(context.Background()) // outlives the call of any client
-	}
-	one = q.next
-	one.waiting++
-	if q.now == nil {
-		l.begin(conn, q)
-	}
-	return one, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if one.waiting--; one.waiting > 0 {
-			return
-		}
-		one.cancel()
-		if q.next == one {
-			q.next = nil
-		}
-	}
-}
-
-// begin starts the next look at a runtime. The caller holds the lock.
-func (l *looks) begin(conn grpc.ClientConnInterface, q *queue) {
-	one := q.next
-	q.now, q.next = one, nil
-	go func() {
+	defer func() { <-t.token }()
+	if t.latest.number <= begun {
+		one := look{number: l.begin(t)}
 		one.err = l.panics.Do("looking for events", func() (err error) {
-			one.listed, one.remembered, err = lookAt(one.ctx, conn)
+			one.listed, one.remembered, err = lookAt(ctx, conn)
 			return err
 		})
-		close(one.done)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if q.now = nil; q.next != nil {
-			l.begin(conn, q)
-		} else {
-			delete(l.at, conn)
+		if ctx.Err() != nil {
+			return nil, false, ctx.Err() // this client has left: the next one lists
 		}
-	}()
+		t.latest = one
+	}
+	if t.latest.err != nil {
+		return nil, false, t.latest.err
+	}
+	s := t.latest.listed
+	return &snapshot{maps.Clone(s.pods), maps.Clone(s.containers), s.order}, t.latest.remembered, nil
+}
+
+// join adds a client. begun is how many lists were begun before.
+func (l *looks) join(conn grpc.ClientConnInterface) (t *turns, begun int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at[conn] == nil {
+		l.at[conn] = &turns{token: make(chan struct{}, 1)}
+	}
+	t = l.at[conn]
+	t.clients++
+	return t, t.begun
+}
+
+func (l *looks) begin(t *turns) (number int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.begun++
+	return t.begun
+}
+
+func (l *looks) leave(conn grpc.ClientConnInterface, t *turns) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.clients--; t.clients == 0 {
+		delete(l.at, conn)
+	}
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -39,25 +37,21 @@ func internal(name string, err error) error {
 }
 
 // unicast makes a call on one backend.
-func (t *table) unicast(ctx context.Context, m *method, backend int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	reply, err := t.invoke(ctx, m, backend, request, opts)
-	if err != nil {
-		return nil, err
+func (t *table) unicast(ctx context.Context, m *method, backend int, call *codec.Call) error {
+	err := t.invoke(ctx, m, backend, call)
+	if err == nil {
+		call.Reply, err = t.toFront(m, backend, call.Reply)
 	}
-	return t.toFront(m, backend, reply)
+	return err
 }
 
-// invoke returns the reply of one backend, with back names.
-func (t *table) invoke(ctx context.Context, m *method, backend int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	request, err := t.toBack(m, backend, request)
+// invoke gets the reply of one backend, with back names.
+func (t *table) invoke(ctx context.Context, m *method, backend int, call *codec.Call) error {
+	request, err := t.toBack(m, backend, call.Request)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	reply := &codec.Frame{}
-	if err := t.backends[backend].Conn.Invoke(ctx, m.Name, request, reply, opts...); err != nil {
-		return nil, err
-	}
-	return reply, nil
+	return call.OnAs(ctx, t.backends[backend].Conn, m.Name, request)
 }
 
 // toBack returns the request with back names. The request that it gets stays with the caller,
@@ -101,16 +95,11 @@ func (t *table) toFront(m *method, backend int, reply *codec.Frame) (*codec.Fram
 // apply is [rewrite.Plan.Apply] on frames, into pooled memory.
 func apply(plan *rewrite.Plan, in *codec.Frame, edit rewrite.Edit) (*codec.Frame, error) {
 	src := in.Bytes()
-	buf := buffers.Pool.Get(len(src) + len(src)/8 + 64) // room for some prefixes
-	out, err := plan.Apply((*buf)[:0], src, edit)
+	out, err := buffers.Fill(len(src)+len(src)/8+64, func(dst []byte) ([]byte, error) { // with room for some prefixes
+		return plan.Apply(dst, src, edit)
+	})
 	if err != nil {
-		buffers.Pool.Put(buf)
 		return nil, err
 	}
-	if cap(out) != cap(*buf) { // Apply has outgrown buf: keep the larger one
-		buffers.Pool.Put(buf)
-		buf = new([]byte)
-	}
-	*buf = out
-	return codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(buf, buffers.Pool)}), nil
+	return codec.FrameOfBuffers(out), nil
 }

@@ -40,7 +40,7 @@ func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.
 	if quoted, ok := strings.CutPrefix(form.Path, "metadata["); ok && form.Kind != "told" {
 		key, err := strconv.Unquote(strings.TrimSuffix(quoted, "]"))
 		if err != nil || key != strings.ToLower(key) {
-			return c, fmt.Errorf("%s: want metadata[\"key\"], the key in lower case", form.Path)
+			return c, fmt.Errorf("%s: want a key of the metadata in quotes and lower case, as in metadata[\"backend\"]", form.Path)
 		}
 		c.key = key
 	} else {
@@ -67,6 +67,9 @@ func (t *table) ownerByName(_ context.Context, value []byte) (int, verdict) {
 	}
 	if i, ok := t.index[string(value)]; ok {
 		return i, decided
+	}
+	if string(value) == t.backends[0].String() { // a primary without a name
+		return 0, decided
 	}
 	return 0, ownerless
 }

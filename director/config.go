@@ -92,8 +92,8 @@ type Config struct {
 	// back. It returns the error with which the call ends. Nil means the director's own way.
 	Pass func(ctx context.Context, conn grpc.ClientConnInterface, ss grpc.ServerStream) error
 
-	// Tracer sees the client's leg of each call. The Tracer of a [ConnConfig] sees the legs of
-	// a backend. Optional.
+	// Tracer sees the client's leg of each call. The Tracer in package dial sees the legs of a
+	// backend. Optional.
 	Tracer Tracer
 
 	// MaxMessage bounds a merged reply, in bytes. A larger one fails with ResourceExhausted.
@@ -108,10 +108,10 @@ type Backend struct {
 	// in "_". Only the primary's may be empty.
 	Name string
 
-	// Conn is the connection to the backend. It gets the methods of the newest version, with
-	// messages of type *codec.Frame; a [Conn] converts them for a server that speaks an older
-	// version. [Director.Reload] compares Conns with ==, so the type must be comparable, such as
-	// a pointer.
+	// Conn is the connection to the backend: that of package dial, or any other. It gets the
+	// methods of the newest version, with messages of type *codec.Frame; that of package dial
+	// converts them for a server that speaks an older version. [Director.Reload] compares Conns
+	// with ==, so the type must be comparable, such as a pointer.
 	Conn grpc.ClientConnInterface
 
 	// Trusted has the director send the backend also the fields that the profile withholds.

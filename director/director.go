@@ -13,7 +13,7 @@ import (
 // backend by the first message of each call. It is safe for concurrent use.
 type Director struct {
 	table  atomic.Pointer[table]
-	front  grpc.ClientConnInterface // gets the calls of clients, in any version of the API
+	front  grpc.ClientConnInterface // gets the calls of clients, in the newest version of the API
 	tracer Tracer
 	told   told
 
@@ -32,11 +32,10 @@ func New(cfg Config) (*Director, error) {
 	d.mirrors.newest, d.mirrors.underWay = d.table.Load, map[mirrorKey]*mirror{}
 	d.mirrors.life, d.mirrors.end = context.WithCancel(context.Background())
 	d.use(t)
-	var inner grpc.ClientConnInterface = d
+	d.front = d
 	if cfg.Around != nil {
-		inner = cfg.Around(d)
+		d.front = cfg.Around(d)
 	}
-	d.front = &frontVersions{inner, d}
 	return d, nil
 }
 
@@ -78,40 +77,40 @@ func (d *Director) Endless(name string) bool {
 // Invoke makes a unary call with front names, in the newest version of the API: on one backend, or
 // on several, whose replies it merges. args and reply are *codec.Frame or protobuf messages.
 func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+	return codec.Invoke(ctx, d, name, args, reply, opts)
+}
+
+// Call is Invoke.
+func (d *Director) Call(ctx context.Context, call *codec.Call) error {
 	t := d.table.Load()
-	m := t.methods[name]
+	m := t.methods[call.Method]
 	if m == nil {
-		if err := t.refuse(name); err != nil {
+		if err := t.refuse(call.Method); err != nil {
 			return err
 		}
-		if t.elsewhere(name) {
-			return t.lookUp(ctx, name, args, reply, opts)
+		if t.elsewhere(call.Method) {
+			return t.lookUp(ctx, call)
 		}
-		return t.backends[0].Conn.Invoke(ctx, name, args, reply, opts...)
+		return call.On(ctx, t.backends[0].Conn)
 	}
-	request, err := codec.FrameOf(args)
-	if err != nil {
-		return err
-	}
-	to, err := t.route(ctx, m, request)
+	to, err := t.route(ctx, m, call.Request)
 	if err != nil {
 		return failed(m, err)
 	}
-	var answer *codec.Frame
 	switch to.spread {
 	case toOne:
-		answer, err = t.unicast(ctx, m, to.backend, request, opts)
+		err = t.unicast(ctx, m, to.backend, call)
 	case toAll:
-		answer, err = t.fanout(ctx, m, to.among, request, opts)
+		err = t.fanout(ctx, m, to.among, call)
 	case toFirst:
-		answer, err = t.firstOf(ctx, m, request, opts)
+		err = t.firstOf(ctx, m, call)
 	case toNone:
-		answer = &codec.Frame{}
+		call.Reply = &codec.Frame{}
 	}
 	if err != nil {
 		return failed(m, err)
 	}
-	return codec.Decode(reply, answer)
+	return nil
 }
 
 // NewStream opens a stream with front names, in the newest version of the API. Its first message

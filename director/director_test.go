@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -87,6 +88,8 @@ func TestACallGoesToTheOwnerOfTheNameInIt(t *testing.T) {
 			want: `id: "7f" title: "shelf: \"other\""`},
 		{name: "the name of a backend chooses", method: "Put", request: `labels {key: "backend" value: "gamma.io"}`,
 			want: `id: "gamma.io__7f" title: "labels[\"backend\"]: \"gamma.io\""`, backend: 2},
+		{name: "a primary without a name has one", method: "Put", request: `labels {key: "backend" value: "primary"}`,
+			want: `id: "7f" title: "labels[\"backend\"]: \"primary\""`},
 		{name: "choosers are asked in order", method: "Put", request: `shelf: "maps" labels {key: "backend" value: "gamma.io"}`,
 			want: `id: "beta.io__7f" title: "shelf: \"atlas\" labels[\"backend\"]: \"gamma.io\""`, backend: 1},
 		{name: "a name goes before choosers", method: "Put", request: `book {id: "gamma.io__1"} shelf: "maps"`,
@@ -240,12 +243,12 @@ func TestABackendThatIsDownIsNamed(t *testing.T) {
 	up := muxtest.Serve(t, dir+"/up.sock", shelf(`books {id: "1"}`))
 	var backends []director.Backend
 	for name, path := range map[string]string{"": up.Path} {
-		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: path})
+		conn, err := dial.New(dial.Config{Name: name, Address: path})
 		require.NoError(t, err)
 		defer conn.Close()
 		backends = append(backends, director.Backend{Name: name, Conn: conn})
 	}
-	down, err := director.NewConn(director.ConnConfig{Name: "beta.io", Address: dir + "/down.sock"})
+	down, err := dial.New(dial.Config{Name: "beta.io", Address: dir + "/down.sock"})
 	require.NoError(t, err)
 	defer down.Close()
 	d, err := director.New(director.Config{

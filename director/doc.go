@@ -11,7 +11,8 @@
 //	srv := grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
 //	err = srv.Serve(listener)
 //
-// The folder example has a whole program of less than 60 lines, with an API of its own.
+// Package dial makes the connections to the backends; any other [grpc.ClientConnInterface] will do.
+// The folder example has a whole program of 60 lines, with an API of its own.
 // [Remember] gives a backend a memory that answers while its server is slow or gone.
 //
 // # How a backend is chosen
@@ -40,9 +41,9 @@
 //
 // # What a program sees
 //
-// The package logs nothing. [Config.Tracer] and [ConnConfig.Tracer] see every call,
+// The package logs nothing. [Config.Tracer] and the Tracer in package dial see every call,
 // [Config.Panicked] sees every panic, [Config.Mirrored] the requests that the director mirrors
-// to further backends, and [ConnConfig.Watch] whether a backend can be reached.
+// to further backends, and the Watch in package dial whether a backend can be reached.
 //
 // # Stability
 //

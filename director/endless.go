@@ -30,16 +30,12 @@ type endless struct {
 	opts    []grpc.CallOption
 	frames  chan *codec.Frame   // holds up to ahead frames
 	room    *semaphore.Weighted // for the bytes of frames
-	ended   chan struct{}       // closed when all goroutines have ended
+	several
 
 	members map[memberKey]*member // only follow uses it
 	left    map[memberKey]*member // likewise; members that were taken away and may still send their end
 	group   sync.WaitGroup        // of the members
 	single  atomic.Bool           // the stream of the only backend passes as it is
-
-	first    sync.Once
-	headered chan struct{} // closed when header is set
-	header   metadata.MD
 
 	mu      sync.Mutex
 	err     error
@@ -69,7 +65,7 @@ func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *metho
 	request.Bytes() // in one piece, before several goroutines read it
 	s := &endless{
 		ctx: ctx, cancel: cancel, name: m.Name, desc: desc, request: request.Ref(), opts: withoutMetadata(opts),
-		frames: make(chan *codec.Frame, ahead), room: semaphore.NewWeighted(aheadBytes), ended: make(chan struct{}), headered: make(chan struct{}),
+		frames: make(chan *codec.Frame, ahead), room: semaphore.NewWeighted(aheadBytes), several: newSeveral(),
 		members: map[memberKey]*member{}, left: map[memberKey]*member{},
 	}
 	s.single.Store(true)
@@ -94,7 +90,7 @@ func (s *endless) follow(t *table, m *method) error {
 		}
 		t = t.next
 		if m = t.methods[s.name]; m == nil || !m.endless {
-			return status.Error(codes.Unavailable, "criproxy: the profile has changed; open the stream again")
+			return status.Error(codes.Unavailable, "criproxy: a reload has changed the profile, and with it this stream; open it again")
 		}
 	}
 }
@@ -133,16 +129,6 @@ func (s *endless) gather(t *table, m *method, late bool) {
 	}
 }
 
-// endsAs ends the call in the way in which the stream of a member has ended, if the stream of a
-// single backend passes as it is. It reports whether it did.
-func (s *endless) endsAs(err error, trailer metadata.MD) bool {
-	single := s.single.Load()
-	if single {
-		s.end(err, trailer)
-	}
-	return single
-}
-
 // end ends the call. The first error counts.
 func (s *endless) end(err error, trailer metadata.MD) {
 	s.mu.Lock()
@@ -152,16 +138,6 @@ func (s *endless) end(err error, trailer metadata.MD) {
 	s.mu.Unlock()
 	s.cancel()
 }
-
-func (s *endless) head(md metadata.MD) {
-	s.first.Do(func() {
-		s.header = md
-		close(s.headered)
-	})
-}
-
-// send is for messages after the first, of which an endless call has none.
-func (s *endless) send(*codec.Frame) error { return nil }
 
 // pass hands a message to the client.
 func (s *endless) pass(ctx context.Context, f *codec.Frame) error {
@@ -200,18 +176,7 @@ func (s *endless) recv() (*codec.Frame, error) {
 	}
 }
 
-func (s *endless) Header() (metadata.MD, error) {
-	select {
-	case <-s.headered:
-		return s.header, nil
-	case <-s.ended:
-		return nil, nil
-	}
-}
-
 func (s *endless) Trailer() metadata.MD {
 	<-s.ended
 	return s.trailer
 }
-
-func (s *endless) CloseSend() error { return nil }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -131,7 +133,7 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 			left <- says
 			return stream.Context().Err()
 		})
-		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		return director.Backend{Name: name, Conn: conn}
@@ -163,7 +165,7 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 	cfg.Profile = muxtest.LibraryProfile(t)
 	require.NoError(t, d.Reload(cfg))
 	err = l.cs.RecvMsg(&codec.Frame{})
-	assert.EqualError(t, err, "rpc error: code = Unavailable desc = criproxy: the profile has changed; open the stream again")
+	assert.EqualError(t, err, "rpc error: code = Unavailable desc = criproxy: a reload has changed the profile, and with it this stream; open it again")
 }
 
 func TestAPanicEndsNoEndlessStream(t *testing.T) {
@@ -173,7 +175,7 @@ func TestAPanicEndsNoEndlessStream(t *testing.T) {
 	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Panicked: func(string, any, []byte) { told.Add(1) }}
 	for i, name := range []string{"", "beta.io"} {
 		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), ticking)
-		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		b := director.Backend{Name: name, Conn: conn}
@@ -259,7 +261,7 @@ func TestAResyncTellsWhatAStreamMissed(t *testing.T) {
 			}
 			return ticking(method, stream)
 		})
-		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
@@ -313,7 +315,7 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 			<-stream.Context().Done()
 			return stream.Context().Err()
 		})
-		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
@@ -357,7 +359,7 @@ func TestAnEndCutsOffNoMessages(t *testing.T) {
 		}
 		return status.Error(codes.Aborted, "it ends")
 	})
-	conn, err := director.NewConn(director.ConnConfig{Address: s.Path})
+	conn, err := dial.New(dial.Config{Address: s.Path})
 	require.NoError(t, err)
 	defer conn.Close()
 	d, err := director.New(director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
@@ -386,7 +388,7 @@ func TestLongMessagesWaitAtTheirBackend(t *testing.T) {
 			sent.Add(1)
 		}
 	})
-	conn, err := director.NewConn(director.ConnConfig{Address: s.Path})
+	conn, err := dial.New(dial.Config{Address: s.Path})
 	require.NoError(t, err)
 	defer conn.Close()
 	d, err := director.New(director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
@@ -402,4 +404,58 @@ func TestLongMessagesWaitAtTheirBackend(t *testing.T) {
 	}
 	muxtest.Parked(t, 1, "director.(*endless).pass")
 	assert.Less(t, sent.Load(), int32(100+25), "messages that were sent and not read")
+}
+
+// endingConn is a connection to a backend whose streams have one message, and end when the test says so.
+type endingConn struct {
+	grpc.ClientConnInterface
+	end chan struct{}
+}
+
+func (c endingConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	cs, err := c.ClientConnInterface.NewStream(ctx, desc, name, opts...)
+	return &endingStream{ClientStream: cs, end: c.end}, err
+}
+
+type endingStream struct {
+	grpc.ClientStream
+	end   chan struct{}
+	spoke bool
+}
+
+func (s *endingStream) RecvMsg(m any) error {
+	if !s.spoke {
+		s.spoke = true
+		return s.ClientStream.RecvMsg(m)
+	}
+	<-s.end
+	return status.Error(codes.Unavailable, "the connection is closed")
+}
+
+// The reload that adds a backend also closes the connection on which the stream of the only one was. With one processor
+// the stream notices that first.
+func TestAReloadThatEndsTheOnlyStreamEndsNotAll(t *testing.T) {
+	dir := muxtest.Dir(t)
+	backend := func(name string) director.Backend {
+		s := muxtest.Serve(t, filepath.Join(dir, "backend"+name), ticking)
+		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() }) // the error would change nothing
+		return director.Backend{Name: name, Conn: conn}
+	}
+	primary, beta := backend(""), backend("beta.io")
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for i := range 10 {
+		end := make(chan struct{})
+		alone := director.Backend{Conn: endingConn{primary.Conn, end}}
+		cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{alone}}
+		d, err := director.New(cfg)
+		require.NoError(t, err)
+		l := listen(t, muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, fmt.Sprint("mux", i)), d)))
+		l.hears(`books {id: "0"}`)
+		cfg.Backends = []director.Backend{primary, beta}
+		require.NoError(t, d.Reload(cfg))
+		close(end)
+		l.hears(`books {id: "beta.io__0"}`)
+	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 )
 
 // A program that forwards calls with github.com/mwitkow/grpc-proxy already has a StreamDirector, which
@@ -24,7 +25,7 @@ func Example_streamDirector() {
 	defer os.RemoveAll(dir)
 	backend := filepath.Join(dir, "backend.sock")
 	defer serveHealth(backend, "db")()
-	conn, err := director.NewConn(director.ConnConfig{Address: backend, GRPC: true})
+	conn, err := dial.New(dial.Config{Address: backend, GRPC: true})
 	check(err)
 	defer conn.Close()
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 )
 
 // Example puts two servers of grpc.health.v1 behind one socket. In front, the services of the
@@ -34,7 +35,7 @@ fields: {HealthCheckRequest.service: service}
 		path := filepath.Join(dir, name+".sock")
 		stop := serveHealth(path, "db of "+name)
 		defer stop()
-		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: path})
+		conn, err := dial.New(dial.Config{Name: name, Address: path})
 		check(err)
 		defer conn.Close()
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})

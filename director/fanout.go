@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -17,40 +16,37 @@ import (
 
 // part is the answer of one backend to a call that went to several.
 type part struct {
-	backend         int
-	reply           *codec.Frame
-	header, trailer metadata.MD
-	verdict         memory.Verdict // of the backend's memory, which has checked the reply
-	err             error
+	codec.Call
+	backend int
+	err     error
 }
 
 // fanout makes a call on several backends at once, under the caller's deadline, and joins
 // their answers in the order of the backends. If one fails the call fails with its status:
 // a client takes what a shortened list lacks for gone.
-func (t *table) fanout(ctx context.Context, m *method, among []int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (t *table) fanout(ctx context.Context, m *method, among []int, call *codec.Call) error {
 	if m.pages != nil {
-		return t.page(ctx, m, request, opts)
+		return t.page(ctx, m, call)
 	}
 	if m.mirror {
-		return t.mirror(ctx, m, among, request, opts)
+		return t.mirror(ctx, m, among, call)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	request.Bytes() // in one piece before several goroutines read it
+	call.Request.Bytes() // in one piece before several goroutines read it
 
 	parts := make([]part, len(among))
 	ask := func(i int) {
 		p := &parts[i]
-		p.backend = among[i]
+		p.backend, p.Call = among[i], codec.Call{Method: m.Name, Request: call.Request}
 		p.err = t.panics.Do(m.Name, func() (err error) {
-			opts := []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer), &p.verdict}
-			switch p.reply, err = t.invoke(ctx, m, p.backend, request, opts); {
+			switch err = t.invoke(ctx, m, p.backend, &p.Call); {
 			case err != nil:
 				return err
-			case p.verdict.WellFormed && p.verdict.UTF8:
-				p.reply, err = t.toFront(m, p.backend, p.reply)
+			case p.WellFormed && p.UTF8:
+				p.Reply, err = t.toFront(m, p.backend, p.Reply)
 			default:
-				p.reply, err = t.toPart(m, p.backend, p.reply)
+				p.Reply, err = t.toPart(m, p.backend, p.Reply)
 			}
 			return err
 		})
@@ -66,44 +62,42 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 	wg.Wait()
 
 	if m.merge != nil {
-		return t.combine(m, parts, opts)
+		return t.combine(m, parts, call)
 	}
-	return t.join(m, parts, opts)
+	return t.join(m, parts, call)
 }
 
 // combine makes one reply of all parts with the Merge of the method. Header and
 // trailer are the primary's.
-func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
+func (t *table) combine(m *method, parts []part, call *codec.Call) (err error) {
 	all := make([]Part, len(parts))
 	for i, p := range parts {
-		all[i] = Part{Backend: t.backends[p.backend], Reply: p.reply, Remembered: len(p.header[memory.HeaderKey]) > 0, Err: p.err}
+		all[i] = Part{Backend: t.backends[p.backend], Reply: p.Reply, Remembered: len(p.Header[memory.HeaderKey]) > 0, Err: p.err}
 	}
-	header, trailer := codec.MetadataOf(opts)
-	store(header, parts[0].header)
-	store(trailer, parts[0].trailer)
+	call.Header, call.Trailer = parts[0].Header, parts[0].Trailer
 	for _, p := range parts[1:] {
-		if names := p.header[memory.HeaderKey]; len(names) > 0 {
-			store(header, metadata.MD{memory.HeaderKey: names}) // a part came from memory
+		if names := p.Header[memory.HeaderKey]; len(names) > 0 { // a part came from memory
+			call.Header = metadata.Join(call.Header, metadata.MD{memory.HeaderKey: names})
 		}
 	}
-	return m.merge(all)
+	call.Reply, err = m.merge(all)
+	return err
 }
 
 // firstOf asks one backend after another until a reply has the field m.first. If no reply has it
 // and a backend has failed, the call fails with the first failure, unless the request has the
 // field m.unsure. The client gets the header and trailer of the backend whose answer it gets.
-func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (t *table) firstOf(ctx context.Context, m *method, call *codec.Call) error {
 	var none, failed *part // none is the primary's reply, without the field
 	for b := range t.backends {
-		p := &part{backend: b}
-		p.reply, p.err = t.unicast(ctx, m, b, request, withMetadata(opts, &p.header, &p.trailer))
-		if p.err != nil {
+		p := &part{Call: codec.Call{Method: m.Name, Request: call.Request}}
+		if p.err = t.unicast(ctx, m, b, &p.Call); p.err != nil {
 			failed = cmp.Or(failed, p)
 			continue
 		}
-		if _, has, err := m.first.Lookup(p.reply.Bytes()); has || err != nil {
-			give(opts, p.header, p.trailer)
-			return p.reply, err
+		if _, has, err := m.first.Lookup(p.Reply.Bytes()); has || err != nil {
+			call.Answer(&p.Call)
+			return err
 		}
 		if b == 0 {
 			none = p
@@ -111,16 +105,16 @@ func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, op
 	}
 	answer := cmp.Or(failed, none)
 	if failed != nil && none != nil && m.unsure != nil {
-		value, _, err := m.unsure.Lookup(request.Bytes())
+		value, _, err := m.unsure.Lookup(call.Request.Bytes())
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(value) > 0 {
 			answer = none
 		}
 	}
-	give(opts, answer.header, answer.trailer)
-	return answer.reply, answer.err
+	call.Answer(&answer.Call)
+	return answer.err
 }
 
 // left reports whether the merge leaves out the i-th backend, which answered err: a backend
@@ -130,8 +124,7 @@ func (m *method) left(i int, err error) bool {
 	return (i > 0 || m.skipMissing) && status.Code(err) == codes.Unimplemented
 }
 
-func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
-	header, trailer := codec.MetadataOf(opts)
+func (t *table) join(m *method, parts []part, call *codec.Call) (err error) {
 	var replies []*codec.Frame
 	var failure, missing *part
 	var before settled
@@ -139,13 +132,12 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 		p := &parts[i]
 		switch {
 		case p.err == nil:
-			reply, err := m.settle(p.backend, p.reply, &before)
+			reply, err := m.settle(p.backend, p.Reply, &before)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			replies = append(replies, reply)
-			store(header, p.header)
-			store(trailer, p.trailer)
+			call.Header, call.Trailer = metadata.Join(call.Header, p.Header), metadata.Join(call.Trailer, p.Trailer)
 		case m.left(p.backend, p.err):
 			missing = cmp.Or(missing, p)
 		case failure == nil, status.Code(failure.err) == codes.Canceled && status.Code(p.err) != codes.Canceled:
@@ -159,24 +151,14 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 		for _, r := range replies {
 			r.Free()
 		}
-		give(opts, failure.header, failure.trailer)
-		return nil, failure.err
+		call.Answer(&failure.Call)
+		return failure.err
 	}
 	if sums := before.frame(m.winners); sums != nil {
 		replies = append(replies, sums)
 	}
-	return t.bounded(codec.Concat(replies), len(parts))
-}
-
-// give stores the header and trailer that the client gets where the options want them.
-func give(opts []grpc.CallOption, header, trailer metadata.MD) {
-	h, t := codec.MetadataOf(opts)
-	if h != nil {
-		*h = header
-	}
-	if t != nil {
-		*t = trailer
-	}
+	call.Reply, err = t.bounded(codec.Concat(replies), len(parts))
+	return err
 }
 
 // bounded refuses a merged reply that is larger than the limit.
@@ -187,11 +169,4 @@ func (t *table) bounded(merged *codec.Frame, parts int) (*codec.Frame, error) {
 			"the merged reply of %d backends is %d bytes, more than the limit of %d: ask for it as a stream, or with a filter", parts, n, t.maxMessage)}
 	}
 	return merged, nil
-}
-
-// store adds md to the metadata at addr, which is nil if the caller does not want any.
-func store(addr *metadata.MD, md metadata.MD) {
-	if addr != nil && len(md) > 0 {
-		*addr = metadata.Join(*addr, md)
-	}
 }

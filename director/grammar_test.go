@@ -148,10 +148,10 @@ func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
 	for put, want := range map[string]string{
 		`choose: [told: labels]`:                            `methods.Put.choose: path labels does not lead to a string`,
 		`choose: [told: titel]`:                             `methods.Put.choose: path titel: library.v1.PutRequest has no field "titel"`,
-		`choose: [known: book.id]`:                          `methods.Put.choose: known: is "book.id", want "List.path = path"`,
+		`choose: [known: book.id]`:                          `methods.Put.choose: known: is "book.id"; want a field of the items of a list, and one of the request, as in "ListPodSandbox.labels = filter.labels"`,
 		`choose: [known: List = book]`:                      `methods.Put.choose: known: path book does not lead to a string; "without" is for maps`,
 		`choose: [known: 'List.id = book.id without "a"']`:  `methods.Put.choose: known: path book.id does not lead to a string; "without" is for maps`,
-		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: is a, want a key in quotes`,
+		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: a has no quotes; want keys in quotes, as in: without "app", "tier"`,
 		`choose: [known: List.id = labels]`:                 `methods.Put.choose: known: path id leads to no map`,
 		`choose: [known: Lost.labels = labels]`:             `methods.Put.choose: known: there is no list method "Lost"`,
 		`tells: {labels: book.id}`:                          `methods.Put.tells: path labels does not lead to a string`,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -21,7 +22,7 @@ import (
 func TestMessagesPassAsThroughGRPCProxy(t *testing.T) {
 	dir := muxtest.Dir(t)
 	backend := muxtest.Serve(t, filepath.Join(dir, "backend.sock"), anything)
-	conn, err := director.NewConn(director.ConnConfig{Address: backend.Path})
+	conn, err := dial.New(dial.Config{Address: backend.Path})
 	require.NoError(t, err)
 	defer conn.Close()
 	d, err := director.New(director.Config{Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})

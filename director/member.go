@@ -29,13 +29,14 @@ const defaultLookInterval = time.Second
 
 // member is one backend's part in an endless stream.
 type member struct {
-	s     *endless
-	ctx   context.Context // ends with the call, or when the backend is taken away
-	leave context.CancelFunc
-	at    atomic.Pointer[place]
-	moved chan struct{} // holds a token when the backend has got another connection
-	after *member       // the previous member of this backend, which was taken away and sends its end first; or nil
-	ended chan struct{} // closed when this member sends nothing more
+	s      *endless
+	ctx    context.Context // ends with the call, or when the backend is taken away
+	leave  context.CancelFunc
+	at     atomic.Pointer[place]
+	placed chan struct{} // holds a token when the member has got another place
+	moved  chan struct{} // holds a token when the backend has got another connection
+	after  *member       // the previous member of this backend, which was taken away and sends its end first; or nil
+	ended  chan struct{} // closed when this member sends nothing more
 
 	telling chan struct{} // a lock that holds a token while the member passes a message or looks; guards the fields below
 	resync  Resync        // nil: messages that the stream missed are lost
@@ -54,7 +55,7 @@ func (p *place) conn() grpc.ClientConnInterface { return p.table.backends[p.back
 // newMember returns a member. It has the Resync report everything that the backend has as new to a
 // client whose stream is already open, or whose stream comes from a single backend.
 func newMember(s *endless, at *place, late bool, after *member) *member {
-	m := &member{s: s, moved: make(chan struct{}, 1), telling: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
+	m := &member{s: s, placed: make(chan struct{}, 1), moved: make(chan struct{}, 1), telling: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
 	if at.method.resync != nil {
 		m.resync = at.method.resync()
 	}
@@ -65,13 +66,38 @@ func newMember(s *endless, at *place, late bool, after *member) *member {
 
 // move tells the member the place of its backend after a reload.
 func (m *member) move(at *place) {
-	if before := m.at.Swap(at); before.conn() == at.conn() {
+	before := m.at.Swap(at)
+	select {
+	case m.placed <- struct{}{}:
+	default:
+	}
+	if before.conn() == at.conn() {
 		return
 	}
 	select {
 	case m.moved <- struct{}{}:
 	default:
 	}
+}
+
+// endsAll ends the call in the way in which the stream of the member has ended, if the stream of a single backend passes
+// as it is. It reports whether it did. A reload may be what ended the stream, and it may add backends: endsAll waits until
+// the member has its place after the reload.
+func (m *member) endsAll(e ending) bool {
+	for m.s.single.Load() {
+		select {
+		case <-m.at.Load().table.replaced:
+		default:
+			m.s.end(e.err, e.trailer)
+			return true
+		}
+		select {
+		case <-m.placed:
+		case <-m.ctx.Done():
+			return false
+		}
+	}
+	return false
 }
 
 // run opens the stream of the backend whenever it is not open, and looks for what it missed.
@@ -113,7 +139,7 @@ func (m *member) run() error {
 			}
 		case e := <-stream.ended:
 			stream.stop()
-			if m.s.endsAs(e.err, e.trailer) {
+			if m.endsAll(e) {
 				return nil
 			}
 			if !since.IsZero() && time.Since(since) > maxPause {

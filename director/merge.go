@@ -23,11 +23,7 @@ type merged struct {
 	ctx     context.Context
 	streams []*single
 	frames  chan *codec.Frame
-	ended   chan struct{} // closed when all goroutines have handed over their last message
-
-	first    sync.Once
-	headered chan struct{} // closed when header is set
-	header   metadata.MD   // of the first backend to send one
+	several // ends when all goroutines have handed over their last message
 
 	mu     sync.Mutex
 	err    error // of the first backend to fail
@@ -38,10 +34,9 @@ type merged struct {
 // merge opens the call on some backends.
 func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, among []int, request *codec.Frame, opts []grpc.CallOption) (source, error) {
 	s := &merged{
-		ctx:      ctx,
-		frames:   make(chan *codec.Frame),
-		ended:    make(chan struct{}),
-		headered: make(chan struct{}),
+		ctx:     ctx,
+		frames:  make(chan *codec.Frame),
+		several: newSeveral(),
 	}
 	opts = withoutMetadata(opts)
 	for _, i := range among {
@@ -83,23 +78,11 @@ func withoutMetadata(opts []grpc.CallOption) []grpc.CallOption {
 	})
 }
 
-// withMetadata returns the options with header and trailer in place of the client's variables: for
-// one of several attempts.
-func withMetadata(opts []grpc.CallOption, header, trailer *metadata.MD) []grpc.CallOption {
-	return append(withoutMetadata(opts), grpc.Header(header), grpc.Trailer(trailer))
-}
-
 // pump hands over the messages of one backend until its stream ends. Its error is nil if the
 // stream ended without one.
 func (s *merged) pump(one *single) error {
-	headed := func(md metadata.MD) {
-		s.first.Do(func() {
-			s.header = md
-			close(s.headered)
-		})
-	}
 	if md, err := one.Header(); err == nil && len(md) > 0 {
-		headed(md)
+		s.head(md)
 	}
 	for {
 		f, err := one.recv()
@@ -109,7 +92,7 @@ func (s *merged) pump(one *single) error {
 		if err != nil {
 			return err
 		}
-		headed(nil) // messages may come without a header
+		s.head(nil) // messages may come without a header
 		select {
 		case s.frames <- f:
 		case <-s.ctx.Done():
@@ -133,10 +116,6 @@ func (s *merged) fail(one *single, err error) bool {
 	return true
 }
 
-// send is for messages after the first, of which a call to all backends has none. merge has sent
-// the first one.
-func (s *merged) send(*codec.Frame) error { return nil }
-
 func (s *merged) recv() (*codec.Frame, error) {
 	select {
 	case f := <-s.frames:
@@ -148,15 +127,6 @@ func (s *merged) recv() (*codec.Frame, error) {
 			return nil, s.err
 		}
 		return nil, io.EOF
-	}
-}
-
-func (s *merged) Header() (metadata.MD, error) {
-	select {
-	case <-s.headered:
-		return s.header, nil
-	case <-s.ended:
-		return nil, nil
 	}
 }
 
@@ -172,4 +142,34 @@ func (s *merged) Trailer() metadata.MD {
 	return all
 }
 
-func (s *merged) CloseSend() error { return nil }
+// several is what the streams of several backends have in common, for a client that sends one message.
+type several struct {
+	ended  chan struct{} // closed when the backends send nothing more
+	first  sync.Once
+	headed chan struct{} // closed when header is set
+	header metadata.MD   // of the first backend to send one
+}
+
+func newSeveral() several {
+	return several{ended: make(chan struct{}), headed: make(chan struct{})}
+}
+
+// head sets the header, unless it is set already.
+func (s *several) head(md metadata.MD) {
+	s.first.Do(func() {
+		s.header = md
+		close(s.headed)
+	})
+}
+
+func (s *several) Header() (metadata.MD, error) {
+	select {
+	case <-s.headed:
+		return s.header, nil
+	case <-s.ended:
+		return nil, nil
+	}
+}
+
+func (s *several) send(*codec.Frame) error { return nil } // the request is sent already
+func (s *several) CloseSend() error        { return nil }

@@ -58,13 +58,13 @@ type mirrored struct {
 }
 
 // mirror makes a call on the first backend of among, and mirrors it to the others.
-func (t *table) mirror(ctx context.Context, m *method, among []int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (t *table) mirror(ctx context.Context, m *method, among []int, call *codec.Call) error {
 	sent, _ := metadata.FromOutgoingContext(ctx)
-	r := &mirrored{bytes.Clone(request.Bytes()), sent, time.Now()}
+	r := &mirrored{bytes.Clone(call.Request.Bytes()), sent, time.Now()}
 	for _, b := range among[1:] {
 		t.mirrors.put(mirrorKey{t.backends[b].Name, m.Name}, r, t)
 	}
-	return t.unicast(ctx, m, among[0], request, opts)
+	return t.unicast(ctx, m, among[0], call)
 }
 
 // put has the mirror of key send a request, in place of one that waits.

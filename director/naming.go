@@ -212,7 +212,7 @@ func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 	}
 }
 
-// holder finds the backend that has name, or the only name that begins with it.
+// holder finds the backend that has name, or the only name that begins with it, or else the first backend that had name.
 func holder(kind string, name []byte, backends []Backend) (int, verdict) {
 	at, n := 0, 0
 	for i, b := range backends {
@@ -222,10 +222,13 @@ func holder(kind string, name []byte, backends []Backend) (int, verdict) {
 	}
 	switch n {
 	case 0:
-		return 0, silent
 	case 1:
 		return at, decided
 	default:
 		return 0, ambiguous
 	}
+	if was := slices.IndexFunc(backends, func(b Backend) bool { return b.Known.Held(kind, name) }); was >= 0 {
+		return was, decided
+	}
+	return 0, silent
 }

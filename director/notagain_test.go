@@ -16,6 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -57,7 +58,7 @@ func TestACallWhoseBackendEndsIsNotSentAgain(t *testing.T) {
 		<-stream.Context().Done()
 		return nil
 	})
-	conn, err := director.NewConn(director.ConnConfig{Address: first.Path})
+	conn, err := dial.New(dial.Config{Address: first.Path})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

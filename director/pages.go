@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
@@ -83,16 +82,16 @@ func sharedPages(desc *codec.Method) []string {
 
 // page asks the backends in turn, from the one that the token names, until the page is full or
 // the last backend has no more.
-func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (t *table) page(ctx context.Context, m *method, call *codec.Call) error {
 	p := m.pages
-	body := request.Bytes()
+	body := call.Request.Bytes()
 	size, _, err := p.size.LookupVarint(body)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	front, _, err := p.token.Lookup(body)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b, token := t.begin(string(front))
 	var parts []*codec.Frame
@@ -102,25 +101,26 @@ func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts 
 		if size > 0 {
 			ask = p.size.AppendVarint(ask, left)
 		}
-		reply, err := t.invoke(ctx, m, b, codec.NewFrame(ask), opts)
-		if err != nil {
-			return nil, err
+		call.Request = codec.NewFrame(ask)
+		if err := t.invoke(ctx, m, b, call); err != nil {
+			return err
 		}
-		if reply, err = t.toPart(m, b, reply); err != nil {
-			return nil, err
+		reply, err := t.toPart(m, b, call.Reply)
+		if err != nil {
+			return err
 		}
 		next, _, err := p.next.Lookup(reply.Bytes())
 		if err != nil {
-			return nil, err
+			return err
 		}
 		token = string(next)
 		n := uint64(0)
 		if err := p.items.All(reply.Bytes(), func([]byte) error { n++; return nil }); err != nil {
-			return nil, err
+			return err
 		}
 		part, err := apply(p.drop, reply, func(dst []byte, _ rewrite.Class, _ []byte) ([]byte, error) { return dst, rewrite.ErrDrop })
 		if err != nil {
-			return nil, err
+			return err
 		}
 		parts = append(parts, part)
 		if token == "" {
@@ -136,7 +136,8 @@ func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts 
 	if b < len(t.backends) {
 		merged = codec.Concat([]*codec.Frame{merged, codec.NewFrame(p.next.Append(nil, []byte(t.backends[b].Name+tokenSeparator+token)))})
 	}
-	return t.bounded(merged, len(parts))
+	call.Reply, err = t.bounded(merged, len(parts))
+	return err
 }
 
 // begin returns the backend and its token with which a front token goes on. A token that the

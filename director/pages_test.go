@@ -133,7 +133,7 @@ func TestMetadataChooses(t *testing.T) {
 		Profile: muxtest.LibraryProfile(t, `- backend: labels["backend"]`, `- backend: metadata["X-Shelf"]`),
 		Schema:  muxtest.Library, Backends: make([]director.Backend, 1),
 	})
-	assert.EqualError(t, err, `21:5: methods.Put.choose: metadata["X-Shelf"]: want metadata["key"], the key in lower case`)
+	assert.EqualError(t, err, `21:5: methods.Put.choose: metadata["X-Shelf"]: want a key of the metadata in quotes and lower case, as in metadata["backend"]`)
 }
 
 // A joined page has the token of one backend, which all of them get.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -77,7 +78,7 @@ func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
 			}
 			return stream.SendMsg(&codec.Frame{})
 		})
-		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		b := director.Backend{Name: name, Conn: conn}

@@ -29,7 +29,7 @@ type knownChooser struct {
 func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*knownChooser, error) {
 	item, request, ok := strings.Cut(text, "=")
 	if !ok {
-		return nil, fmt.Errorf("is %q, want \"List.path = path\"", text)
+		return nil, fmt.Errorf("is %q; want a field of the items of a list, and one of the request, as in \"ListPodSandbox.labels = filter.labels\"", text)
 	}
 	request, keys, but := strings.Cut(request, " without ")
 	listed, at, _ := strings.Cut(strings.TrimSpace(item), ".")
@@ -51,7 +51,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 		quoted, keys, but = strings.Cut(keys, ",")
 		key, err := strconv.Unquote(strings.TrimSpace(quoted))
 		if err != nil {
-			return nil, fmt.Errorf("without: is %s, want a key in quotes", strings.TrimSpace(quoted))
+			return nil, fmt.Errorf("without: %s has no quotes; want keys in quotes, as in: without \"app\", \"tier\"", strings.TrimSpace(quoted))
 		}
 		c.without[key] = true
 	}

@@ -26,6 +26,14 @@ type MemoryConfig struct {
 
 	// Policy says what the lists have of a server that is slow or gone. Empty means LastKnown.
 	Policy Policy
+
+	// Primary says that the backend is the primary: a list without it fails.
+	Primary bool
+
+	// Absent reports whether no process listens at the address of the backend now, as
+	// Absent of a dial.Conn does. Lists leave out such a backend if it has not been seen since the machine
+	// was booted. Nil means that nobody can tell.
+	Absent func(ctx context.Context) bool
 }
 
 // A Memory is what a backend said last. [Remember] makes it, and a [Backend] holds it.
@@ -36,23 +44,23 @@ type Policy = memory.Policy
 
 // The policies.
 const (
-	LastKnown = memory.LastKnown // the server's items as they were; its status calls are answered, too
-	Fail      = memory.Fail      // nothing: lists of all servers fail
-	Skip      = memory.Skip      // nothing: clients take the server's items for gone
+	LastKnown Policy = memory.LastKnown // the server's items as they were; its status calls are answered, too
+	Fail      Policy = memory.Fail      // nothing: lists of all servers fail
+	Skip      Policy = memory.Skip      // nothing: clients take the server's items for gone
 )
 
-// Remember returns a [Backend] for conn with a memory. The memory holds the lists and replies of
-// the server that the profile names under known, and answers them while the server is slow or
-// gone. Remember uses the Profile, Schema and Panicked of cfg, and the conn must have been made
-// with the same Profile and Schema. The caller adds Trusted and Maps to the Backend.
+// Remember returns b with a memory. The memory holds the lists and replies of the server that the
+// profile names under known, and answers them while the server is slow or gone. Remember uses the
+// Profile, Schema and Panicked of cfg, and b.Conn must have been made with the same Profile and Schema.
 //
-// The caller must call run in a goroutine, and [Conn.Run] in another one, as long as the backend is
-// in use. run keeps the memory up to date when clients do not ask, notices that the server is gone
-// or back, and writes the file. It returns when ctx has ended, with the error of the last write.
-func Remember(conn *Conn, cfg Config, m MemoryConfig) (b Backend, run func(ctx context.Context) error, err error) {
+// The caller must call run in a goroutine as long as the backend is in use, and keep the connection
+// up, as Run of a dial.Conn does. run keeps the memory up to date when clients do not ask, notices that the
+// server is gone or back, and writes the file. It returns when ctx has ended, with the error of the
+// last write.
+func Remember(b Backend, cfg Config, m MemoryConfig) (remembered Backend, run func(ctx context.Context) error, err error) {
 	p := cfg.Profile
 	pkg := p.Versions[0].Package
-	bridge, err := memory.Bridge(conn, p.Known.Lists, cfg.Schema, pkg)
+	bridge, err := memory.Bridge(b.Conn, p.Known.Lists, cfg.Schema, pkg)
 	if err != nil {
 		return Backend{}, nil, err
 	}
@@ -61,11 +69,11 @@ func Remember(conn *Conn, cfg Config, m MemoryConfig) (b Backend, run func(ctx c
 		alive = "/" + pkg + "." + p.Probe
 	}
 	known, err := memory.New(memory.Config{
-		Name: Backend{Name: conn.name}.String(), Conn: bridge,
+		Name: b.String(), Conn: bridge,
 		Schema: cfg.Schema, Package: pkg, Spec: p.Known,
-		Memory:   memory.Open(conn.name, memory.File{Path: m.File}),
-		Primary:  conn.primary,
-		Absent:   conn.Absent,
+		Memory:   memory.Open(b.Name, memory.File{Path: m.File}),
+		Primary:  m.Primary,
+		Absent:   m.Absent,
 		Budget:   m.Budget,
 		Silence:  m.GoneAfter,
 		Policy:   m.Policy,
@@ -75,5 +83,6 @@ func Remember(conn *Conn, cfg Config, m MemoryConfig) (b Backend, run func(ctx c
 	if err != nil {
 		return Backend{}, nil, err
 	}
-	return Backend{Name: conn.name, Conn: known, Known: known}, known.Run, nil
+	b.Conn, b.Known = known, known
+	return b, known.Run, nil
 }

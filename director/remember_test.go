@@ -11,6 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -32,9 +33,9 @@ func TestMemoryAnswersForAServerThatIsGone(t *testing.T) {
 	for i, name := range []string{"", "beta.io"} {
 		s := muxtest.Serve(t, filepath.Join(dir, name+".sock"), list)
 		servers = append(servers, s)
-		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path, Profile: cfg.Profile, Schema: cfg.Schema, Primary: i == 0})
+		conn, err := dial.New(dial.Config{Name: name, Address: s.Path, Profile: cfg.Profile, Schema: cfg.Schema})
 		require.NoError(t, err)
-		b, run, err := director.Remember(conn, cfg, director.MemoryConfig{})
+		b, run, err := director.Remember(director.Backend{Name: name, Conn: conn}, cfg, director.MemoryConfig{Primary: i == 0, Absent: conn.Absent})
 		require.NoError(t, err)
 		go func() { ended <- run(ctx) }()
 		go func() { ended <- conn.Run(ctx) }()

@@ -23,11 +23,15 @@ import (
 //	grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
 func (d *Director) Handler() grpc.StreamHandler {
 	handle := func(m *method, name string, ss grpc.ServerStream) error {
+		older := d.table.Load().versions.ToNewest(name)
+		if older != nil {
+			name, ss = older.Method, &olderClient{ss, older}
+		}
 		switch {
 		case m == nil && d.table.Load().elsewhere(name):
 			return serveUnary(d.front, name, ss)
 		case m == nil || m.ClientStreams:
-			if pass := d.table.Load().pass; pass != nil {
+			if pass := d.table.Load().pass; pass != nil && older == nil { // it calls the method by the client's name
 				return pass(outgoing(ss.Context(), sent(ss)), d.front, ss)
 			}
 			return serveBothWays(d.front, name, ss, d.panics())
@@ -62,35 +66,38 @@ func (d *Director) panics() recovery.Hook { return d.table.Load().panics }
 // the profile does not describe the method.
 func (d *Director) method(name string) *method {
 	t := d.table.Load()
-	return t.methods[t.versions.newest(name)]
+	if older := t.versions.ToNewest(name); older != nil {
+		name = older.Method
+	}
+	return t.methods[name]
 }
 
 // serveUnary reads, invokes and answers in the goroutine of its caller.
 func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream) error {
-	var call struct { // one allocation
-		request, reply  codec.Frame
-		header, trailer metadata.MD
-		opts            [2]grpc.CallOption
+	var one struct { // one allocation
+		request codec.Frame
+		call    codec.Call
 	}
-	if err := receive(ss, &call.request); err != nil {
+	if err := receive(ss, &one.request); err != nil {
 		return err
 	}
-	defer call.request.Free()
-	call.opts = [...]grpc.CallOption{grpc.Header(&call.header), grpc.Trailer(&call.trailer)}
-	err := conn.Invoke(outgoing(ss.Context(), sent(ss)), name, &call.request, &call.reply, call.opts[:]...)
+	defer one.request.Free()
+	call := &one.call
+	call.Method, call.Request = name, &one.request
+	err := call.On(outgoing(ss.Context(), sent(ss)), conn)
 	// A failed call may have a header as well.
-	if saysMore(call.header) {
-		if err := ss.SetHeader(call.header); err != nil {
+	if saysMore(call.Header) {
+		if err := ss.SetHeader(call.Header); err != nil {
 			return err
 		}
 	}
-	ss.SetTrailer(call.trailer)
+	ss.SetTrailer(call.Trailer)
 	if err != nil {
 		return err
 	}
-	defer call.reply.Free()
+	defer call.Reply.Free()
 	transport.Unary(ss.Context())
-	return ss.SendMsg(&call.reply)
+	return ss.SendMsg(call.Reply)
 }
 
 // serveStream passes one request to conn, and the messages from conn to the client.

@@ -24,7 +24,7 @@ type table struct {
 	methods    map[string]*method // :: full method of the newest version
 	ordered    []*method          // in the order of the schema
 	classes    []*class           // :: rewrite.Class → what it is; 0 is none
-	versions   *versions
+	versions   *profile.Versions
 	index      map[string]int // :: backend's name → its place
 	everyone   []int          // the places of all backends
 	told       *told          // the director's
@@ -127,7 +127,10 @@ func (t *table) compileProfile(cfg Config) error {
 	if len(methods) == 0 {
 		return errors.Join(errs[0], fmt.Errorf("versions[0].package: the schema has no service in package %s%s", cfg.Profile.Versions[0].Package, profile.PackagesOf(cfg.Schema)))
 	}
-	versions, err := compileVersions(cfg.Profile, methods, cfg.Conversions)
+	versions, err := profile.VersionsOf(cfg.Profile, methods, func(name string) (profile.Conversion, bool) {
+		c, ok := cfg.Conversions[name]
+		return profile.Conversion(c), ok
+	})
 	if err != nil {
 		return errors.Join(errs[0], err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -118,7 +119,7 @@ func TestACallThroughTheDirectorIsAsOneToTheBackend(t *testing.T) {
 	dir := muxtest.Dir(t)
 	backend := muxtest.Serve(t, dir+"/backend.sock", anything)
 	for i, profile := range []*director.Profile{nil, muxtest.LibraryProfile(t), endlessProfile(t)} {
-		conn, err := director.NewConn(director.ConnConfig{Address: backend.Path})
+		conn, err := dial.New(dial.Config{Address: backend.Path})
 		require.NoError(t, err)
 		defer conn.Close()
 		d, err := director.New(director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})

@@ -60,7 +60,7 @@ func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitt
 	}
 	for _, field := range sortedKeys(form.Winners) {
 		if fd := desc.Output.Fields().ByName(protoreflect.Name(field)); fd == nil || fd.IsList() || fd.IsMap() {
-			errs = append(errs, fmt.Errorf("%s has no field %q with one value%s", desc.Output.FullName(), field, suggest.Nearest(field, names)))
+			errs = append(errs, fmt.Errorf("%s has no field %q that holds a single value%s", desc.Output.FullName(), field, suggest.Nearest(field, names)))
 		}
 	}
 	switch {

@@ -44,7 +44,7 @@ func (t *table) namePath(md protoreflect.MessageDescriptor, text string, classes
 	}
 	c := t.classes[classes.Of(path.Leaf())]
 	if c == nil || c.naming == nil {
-		return nil, nil, fmt.Errorf("%s holds no name; want a field with a kind of name under \"fields\"", path)
+		return nil, nil, fmt.Errorf("%s holds no name of a backend's item; want a field that the profile lists under \"fields\"", path)
 	}
 	return path, c.naming, nil
 }

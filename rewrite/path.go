@@ -20,6 +20,7 @@ type Path struct {
 	text  string
 	steps []pathStep
 	leaf  protoreflect.FieldDescriptor
+	md    protoreflect.MessageDescriptor
 }
 
 type pathStep struct {
@@ -40,7 +41,7 @@ func ParseTextPath(md protoreflect.MessageDescriptor, text string) (*Path, error
 // ParsePath resolves the path text against the message type md. Its error says which part of the
 // path is wrong, with the likely correction.
 func ParsePath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
-	p := &Path{text: text}
+	p := &Path{text: text, md: md}
 	for rest := text; ; {
 		if md == nil {
 			return nil, fmt.Errorf("path %s: %s is no message, nothing can follow it", text, p.leaf.Name())
@@ -95,6 +96,19 @@ func (p *Path) String() string { return p.text }
 // Leaf returns the descriptor of the field at which the path ends: for a path to a map entry, that
 // of the entry's value.
 func (p *Path) Leaf() protoreflect.FieldDescriptor { return p.leaf }
+
+// Fields returns the fields to which the path leads one after the other; the keys of maps are not among them.
+func (p *Path) Fields() []protoreflect.FieldDescriptor {
+	var all []protoreflect.FieldDescriptor
+	md := p.md
+	for _, s := range p.steps {
+		fd := md.Fields().ByNumber(s.num)
+		if all, md = append(all, fd), fd.Message(); s.isKey {
+			md = fd.MapValue().Message()
+		}
+	}
+	return all
+}
 
 // IsText reports whether the path leads to one string or bytes value.
 func (p *Path) IsText() bool {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/internal/support"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
@@ -46,6 +47,7 @@ func NewContainerd(t testing.TB, reg *runtimes.Registry, config runtimes.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
+	support.Uses(t, map[string]string{"1.7": build.Containerd17, "2.4": build.Containerd24}[c.Version], "containerd")
 	destroyAfter(t, c, func() string { return c.LogTail(30) })
 	return c
 }
@@ -59,6 +61,7 @@ func NewCRIO(t testing.TB, reg *runtimes.Registry, config runtimes.CRIOConfig) *
 	if err != nil {
 		t.Fatal(err)
 	}
+	support.Uses(t, build.CRIO, "CRI-O")
 	destroyAfter(t, c, func() string { return c.LogTail(30) })
 	return c
 }
@@ -72,6 +75,7 @@ func NewKubelet(t testing.TB, config kubelet.Config) *kubelet.Kubelet {
 	if err != nil {
 		t.Fatal(err)
 	}
+	support.Uses(t, build.Kubelet, "kubelet")
 	destroyAfter(t, k, func() string { return k.Complaints(30) })
 	return k
 }
@@ -85,6 +89,12 @@ func NewProxy(t testing.TB, yaml string, flags ...string) *proxy.Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return NewProxyOf(t, program, yaml, flags...)
+}
+
+// NewProxyOf is NewProxy for another program.
+func NewProxyOf(t testing.TB, program, yaml string, flags ...string) *proxy.Proxy {
+	t.Helper()
 	p, err := proxy.Start(t.Context(), proxy.Config{Program: program, YAML: yaml, Flags: flags})
 	if err != nil {
 		t.Fatal(err)

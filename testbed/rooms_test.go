@@ -11,7 +11,7 @@ import (
 )
 
 // rooms are the packages of the testbed. Each may import those before it.
-var rooms = []string{"internal/metrics", "internal/table", "host", "build", "runtimes", "kubelet", "proxy", "."}
+var rooms = []string{"internal/metrics", "internal/table", "host", "build", "internal/support", "runtimes", "kubelet", "proxy", "."}
 
 func TestRoomsImportOneWay(t *testing.T) {
 	const module = "github.com/criproxy/criproxy/testbed"

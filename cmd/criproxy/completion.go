@@ -43,6 +43,9 @@ func shells() map[string]func(io.Writer) {
 func completion(_ context.Context, args []string, out, _ io.Writer) error {
 	known := []string{"bash", "zsh", "fish"}
 	switch {
+	case len(args) > 1 && args[0] == "kubectl":
+		kubectlCompletion(out, args[1:])
+		return nil
 	case len(args) == 1 && wantsHelp(args[0]):
 		fmt.Fprintln(out, "criproxy completion SHELL prints the script with which a shell completes command lines of criproxy. SHELL is one of", strings.Join(known, ", "))
 		return nil
@@ -57,6 +60,29 @@ func completion(_ context.Context, args []string, out, _ io.Writer) error {
 	}
 	print(out)
 	return nil
+}
+
+// kubectlCompletion prints what the last word of a command line of the plugin can be, as kubectl reads it.
+func kubectlCompletion(out io.Writer, words []string) {
+	last := len(words) - 1
+	print := func(what, about string) {
+		if strings.HasPrefix(what, words[last]) {
+			fmt.Fprintf(out, "%s\t%s\n", what, about)
+		}
+	}
+	const noFiles, files = ":4", ":0"
+	if last == 0 || words[0] == "help" {
+		for _, c := range commands() {
+			print(c.name, c.short)
+		}
+		fmt.Fprintln(out, noFiles)
+		return
+	}
+	c, _ := find(words[:1])
+	for _, f := range c.flags() {
+		print("--"+f.name, f.text)
+	}
+	fmt.Fprintln(out, files)
 }
 
 func bashCompletion(out io.Writer) {

@@ -141,11 +141,16 @@ func (p *process) handOver() (pid int) {
 	return pid
 }
 
-// end stops the serving process.
+// end stops the serving process. A process that has just taken over may end before the one before it knows: that serves on,
+// so end stops it, too.
 func (p *process) end() {
 	pid := p.serving()
 	require.NoError(p, syscall.Kill(pid, syscall.SIGTERM))
 	testkit.Eventually(p, "it has ended", func() bool {
+		if other, ok := p.answering(); ok && other != pid {
+			pid = other
+			_ = syscall.Kill(pid, syscall.SIGTERM)
+		}
 		for _, path := range []string{p.front, config.AdminBeside(p.front)} { // both, or it would remove that of the next process
 			if conn, err := net.Dial("unix", path); err == nil {
 				conn.Close()
@@ -158,17 +163,20 @@ func (p *process) end() {
 
 // serving returns the process that answers on the admin socket. A process that hands over ends
 // its admin connections, so serving may need another attempt.
-func (p *process) serving() int {
+func (p *process) serving() (pid int) {
+	testkit.Eventually(p, "the admin socket answers", func() (ok bool) { pid, ok = p.answering(); return ok })
+	return pid
+}
+
+func (p *process) answering() (pid int, ok bool) {
+	response, err := admin.NewClient(config.AdminBeside(p.front)).Get(p.Context(), "/version")
+	if err != nil {
+		return 0, false
+	}
+	defer response.Body.Close()
 	var v admin.Version
-	testkit.Eventually(p, "the admin socket answers", func() bool {
-		response, err := admin.NewClient(config.AdminBeside(p.front)).Get(p.Context(), "/version")
-		if err != nil {
-			return false
-		}
-		defer response.Body.Close()
-		return jsonDecode(response.Body, &v) == nil
-	})
-	return v.PID
+	err = jsonDecode(response.Body, &v)
+	return v.PID, err == nil
 }
 
 // restartRuntime stops the second runtime, or starts it, or neither, and returns when criproxy

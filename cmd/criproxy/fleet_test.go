@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -51,7 +52,7 @@ func onNode(node, args string) {
 		os.Exit(255)
 	}
 	cmd := exec.Command("sh", "-c", "exec criproxy "+args)
-	cmd.Env = append(os.Environ(), "CRIPROXY_ADMIN="+socket)
+	cmd.Env = append(os.Environ(), "CRIPROXY_ADMIN="+socket, "CRIPROXY_NODES=") // as on a node, which has no such variable
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		os.Exit(1)
@@ -88,6 +89,10 @@ func fakeKubectl() {
 	if err := json.Unmarshal(text, &all); err != nil {
 		panic(err)
 	}
+	if slices.Contains(args, "deployment/web") {
+		fmt.Println(`{"spec": {"selector": {"matchLabels": {"app": "web"}}}}`)
+		return
+	}
 	fields := strings.Split(value("field-selector"), "=")
 	all.Items = slices.DeleteFunc(all.Items, func(p map[string]map[string]any) bool {
 		return p["metadata"]["namespace"] != value("namespace") ||
@@ -103,13 +108,13 @@ type fleet struct {
 	env []string // with which kubectl and ssh reach them
 }
 
-func newFleet(t *testing.T) *fleet {
+func newFleet(t testing.TB) *fleet {
 	f := &fleet{TB: t, dir: testkit.SocketDir(t)}
 	bin := t.TempDir()
 	for _, program := range []string{"ssh", "kubectl"} {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\nexec criproxy-test-"+program+` "$@"`+"\n"), 0o755))
 	}
-	f.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), fleetVariable+"="+f.dir, "CRIPROXY_ADMIN=")
+	f.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), fleetVariable+"="+f.dir, "CRIPROXY_ADMIN=", "CRIPROXY_NODES=")
 	return f
 }
 
@@ -143,7 +148,7 @@ func (f *fleet) pods(nodes ...string) {
 		items = append(items, map[string]any{
 			"metadata": map[string]any{"name": name, "namespace": namespace, "uid": uid},
 			"spec":     map[string]any{"nodeName": node},
-			"status":   map[string]any{"phase": "Running", "containerStatuses": []any{map[string]any{"ready": true}}},
+			"status":   map[string]any{"phase": "Running", "containerStatuses": []any{map[string]any{"state": map[string]any{"running": map[string]any{}}}}},
 		})
 	}
 	for _, node := range nodes {
@@ -162,7 +167,7 @@ func nodeWith(name string, edit func(*admin.Report)) *http.ServeMux {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) })
 	}
 	pods := 9
-	r := admin.Report{Version: config.Version, Ready: true, Backends: []admin.Backend{
+	r := admin.Report{Version: config.Version, Ready: true, Config: admin.Config{ID: "41c20000"}, Backends: []admin.Backend{
 		{Name: "primary", State: "up", Since: time.Now().Add(-time.Hour)},
 		{Name: "kata.io", State: "up", Since: time.Now().Add(-12 * time.Minute), Pods: &pods},
 	}}
@@ -173,12 +178,31 @@ func nodeWith(name string, edit func(*admin.Report)) *http.ServeMux {
 	return mux
 }
 
+// during matches a duration that was d when the test began, and grows with the time; criproxy rounds it to steps.
+func during(d, step time.Duration, began time.Time) string {
+	var all []string
+	for end := d + time.Since(began) + step/2; d <= end; d += step {
+		text := d.String()
+		if step == time.Minute {
+			text = strings.TrimSuffix(text, "0s")
+		}
+		all = append(all, text)
+	}
+	return "(" + strings.Join(all, "|") + ")"
+}
+
 // run runs criproxy with this fleet, and returns what it prints and its exit code.
 func (f *fleet) run(args ...string) (out, errOut string, code int) {
 	f.Helper()
+	return f.runAs("criproxy", args...)
+}
+
+// runAs does so with a program of another name.
+func (f *fleet) runAs(name string, args ...string) (out, errOut string, code int) {
+	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "criproxy", args...)
+	cmd := exec.CommandContext(ctx, name, args...)
 	var o, e bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Env = &o, &e, f.env
 	err := cmd.Run()
@@ -191,13 +215,14 @@ func (f *fleet) run(args ...string) (out, errOut string, code int) {
 
 func TestFiftyNodesAreAskedThroughKubectl(t *testing.T) {
 	t.Parallel()
+	began := time.Now()
 	f := newFleet(t)
 	nodes := f.nodes(50)
 	out, errOut, code := f.run("status", "-nodes", "all", "-timeout", "40s")
 	assert.Equal(t, 0, code, errOut)
 	assert.True(t, strings.HasPrefix(out, "50 of 50 up\n"), out)
 	for _, node := range nodes {
-		assert.Regexp(t, node+" +kata.io +up +12m", out)
+		assert.Regexp(t, node+" +kata.io +up +"+during(12*time.Minute, time.Minute, began)+".* 41c20000 ", out)
 	}
 	out, errOut, code = f.run("pods", "-node", "node-03,node-07", "-o", "json")
 	assert.Equal(t, 0, code, errOut)
@@ -229,13 +254,14 @@ func TestAnyCommandReachesAnyNode(t *testing.T) {
 func TestANodeInTroubleIsNamedAndSpoilsNothing(t *testing.T) {
 	untested.TakesLong(t)
 	t.Parallel()
+	began := time.Now()
 	f := newFleet(t)
 	pods := 9
 	f.serve("good", nodeWith("good", func(*admin.Report) {}))
 	f.serve("sick", nodeWith("sick", func(r *admin.Report) {
 		r.Backends[1] = admin.Backend{Name: "kata.io", State: "gone", Since: time.Now().Add(-12 * time.Minute), Pods: &pods, Error: "connection refused"}
 	}))
-	f.serve("newer", nodeWith("newer", func(r *admin.Report) { r.Version = "9.9.9" }))
+	f.serve("newer", nodeWith("newer", func(r *admin.Report) { r.Version = "9.9.9"; r.Config.ID = "77aa0000" }))
 	var hanging atomic.Int32
 	answering := nodeWith("any", func(*admin.Report) {})
 	elsewhere := func(status http.HandlerFunc) http.Handler {
@@ -261,13 +287,13 @@ func TestANodeInTroubleIsNamedAndSpoilsNothing(t *testing.T) {
 		nodeWith("clock", func(r *admin.Report) { r.Backends[0].Since = time.Now().Add(time.Hour - 3*time.Minute) }).ServeHTTP(w, r)
 	}))
 	f.pods("clock", "ends", "gone", "good", "hangs", "newer", "other", "sick")
-	out, errOut, code := f.run("status", "-nodes", "all", "-timeout", "20s")
+	out, errOut, code := f.run("status", "-nodes", "all", "-timeout", "40s")
 	assert.Equal(t, 4, code)
-	assert.True(t, strings.HasPrefix(out, "3 of 8 up\nsick: kata.io gone for 12m, 9 pods\n1 node has criproxy 9.9.9, and not "+config.Version+": newer\n"), out)
-	assert.Regexp(t, `(?m)^good +primary +up +1h0m`, out)
-	assert.Regexp(t, `(?m)^clock +primary +up +3m`, out, "by its own clock")
-	assert.Regexp(t, `(?m)^clock: its clock is 1h0m[01]s ahead of this machine's$`, out)
-	for _, want := range []string{"hangs: no answer within 20s", "ends: the connection ended before the answer", "other: reading the answer .*cannot unmarshal", "gone: kubectl: exit status 255: connect to host gone port 22: Connection refused"} {
+	assert.Regexp(t, `^3 of 8 up\nsick: kata.io gone for `+during(12*time.Minute, time.Minute, began)+`, 9 pods\n1 node has configuration 77aa0000, and not 41c20000: newer\n1 node has criproxy 9.9.9, and not `+regexp.QuoteMeta(config.Version)+`: newer\n`, out)
+	assert.Regexp(t, `(?m)^good +primary +up +`+during(time.Hour, time.Minute, began), out)
+	assert.Regexp(t, `(?m)^clock +primary +up +`+during(3*time.Minute, time.Minute, began), out, "by its own clock")
+	assert.Regexp(t, `(?m)^clock: its clock is `+during(time.Hour, time.Second, began.Add(-time.Second))+` ahead of this machine's$`, out)
+	for _, want := range []string{"hangs: no answer within 40s", "ends: the connection ended before the answer", "other: reading the answer .*cannot unmarshal", "gone: kubectl: exit status 255: connect to host gone port 22: Connection refused"} {
 		assert.Regexp(t, "(?m)^criproxy: "+want, errOut)
 	}
 	testkit.Eventually(t, "no process hangs on", func() bool { return hanging.Load() == 0 })
@@ -294,6 +320,38 @@ func TestKubectlsOwnErrorIsShown(t *testing.T) {
 	assert.Contains(t, errOut, `asking the API server: kubectl: exit status 1: Error from server (Forbidden): pods is forbidden: User "jane" cannot list`)
 }
 
+// A name that no node can have comes from an API server that is not to be trusted.
+func TestNamesOfNodesCannotControlTheTerminal(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.serve("good", nodeWith("good", func(*admin.Report) {}))
+	f.pods("good", "\x1b[31mred", "-oProxyCommand=x", "../../up", "two\nlines")
+	out, errOut, code := f.run("status", "-nodes", "all", "-timeout", "20s")
+	assert.Equal(t, 4, code)
+	assert.True(t, strings.HasPrefix(out, "1 of 5 up\n"), out)
+	assert.NotContains(t, out+errOut, "\x1b")
+	for _, name := range []string{"red", "ProxyCommand", "up", "lines"} {
+		assert.Regexp(t, "(?m)^criproxy: .*"+name+".*is not a name in Kubernetes", errOut)
+	}
+}
+
+func TestAMissingKubectlIsNamed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	path := f.serve("good", nodeWith("good", func(*admin.Report) {}))
+	empty := t.TempDir()
+	f.env = append(f.env, "PATH="+empty)
+	_, errOut, code := f.run("status", "-nodes", "all")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errOut, `asking the API server: kubectl: exec: "kubectl": executable file not found in $PATH`)
+	out, errOut, code := f.run("status", "-nodes", path+",ssh://node,kube://ns/pod")
+	assert.Equal(t, 4, code)
+	assert.True(t, strings.HasPrefix(out, "1 of 3 up\n"), out)
+	for _, program := range []string{"ssh", "kubectl"} {
+		assert.Contains(t, errOut, `exec: "`+program+`": executable file not found in $PATH`)
+	}
+}
+
 func TestAddressesCannotBeOptions(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{
@@ -309,9 +367,7 @@ func TestAddressesCannotBeOptions(t *testing.T) {
 		var usage *cli.UsageError
 		assert.ErrorAs(t, err, &usage, args)
 	}
-	err := run(t.Context(), []string{"support", "-admin", "ssh://host"}, io.Discard, io.Discard)
-	assert.ErrorContains(t, err, "run it there")
-	err = run(t.Context(), []string{"dial-stdio", "-admin", "ssh://host"}, io.Discard, io.Discard)
+	err := run(t.Context(), []string{"dial-stdio", "-admin", "ssh://host"}, io.Discard, io.Discard)
 	assert.ErrorContains(t, err, "only sockets of this node")
 }
 

@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -57,8 +60,8 @@ func groups() []group {
 			{"support", "[FILE]", "collect what a bug report needs in one file", cli.Support},
 		}},
 		{"To look at calls", []command{
-			{"ui", "[flags]", "show calls, pods and status in a browser on this machine", cli.UI},
-			{"tail", "[flags]", "show calls as they happen", cli.Tail},
+			{"ui", "[POD]", "show calls, pods and status in a browser on this machine", cli.UI},
+			{"tail", "[POD]", "show calls as they happen", cli.Tail},
 			{"dump", "[FILE]", "save the latest calls, which criproxy keeps in memory", cli.Dump},
 			{"view", "[flags] FILE", "show the calls in a file", cli.View},
 			{"convert", "FILE TO", "convert a file of calls to another format", cli.Convert},
@@ -97,7 +100,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	errOut := os.Stderr // serve replaces os.Stderr, for its log
 	context.AfterFunc(ctx, func() { time.AfterFunc(killBound, func() { kill(errOut) }) })
-	c, args := find(os.Args[1:])
+	c, args := find(asPlugin(os.Args))
 	setLog(c.name, errOut)
 	err := c.run(ctx, args, os.Stdout, errOut)
 	stop()
@@ -123,11 +126,62 @@ func kill(errOut io.Writer) {
 // calls it, because tests run commands in a process with proxies that log.
 func setLog(command string, errOut io.Writer) {
 	switch command {
+	case "serve", "tap", "ui":
+	default:
+		log.SetOutput(io.Discard) // net/http remarks when a server speaks first, which may be a runtime
+	}
+	switch command {
 	case "check", "demo":
 		klog.SetLogger(logr.Discard()) // the output has all errors
 	case "tap":
 		klog.SetLogger(cli.ErrorsOnly(errOut))
 	}
+}
+
+// kubectlPlugin is the name of the program as a plugin of kubectl.
+const kubectlPlugin = "kubectl-criproxy"
+
+// kubectlComplete is its name as the program that completes command lines of the plugin.
+const kubectlComplete = "kubectl_complete-criproxy"
+
+// asPlugin returns the arguments of a command line. As a plugin of kubectl, criproxy asks all nodes unless flags choose
+// some, and flags may stand before the command, as those of kubectl do. It never serves.
+func asPlugin(argv []string) []string {
+	args := argv[1:]
+	switch filepath.Base(argv[0]) {
+	case kubectlComplete:
+		return append([]string{"completion", "kubectl"}, args...)
+	case kubectlPlugin:
+	default:
+		return args
+	}
+	if os.Getenv(cli.NodesVariable) == "" {
+		_ = os.Setenv(cli.NodesVariable, "all") // fails for no name of a variable that is valid
+	}
+	var before []string
+	for len(args) > 1 && strings.HasPrefix(args[0], "-") && !wantsHelp(args[0]) {
+		n := 1
+		if !strings.Contains(args[0], "=") {
+			n = 2 // all of them take a value
+		}
+		n = min(n, len(args))
+		before, args = append(before, args[:n]...), args[n:]
+	}
+	switch {
+	case len(args) == 1 && strings.HasSuffix(args[0], "-version"):
+		return args
+	case len(args) == 0 || args[0] == standard || strings.HasPrefix(args[0], "-"):
+		return []string{"help"}
+	}
+	for i := range before {
+		if name, value, ok := strings.Cut(before[i], "="); name == "--namespace" || name == "-namespace" {
+			before[i] = "-n"
+			if ok {
+				before[i] += "=" + value
+			}
+		}
+	}
+	return slices.Concat(args[:1], before, args[1:])
 }
 
 // find returns the command that args name, and the arguments of the command. If there is no such command, it returns

@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, "criproxy-try-all": tryAll, "containerd": fakeContainerd,
+	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, kubectlPlugin: main, kubectlComplete: main, "criproxy-try-all": tryAll, "containerd": fakeContainerd,
 		"criproxy-test-ssh": fakeSSH, "criproxy-test-kubectl": fakeKubectl})
 }
 

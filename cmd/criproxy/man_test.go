@@ -96,6 +96,7 @@ func manualPage() string {
 	line(".SH ENVIRONMENT")
 	item(".B CRIPROXY_ADMIN", "the admin socket that commands ask, unless -admin is given")
 	item(".B CRIPROXY_NAMESPACE", "the namespace of criproxy's pods, which kubectl reaches for -node and kube://; criproxy unless it is set")
+	item(".B CRIPROXY_NODES", "the nodes that commands ask, as in -nodes, unless flags choose some; kubectl criproxy sets it to all")
 	item(".B NO_COLOR", "if it is not empty, commands print no colours on terminals")
 	line(".SH FILES")
 	item(".I /etc/criproxy/config.yaml", "the configuration of the service; criproxy reads it again when it changes")

@@ -60,6 +60,28 @@ func wrapped(line []byte) (capture.Change, error) {
 	return l.Change, err
 }
 
+// beginnings returns what the header of a recording in each format says of the second runtime.
+func (p *process) beginnings() map[string]capture.HeaderBackend {
+	p.Helper()
+	all := map[string]capture.HeaderBackend{}
+	for _, f := range capture.Formats {
+		dump := filepath.Join(p.TempDir(), "begins."+string(f))
+		_, err := p.ask("dump", dump)
+		require.NoError(p, err)
+		lines := dump + ".jsonl"
+		var out strings.Builder
+		require.NoError(p, run(p.Context(), []string{"convert", dump, lines}, &out, &out), "%s", &out)
+		data, err := os.ReadFile(lines)
+		require.NoError(p, err)
+		first, _, _ := strings.Cut(string(data), "\n")
+		var h capture.FileHeader
+		require.NoError(p, json.Unmarshal([]byte(first), &h))
+		require.Len(p, h.Backends, 2)
+		all[string(f)] = h.Backends[1]
+	}
+	return all
+}
+
 // During one outage every place must tell the same story.
 func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 	untested.TakesLong(t)
@@ -87,6 +109,13 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			all := p.events()
 			assert.ErrorContains(t, err, "backend beta.io is gone since "+all[len(all)-1].Time.Local().Format(time.TimeOnly), "what kubelet is told")
 			assert.Equal(t, []string{sandbox}, func() []string { _, r := p.status(); return r.Backends[1].PodIDs }())
+			for format, begins := range p.beginnings() {
+				if assert.NotNil(t, begins.Pods, format) {
+					assert.Equal(t, 1, *begins.Pods, format)
+				}
+				assert.Equal(t, "gone since "+all[len(all)-1].Time.UTC().String(), begins.State+" since "+begins.Since.UTC().String(), format)
+				assert.Equal(t, all[len(all)-1].Why, begins.Why, format)
+			}
 			rt.Thaw() // it answers
 			is(capture.Up)
 			rt.Kill()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -170,8 +171,23 @@ func TestAnOutageIsRemembered(t *testing.T) {
 	runtime := r.Backends[1].Runtime
 	assert.Empty(t, r.Backends[1].Outages)
 	assert.False(t, r.Recorder.Oldest.IsZero())
+	kept := func() string {
+		text, err := p.ask("status", "-o", "json")
+		require.NoError(t, err)
+		path := filepath.Join(t.TempDir(), "before.json")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	up := kept()
 	p.runtimes[1].Kill()
 	testkit.Eventually(t, "it is gone", func() bool { _, r = p.status(); return r.Backends[1].State == "gone" })
+	gone := kept()
+	for _, before := range []string{gone, filepath.Join(t.TempDir(), "absent")} {
+		_, err := p.ask("status", "-exit-code", "-before", before)
+		assert.Equal(t, before == gone, err == nil, "%s: %v", before, err)
+	}
+	_, err := p.ask("status", "-exit-code", "-before", up)
+	require.ErrorIs(t, err, cli.ErrDegraded, "it is worse")
 	assert.Equal(t, runtime, r.Backends[1].Runtime, "the kind of runtime stays known while it is away")
 	require.Len(t, r.Backends[1].Outages, 1)
 	assert.True(t, r.Backends[1].Outages[0].To.IsZero())

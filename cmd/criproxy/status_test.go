@@ -81,7 +81,7 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	assert.Contains(t, text, ", 2 times: StopContainer NotFound: criproxy: ")
 	assert.Regexp(t, `(?m)^beta\.io +up +\d+s .* runtime\.v1 +1 +0 +0 `, text)
 	assert.Contains(t, text, "read-only for uids [7] (1 calls refused)")
-	assert.Contains(t, text, p.config+", loaded ")
+	assert.Contains(t, text, p.config+" (")
 
 	p.runtimes[1].Kill()
 	p.write("listBudgte: 3s\n")

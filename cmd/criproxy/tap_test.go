@@ -48,7 +48,7 @@ func (o *output) String() string {
 // waitFor waits until the output contains all words, and returns it.
 func (o *output) waitFor(t *testing.T, words ...string) string {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(5 * time.Millisecond) {
 		text := o.String()
 		missing := ""
 		for _, w := range words {

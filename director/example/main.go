@@ -15,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"google.golang.org/grpc"
 )
 
@@ -30,7 +31,7 @@ func run(ctx context.Context, proto, listen string, servers []string) error {
 	cfg := director.Config{Profile: p, Schema: schema}
 	for _, server := range servers {
 		name, path, _ := strings.Cut(server, "=") // the name of the primary is empty
-		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: path, Profile: p, Schema: schema})
+		conn, err := dial.New(dial.Config{Name: name, Address: path, Profile: p, Schema: schema})
 		if err != nil {
 			return err
 		}

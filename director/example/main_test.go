@@ -26,7 +26,7 @@ import (
 func TestTheProgramIsShort(t *testing.T) {
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)
-	assert.Less(t, bytes.Count(source, []byte("\n")), 60)
+	assert.LessOrEqual(t, bytes.Count(source, []byte("\n")), 60)
 }
 
 // serveNotes serves an API of which nothing was generated: each note says whose it is.

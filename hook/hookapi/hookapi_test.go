@@ -22,9 +22,6 @@ var update = flag.Bool("update", false, "write the generated code anew")
 
 // protoc-gen-go, of the protobuf in go.mod, generates this code from the .proto files.
 func TestTheCodeIsThatOfTheProtoFiles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds protoc-gen-go")
-	}
 	root := filepath.Join("..", "..")
 	compiler := protocompile.Compiler{
 		Resolver:       &protocompile.SourceResolver{ImportPaths: []string{root}},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/rewrite"
@@ -29,7 +30,7 @@ type object struct {
 	labels                   fieldPath
 	asked                    protoreflect.FieldDescriptor // nil if the object has none
 	parent                   *object
-	inheritFrom, inheritTo   []protoreflect.FieldDescriptor // pairs of fields, at the same index
+	inherits                 [][2]protoreflect.FieldDescriptor // a field, and the one of the parent that it is a copy of
 }
 
 type call struct {
@@ -51,183 +52,175 @@ type point struct {
 	call   *call
 }
 
-// compile resolves spec. Its error names every mistake.
+// compile resolves spec. Its error names everything in the spec that the schemas do not have. That
+// the types of the fields fit is tested, and not checked here: the spec is part of this program.
 func compile(spec *Spec, calls, hooks *codec.Schema) (*program, error) {
-	c := &compiler{spec: spec, hooks: hooks, program: program{
+	c := &compiler{spec: spec, calls: calls, hooks: hooks, program: program{
 		objects: map[string]*object{}, calls: map[string]*call{}, points: map[string]*point{}, secret: map[string]bool{},
 	}}
 	for _, name := range spec.Secret {
 		c.secret[name] = true
 	}
-	for _, kind := range sortedKeys(spec.Objects) {
-		c.fail("objects."+kind, c.object(kind))
-	}
-	for _, kind := range sortedKeys(spec.Objects) {
-		c.fail("objects."+kind, c.inherit(kind))
-	}
-	if len(c.errs) > 0 {
-		return nil, errors.Join(c.errs...) // further errors would follow from these
-	}
 	c.order = sortedKeys(spec.Objects)
 	slices.SortStableFunc(c.order, func(a, b string) int { return strings.Compare(spec.Objects[a].Parent, spec.Objects[b].Parent) }) // "" first
+	for _, kind := range c.order {
+		c.where = "objects." + kind
+		c.object(kind, spec.Objects[kind])
+	}
 	for _, name := range sortedKeys(spec.Calls) {
-		c.fail("calls."+name, c.call(name, calls))
+		c.where = "calls." + name
+		c.call(name, spec.Calls[name])
 	}
 	return &c.program, errors.Join(c.errs...)
 }
 
 type compiler struct {
 	program
-	spec  *Spec
-	hooks *codec.Schema
-	errs  []error
+	spec         *Spec
+	calls, hooks *codec.Schema
+	where        string // what is being compiled, for errors
+	errs         []error
 }
 
-func (c *compiler) fail(where string, err error) {
-	if err != nil {
-		c.errs = append(c.errs, fmt.Errorf("%s: %w", where, err))
-	}
+// fail notes a mistake. It returns a zero value of any type, to go on with.
+func (c *compiler) fail(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(c.where+": "+format, args...))
 }
 
-func (c *compiler) object(kind string) error {
-	o := c.spec.Objects[kind]
-	md := c.message(o.Message)
+func (c *compiler) object(kind string, spec Object) {
+	md := c.message(spec.Message)
 	if md == nil {
-		return fmt.Errorf("message: no method of plugins takes a %q", o.Message)
+		c.fail("message: no method of plugins takes a %q", spec.Message)
+		return
 	}
-	made := &object{kind: kind, typ: typeOf(md)}
-	c.objects[kind] = made
-	for _, p := range []struct {
-		to    *fieldPath
-		text  string
-		isMap bool
-	}{{&made.id, o.ID, false}, {&made.uid, o.UID, false}, {&made.namespace, o.Namespace, false}, {&made.name, o.Name, false}, {&made.labels, o.Labels, true}} {
-		if p.text == "" {
-			continue
-		}
-		path, err := parseFieldPath(md, p.text)
-		if err != nil {
-			return err
-		}
-		if fd := path.leaf(); p.isMap != fd.IsMap() || p.isMap && !isTextMap(fd) || !p.isMap && (fd.IsList() || fd.Kind() != protoreflect.StringKind) {
-			return fmt.Errorf("%s: want a field that is a string, or for labels a map of strings", p.text)
-		}
-		*p.to = path
+	o := &object{
+		kind: kind, typ: c.typeOf(md), parent: c.objects[spec.Parent],
+		id: c.field(md, spec.ID), uid: c.field(md, spec.UID), namespace: c.field(md, spec.Namespace), name: c.field(md, spec.Name),
+		labels: c.field(md, spec.Labels),
 	}
-	if o.Asked != "" {
-		fd, err := fieldOf(md, o.Asked)
-		if err != nil {
-			return fmt.Errorf("asked: %w", err)
-		}
-		if fd.Message() == nil || fd.IsList() || fd.IsMap() {
-			return fmt.Errorf("asked: %s is no message", o.Asked)
-		}
-		made.asked = fd
-	}
-	return nil
-}
-
-func (c *compiler) inherit(kind string) error {
-	o, spec := c.objects[kind], c.spec.Objects[kind]
-	if spec.Parent == "" || o == nil {
-		return nil
-	}
-	if o.parent = c.objects[spec.Parent]; o.parent == nil {
-		return fmt.Errorf("parent: there is no kind %q", spec.Parent)
-	}
-	if c.spec.Objects[spec.Parent].Parent != "" {
-		return fmt.Errorf("parent: %s lies in something itself, which is one level too many", spec.Parent)
+	if asked := c.field(md, spec.Asked); asked != nil {
+		o.asked = asked.leaf()
 	}
 	for _, name := range sortedKeys(spec.Inherit) {
-		to, err := fieldOf(o.typ.Descriptor(), name)
-		if err != nil {
-			return fmt.Errorf("inherit: %w", err)
+		to, from := c.field(md, name), c.field(o.parent.typ.Descriptor(), spec.Inherit[name])
+		if to != nil && from != nil {
+			o.inherits = append(o.inherits, [2]protoreflect.FieldDescriptor{to.leaf(), from.leaf()})
 		}
-		from, err := fieldOf(o.parent.typ.Descriptor(), spec.Inherit[name])
-		if err != nil {
-			return fmt.Errorf("inherit: %w", err)
-		}
-		if to.Kind() != from.Kind() || to.Cardinality() != from.Cardinality() || to.IsMap() != from.IsMap() || !to.IsMap() && to.Message() != from.Message() {
-			return fmt.Errorf("inherit: %s and %s are of different types", name, spec.Inherit[name])
-		}
-		if to.IsList() || to.IsMap() && !isTextMap(to) {
-			return fmt.Errorf("inherit: %s is neither one value nor a map of strings", name)
-		}
-		o.inheritTo, o.inheritFrom = append(o.inheritTo, to), append(o.inheritFrom, from)
 	}
-	return nil
+	c.objects[kind] = o
 }
 
-// message returns a message that a plugin gets or answers.
+// message returns a message that a plugin gets.
 func (c *compiler) message(name string) protoreflect.MessageDescriptor {
 	for _, m := range c.hooks.Methods() {
-		for _, md := range []protoreflect.MessageDescriptor{m.Input, m.Output} {
-			if string(md.Name()) == name {
-				return md
-			}
+		if string(m.Input.Name()) == name {
+			return m.Input
 		}
 	}
 	return nil
 }
 
-func (c *compiler) call(name string, calls *codec.Schema) error {
-	spec := c.spec.Calls[name]
-	m := methodNamed(calls, name)
-	if m == nil || !m.Unary() {
-		return fmt.Errorf("there is no unary method of that name")
+// typeOf returns the generated type of a message of the hooks' schema.
+func (c *compiler) typeOf(md protoreflect.MessageDescriptor) protoreflect.MessageType {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(md.FullName())
+	if err != nil {
+		c.fail("%w", err)
 	}
-	made := &call{method: m, name: name, ends: spec.Ends, makes: spec.Makes != ""}
-	kind := spec.Makes + spec.About
-	if made.object = c.objects[kind]; made.object == nil {
-		return fmt.Errorf("want makes or about with a kind of object; %q is none", kind)
+	return t
+}
+
+// field resolves a path to a field. It is nil if text is empty, or after a mistake.
+func (c *compiler) field(md protoreflect.MessageDescriptor, text string) fieldPath {
+	if text == "" {
+		return nil
 	}
-	in := m.Input
+	p, err := rewrite.ParsePath(md, text)
+	if err != nil {
+		c.fail("%w", err)
+		return nil
+	}
+	return p.Fields()
+}
+
+// path resolves a path in a request or a reply. It is nil after a mistake.
+func (c *compiler) path(md protoreflect.MessageDescriptor, text string) *rewrite.Path {
+	p, err := rewrite.ParsePath(md, text)
+	if err != nil {
+		c.fail("%w", err)
+	}
+	return p
+}
+
+func (c *compiler) call(name string, spec Call) {
+	m, o := methodNamed(c.calls, name), c.objects[spec.Makes+spec.About]
+	if m == nil || o == nil {
+		c.fail("want the name of a method, and makes or about with a kind of object")
+		return
+	}
+	made := &call{method: m, name: name, object: o, ends: spec.Ends, makes: spec.Makes != ""}
 	if made.makes {
-		in = m.Output
+		made.id = c.path(m.Output, spec.ID)
+	} else {
+		made.id = c.path(m.Input, spec.ID)
 	}
-	var err error
-	if made.id, err = rewrite.ParseTextPath(in, spec.ID); err != nil {
-		return fmt.Errorf("id: %w", err)
+	if made.makes && o.parent != nil {
+		made.parent = c.path(m.Input, spec.Parent)
 	}
-	if made.makes && made.object.parent != nil {
-		if made.parent, err = rewrite.ParseTextPath(m.Input, spec.Parent); err != nil {
-			return fmt.Errorf("parent: %w", err)
-		}
+	for _, to := range sortedKeys(spec.Fill) {
+		made.fill = append(made.fill, fill{to: c.path(o.typ.Descriptor(), to), from: c.path(m.Input, spec.Fill[to])})
 	}
-	if made.fill, err = compileProjection(made.object.typ.Descriptor(), m.Input, spec.Fill); err != nil {
-		return fmt.Errorf("fill: %w", err)
-	}
-	if made.before, err = c.point(made, spec.Before); err != nil {
-		return fmt.Errorf("before: %w", err)
-	}
-	if made.after, err = c.point(made, spec.After); err != nil {
-		return fmt.Errorf("after: %w", err)
-	}
+	made.before, made.after = c.point(made, spec.Before), c.point(made, spec.After)
 	if made.before != nil {
-		if made.leaves, err = c.leaves(made, spec); err != nil {
-			return fmt.Errorf("answers: %w", err)
-		}
+		c.leaves(made, &leaf{}, made.before.answer.Descriptor(), o.typ.Descriptor())
 	}
-	c.calls[m.Name] = made
-	return nil
+	c.program.calls[m.Name] = made
 }
 
-func (c *compiler) point(of *call, name string) (*point, error) {
+func (c *compiler) point(of *call, name string) *point {
 	if name == "" {
-		return nil, nil
+		return nil
 	}
 	m := methodNamed(c.hooks, name+"Hook")
-	switch {
-	case m == nil:
-		return nil, fmt.Errorf("no plugin has a method %sHook", name)
-	case m.Input != of.object.typ.Descriptor():
-		return nil, fmt.Errorf("%s takes a %s, not a %s", m.Name, m.Input.Name(), of.object.typ.Descriptor().Name())
-	case c.points[name] != nil:
-		return nil, fmt.Errorf("%s is a point of %s already", name, c.points[name].call.name)
+	if m == nil || m.Input != of.object.typ.Descriptor() {
+		c.fail("no plugin has a method %sHook that takes a %s", name, of.object.typ.Descriptor().Name())
+		return nil
 	}
-	p := &point{name: name, method: m.Name, answer: typeOf(m.Output), call: of}
+	p := &point{name: name, method: m.Name, answer: c.typeOf(m.Output), call: of}
 	c.points[name] = p
-	return p, nil
+	return p
+}
+
+// leaves adds to a call the fields inside the field in that an answer at the point before the call
+// can change. answer and state are the messages in the field, in the answer and in the object.
+func (c *compiler) leaves(of *call, in *leaf, answer, state protoreflect.MessageDescriptor) {
+	spec := c.spec.Calls[of.name]
+	for i := range answer.Fields().Len() {
+		fd := answer.Fields().Get(i)
+		name := string(fd.Name())
+		rule, ruled := c.spec.Answers[string(answer.Name())][name]
+		to := c.field(state, name)
+		switch {
+		case !ruled:
+			c.fail("answers: %s.%s has no rule", answer.Name(), name)
+			continue
+		case to == nil || in.state == nil && slices.Contains(spec.Unheeded, name):
+			continue
+		}
+		l := &leaf{
+			answer: append(slices.Clip(in.answer), fd), state: append(slices.Clip(in.state), to...),
+			rule: rule, secret: in.secret || c.secret[name],
+		}
+		if in.to != nil {
+			l.to = c.path(of.method.Input, in.to.String()+"."+name)
+		} else if path, filled := spec.Fill[name]; filled && in.state == nil {
+			l.to = c.path(of.method.Input, path)
+		}
+		if rule.Kind == "fields" {
+			c.leaves(of, l, fd.Message(), to.leaf().Message())
+		} else {
+			of.leaves = append(of.leaves, l)
+		}
+	}
 }
 
 // methodNamed finds a method by its name without package and service.

@@ -58,7 +58,7 @@ func (f *fact) message() (protoreflect.Message, error) { return decode(f.object.
 func (f *fact) askedMessage() (protoreflect.Message, error) {
 	m, err := f.message()
 	if err == nil && f.asked != nil {
-		overlay(m, f.asked, f.object.asked)
+		take(m, f.object.asked, cloneOf(f.asked), f.object.asked)
 	}
 	return m, err
 }
@@ -67,15 +67,7 @@ func (f *fact) askedMessage() (protoreflect.Message, error) {
 func (f *fact) keepAsked(m protoreflect.Message) {
 	if fd := f.object.asked; fd != nil {
 		f.asked = f.object.typ.New()
-		overlay(f.asked, m, fd)
-	}
-}
-
-// overlay sets a field of to to its value in from.
-func overlay(to, from protoreflect.Message, fd protoreflect.FieldDescriptor) {
-	to.Clear(fd)
-	if from.Has(fd) {
-		copyField(to, fd, from.Get(fd))
+		take(f.asked, fd, cloneOf(m), fd)
 	}
 }
 
@@ -276,32 +268,17 @@ func (m *memory) count() map[string]int {
 // inherit sets the fields of m that an object inherits from its parent. If was is not nil, it sets
 // only those in which parent differs from was.
 func (o *object) inherit(m, parent, was protoreflect.Message) {
-	for i, to := range o.inheritTo {
-		from := o.inheritFrom[i]
-		if was != nil && was.Get(from).Equal(parent.Get(from)) {
-			continue
+	parent = cloneOf(parent)
+	for _, f := range o.inherits {
+		if was == nil || !was.Get(f[1]).Equal(parent.Get(f[1])) {
+			take(m, f[0], parent, f[1])
 		}
-		if !parent.Has(from) {
-			m.Clear(to)
-			continue
-		}
-		copyField(m, to, parent.Get(from))
 	}
 }
 
-// copyField sets a field to a copy of v, which belongs to another message.
-func copyField(m protoreflect.Message, fd protoreflect.FieldDescriptor, v protoreflect.Value) {
-	switch {
-	case fd.IsMap():
-		m.Clear(fd)
-		to := m.Mutable(fd).Map()
-		v.Map().Range(func(k protoreflect.MapKey, e protoreflect.Value) bool {
-			to.Set(k, e) // a string or a number: see compiler.inherit
-			return true
-		})
-	case fd.Message() != nil:
-		m.Set(fd, protoreflect.ValueOfMessage(cloneOf(v.Message())))
-	default:
-		m.Set(fd, v)
+// take sets a field of m to that of another message, which must not be used any more.
+func take(m protoreflect.Message, to protoreflect.FieldDescriptor, other protoreflect.Message, from protoreflect.FieldDescriptor) {
+	if m.Clear(to); other.Has(from) {
+		m.Set(to, other.Get(from))
 	}
 }

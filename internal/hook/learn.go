@@ -21,7 +21,7 @@ const (
 func (p *Plugins) lookup(ctx context.Context, o *object, id string) (*fact, error) {
 	next := p.next.Load()
 	if p.cfg.Lookup == nil || next == nil {
-		return nil, status.Error(codes.NotFound, "it was created before criproxy saw its calls")
+		return nil, status.Error(codes.NotFound, "it was created before criproxy began to remember calls for plugins, and cannot look it up")
 	}
 	keep := p.memory.lookingUp()
 	var made *fact

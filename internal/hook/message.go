@@ -6,45 +6,12 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/criproxy/criproxy/internal/base/suggest"
 	"github.com/criproxy/criproxy/internal/base/wire"
 )
 
 // fieldPath leads to a field of a message, through messages: "pod_meta.uid".
 type fieldPath []protoreflect.FieldDescriptor
-
-func parseFieldPath(md protoreflect.MessageDescriptor, text string) (fieldPath, error) {
-	var path fieldPath
-	for name := range strings.SplitSeq(text, ".") {
-		if md == nil {
-			return nil, fmt.Errorf("%s: %s is no message, nothing can follow it", text, path[len(path)-1].Name())
-		}
-		fd, err := fieldOf(md, name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", text, err)
-		}
-		if len(path) > 0 && path[len(path)-1].Cardinality() == protoreflect.Repeated {
-			return nil, fmt.Errorf("%s: %s is a list or map, nothing can follow it", text, path[len(path)-1].Name())
-		}
-		path = append(path, fd)
-		md = fd.Message()
-	}
-	return path, nil
-}
-
-func fieldOf(md protoreflect.MessageDescriptor, name string) (protoreflect.FieldDescriptor, error) {
-	if fd := md.Fields().ByName(protoreflect.Name(name)); fd != nil {
-		return fd, nil
-	}
-	var names []string
-	for i := range md.Fields().Len() {
-		names = append(names, string(md.Fields().Get(i).Name()))
-	}
-	return nil, fmt.Errorf("%s has no field %q%s", md.FullName(), name, suggest.Nearest(name, names))
-}
 
 func (p fieldPath) String() string {
 	var names []string
@@ -110,14 +77,6 @@ func (p fieldPath) in(m protoreflect.Message) protoreflect.Message {
 		m = m.Mutable(fd).Message()
 	}
 	return m
-}
-
-// typeOf returns the type of a message: the generated one if this program has it.
-func typeOf(md protoreflect.MessageDescriptor) protoreflect.MessageType {
-	if t, err := protoregistry.GlobalTypes.FindMessageByName(md.FullName()); err == nil && t.Descriptor() == md {
-		return t
-	}
-	return dynamicpb.NewMessageType(md)
 }
 
 // decode decodes a message that comes from a plugin or from memory.

@@ -129,7 +129,7 @@ func (p *Plugins) Around(next grpc.ClientConnInterface) grpc.ClientConnInterface
 // ends. It returns when all its goroutines have ended.
 func (p *Plugins) Run(ctx context.Context) error {
 	if p.next.Load() == nil {
-		return errors.New("nothing to run: Around has not been called")
+		return errors.New("Run was called before Around, which says where to ask plugins")
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { p.cfg.Panicked.Keep(ctx, "following the folder of plugins", func() { p.follow(ctx) }) })

@@ -1,11 +1,9 @@
 package hook
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -108,19 +106,9 @@ var ruleKinds = []string{"positive", "nonzero", "nonempty", "any", "merge", "rep
 
 // UnmarshalYAML reads a rule as it is written.
 func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
-	kind, limits, limited := strings.Cut(n.Value, " ")
-	if !slices.Contains(ruleKinds, kind) {
-		return fmt.Errorf("%q is no rule: want one of %s", kind, strings.Join(ruleKinds, ", "))
-	}
-	*r = Rule{Kind: kind, Min: math.MinInt64, Max: math.MaxInt64}
-	if limited {
-		from, to, ok := strings.Cut(limits, "..")
-		var errs [2]error
-		r.Min, errs[0] = strconv.ParseInt(from, 10, 64)
-		r.Max, errs[1] = strconv.ParseInt(to, 10, 64)
-		if !ok || errors.Join(errs[:]...) != nil {
-			return fmt.Errorf("%q is no range: want two numbers as in -1000..1000", limits)
-		}
+	*r = Rule{Min: math.MinInt64, Max: math.MaxInt64}
+	if read, err := fmt.Sscanf(n.Value, "%s %d..%d", &r.Kind, &r.Min, &r.Max); read != 1 && err != nil || !slices.Contains(ruleKinds, r.Kind) {
+		return fmt.Errorf("%q is no rule: want one of %s, or one of the first two with a range, as in -1000..1000", n.Value, strings.Join(ruleKinds, ", "))
 	}
 	return nil
 }

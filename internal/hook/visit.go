@@ -20,34 +20,31 @@ type around struct {
 	plugins *Plugins
 }
 
-// Invoke asks the plugins about the call, makes it, and notifies them how it ended.
+// Invoke is Call.
 func (c *around) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+	return codec.Invoke(ctx, c, name, args, reply, opts)
+}
+
+// Call asks the plugins about the call, makes it, and notifies them how it ended.
+func (c *around) Call(ctx context.Context, call *codec.Call) error {
 	t := c.plugins.table.Load()
-	of := c.plugins.program.calls[name]
+	of := c.plugins.program.calls[call.Method]
 	if of == nil || len(t.plugins) == 0 {
-		return c.ClientConnInterface.Invoke(ctx, name, args, reply, opts...)
+		return call.On(ctx, c.ClientConnInterface)
 	}
-	request, err := codec.FrameOf(args)
+	v := &visit{Plugins: c.plugins, call: of, before: t.at[of.before], after: t.at[of.after], src: call.Request.Bytes()}
+	request, err := v.ask(ctx, call.Request)
 	if err != nil {
-		return err
-	}
-	v := &visit{Plugins: c.plugins, call: of, before: t.at[of.before], after: t.at[of.after], src: request.Bytes()}
-	if request, err = v.ask(ctx, request); err != nil {
 		return err
 	}
 	if len(v.changedBy) > 0 {
 		ctx = context.WithValue(ctx, changedKey{}, v.changedBy)
 	}
-	answer := &codec.Frame{}
-	err = c.ClientConnInterface.Invoke(ctx, name, request, answer, opts...)
-	if err == nil {
-		v.remember(answer.Bytes())
+	if err = call.OnAs(ctx, c.ClientConnInterface, call.Method, request); err == nil {
+		v.remember(call.Reply.Bytes())
 	}
 	v.callAfter(ctx, err)
-	if err != nil {
-		return err
-	}
-	return codec.Decode(reply, answer)
+	return err
 }
 
 // visit is one call with the plugins at its points.
@@ -133,7 +130,7 @@ func (v *visit) find(ctx context.Context) error {
 			c.object.inherit(m, above, nil)
 		}
 		for _, f := range c.fill { // the request decides about these fields, even if it lacks them
-			m.Clear(f.to[0])
+			m.Clear(f.to.Fields()[0])
 		}
 		if v.leftOut, err = c.fill.run(m, v.src); err != nil {
 			return err

@@ -3,6 +3,8 @@ package memory
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -19,11 +21,14 @@ type attempt struct {
 	// anyAnswer says that an error counts as an answer in time, as with statuses: it is about
 	// the item, and not about how the backend is doing.
 	anyAnswer bool
+	// spent is what earlier requests for the same call of a client have used of its budget.
+	spent time.Duration
 
 	// Conn.mu guards the fields below.
+	number  int // of those that have used up their budgets, in that order
 	cancel  context.CancelCauseFunc
 	overdue bool        // it has used up its budget
-	late    bool        // and its budget was Config.Budget, not the deadline of a client in a hurry
+	late    bool        // and its budget was Config.Budget, not less because of earlier requests or a client in a hurry
 	long    bool        // it has taken so long that an old answer is better than none
 	timer   *time.Timer // sets long
 	ended   bool
@@ -44,7 +49,7 @@ func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) erro
 	defer a.cancel(nil)
 	defer context.AfterFunc(epoch, func() { a.cancel(context.Cause(epoch)) })()
 
-	budget := c.cfg.Budget
+	budget := c.cfg.Budget - a.spent
 	if deadline, ok := ctx.Deadline(); ok { // a client in a hurry gets its answer before it leaves
 		budget = min(budget, time.Until(deadline)*3/4)
 	}
@@ -92,7 +97,9 @@ func (c *Conn) await(ctx context.Context, a *attempt) error {
 // suffices. c.mu is held.
 func (c *Conn) wait(a *attempt, long time.Duration) {
 	a.overdue = true
-	c.waiting[a] = struct{}{}
+	c.waited++
+	a.number = c.waited
+	c.waiting[a.number] = a
 	if a.list != nil { // the time counts from the change that the answer must show
 		long = max(0, min(long, time.Until(a.list.behind.Add(c.cfg.Silence))))
 	}
@@ -108,7 +115,7 @@ func (c *Conn) wait(a *attempt, long time.Duration) {
 // leave ends an attempt. c.mu is held.
 func (c *Conn) leave(a *attempt) {
 	a.ended = true
-	delete(c.waiting, a)
+	delete(c.waiting, a.number)
 	if a.timer != nil {
 		a.timer.Stop()
 	}
@@ -125,19 +132,28 @@ func (c *Conn) overdue(a *attempt, budget time.Duration) {
 		a.late = true
 		c.isLate(a.lag, lateError(a.method, budget))
 	}
-	c.wait(a, c.cfg.Silence-budget)
+	c.wait(a, c.cfg.Silence-a.spent-budget)
 }
 
 // relieveAll ends the calls in whose place memory can answer by now. c.mu is held.
 func (c *Conn) relieveAll() {
-	for a := range c.waiting {
+	for _, a := range c.inOrder() {
 		c.relieve(a)
 	}
 }
 
+// inOrder returns the attempts that have used up their budgets, the first one first. c.mu is held.
+func (c *Conn) inOrder() []*attempt {
+	var all []*attempt
+	for _, number := range slices.Sorted(maps.Keys(c.waiting)) {
+		all = append(all, c.waiting[number])
+	}
+	return all
+}
+
 func (c *Conn) relieve(a *attempt) {
 	if !a.ended && a.overdue && a.usable(a.long) {
-		delete(c.waiting, a)
+		delete(c.waiting, a.number)
 		a.cancel(errRemembered)
 	}
 }

@@ -39,26 +39,18 @@ type bridge struct {
 
 // Invoke makes a unary call. It makes the reply of a List from a Stream if the backend has no List.
 func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	l := b.pairs[name]
-	if l == nil {
-		return b.ClientConnInterface.Invoke(ctx, name, args, reply, opts...)
+	return codec.Invoke(ctx, b, name, args, reply, opts)
+}
+
+// Call is Invoke.
+func (b *bridge) Call(ctx context.Context, call *codec.Call) error {
+	err := call.On(ctx, b.ClientConnInterface)
+	if l := b.pairs[call.Method]; l != nil && status.Code(err) == codes.Unimplemented {
+		if streamErr := l.collect(ctx, b.ClientConnInterface, call); status.Code(streamErr) != codes.Unimplemented {
+			return streamErr
+		} // else it has neither method: the client gets the error of the one it called
 	}
-	err := b.ClientConnInterface.Invoke(ctx, name, args, reply, opts...)
-	if status.Code(err) != codes.Unimplemented {
-		return err
-	}
-	request, frameErr := codec.FrameOf(args)
-	if frameErr != nil {
-		return frameErr
-	}
-	answer, _, streamErr := l.collect(ctx, b.ClientConnInterface, request, opts)
-	if status.Code(streamErr) == codes.Unimplemented {
-		return err // it has neither method: the client gets the error of the one it called
-	}
-	if streamErr != nil {
-		return streamErr
-	}
-	return codec.Decode(reply, answer)
+	return err
 }
 
 // NewStream opens a stream. It makes the messages of a Stream from a List if the backend has no
@@ -121,8 +113,7 @@ func (s *bridgedStream) RecvMsg(m any) error {
 			return err
 		}
 		var answer codec.Frame
-		opts := []grpc.CallOption{grpc.Header(&s.header), grpc.Trailer(&s.trailer)}
-		listErr := s.conn.Invoke(s.ctx, s.list.unary.Name, s.request, &answer, opts...)
+		listErr := s.conn.Invoke(s.ctx, s.list.unary.Name, s.request, &answer, grpc.Header(&s.header), grpc.Trailer(&s.trailer))
 		s.request.Free()
 		if status.Code(listErr) == codes.Unimplemented {
 			s.began = true
@@ -153,23 +144,22 @@ const (
 
 // collect asks for a list by its streaming method and joins the parts into one message. It
 // checks each part, because one that is cut off would swallow the beginning of the next.
-func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, request *codec.Frame, opts []grpc.CallOption) (answer *codec.Frame, utf8 bool, err error) {
+func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, call *codec.Call) error {
 	name := l.stream.Name
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	header, trailer := codec.MetadataOf(opts)
 	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
-	if err := cs.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
-		return nil, false, err
+	if err := cs.SendMsg(call.Request); err != nil && !errors.Is(err, io.EOF) {
+		return err
 	}
 	if err := cs.CloseSend(); err != nil {
-		return nil, false, err
+		return err
 	}
 	var parts []*codec.Frame
-	utf8 = true
+	utf8 := true
 	size := 0
 	for {
 		f := &codec.Frame{}
@@ -177,24 +167,21 @@ func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, reque
 		if err == nil {
 			text, err := wellFormed(l.shape, name, f)
 			if err != nil {
-				return nil, false, err
+				return err
 			}
 			utf8 = utf8 && text
 			parts = append(parts, f)
 			if size += f.Len(); size > maxCollected || len(parts) > maxParts {
-				return nil, false, status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams a list of more than %d bytes or %d messages, which is the limit", name, maxCollected, maxParts)
+				return status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams a list of more than %d bytes or %d messages, which is the limit", name, maxCollected, maxParts)
 			}
 			continue
 		}
-		if header != nil {
-			*header, _ = cs.Header()
-		}
-		if trailer != nil {
-			*trailer = cs.Trailer()
-		}
+		call.Header, _ = cs.Header()
+		call.Trailer = cs.Trailer()
 		if errors.Is(err, io.EOF) {
-			return codec.Concat(parts), utf8, nil
+			call.Reply, call.UTF8, call.WellFormed = codec.Concat(parts), utf8, true
+			return nil
 		}
-		return nil, false, err
+		return err
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
@@ -26,7 +26,7 @@ func bridged(t *testing.T, l *library, lacks string) grpc.ClientConnInterface {
 		}
 		return nil
 	}
-	conn, err := director.NewConn(director.ConnConfig{Name: "beta.io", Address: l.path})
+	conn, err := dial.New(dial.Config{Name: "beta.io", Address: l.path})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})

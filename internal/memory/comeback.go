@@ -193,9 +193,10 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 		c.mu.Unlock()
 		wg.Go(func() {
 			g.err = c.cfg.Panicked.Do(l.anyMethod().Name, func() error {
-				answer, _, err := c.fetch(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil)
+				call := &codec.Call{Method: l.anyMethod().Name, Request: &codec.Frame{}}
+				err := c.fetch(ctx, l, call)
 				if err == nil {
-					g.answer = answer
+					g.answer = call.Reply
 				}
 				return err
 			})

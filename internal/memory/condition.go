@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,7 @@ const calm = 3
 type lag struct {
 	method  string
 	why     error         // why it is late; nil if it is not
+	before  bool          // why is the reason of an earlier connection
 	failing bool          // its latest answer was an error
 	inTime  int           // how many answers came in time since one was late
 	since   time.Time     // when an answer was last late
@@ -56,7 +58,7 @@ func (g *lag) late() bool { return g.why != nil }
 
 // isLate notes that a method has not answered within its budget. c.mu is held.
 func (c *Conn) isLate(g *lag, why error) {
-	if g.why == nil {
+	if g.why == nil || g.before {
 		c.setLate(g, why)
 	}
 	g.inTime, g.since = 0, time.Now()
@@ -69,7 +71,7 @@ func (c *Conn) isLate(g *lag, why error) {
 func (c *Conn) isFailing(g *lag, why error) {
 	g.failing = true
 	c.isLate(g, why)
-	for a := range c.waiting {
+	for _, a := range c.inOrder() {
 		if a.lag == g {
 			a.long = true
 			c.relieve(a)
@@ -78,9 +80,12 @@ func (c *Conn) isFailing(g *lag, why error) {
 }
 
 // setLate records why a method is late, or with nil that it is in time. The next connection to the
-// backend inherits the reason. c.mu is held.
+// backend inherits the reason, unless it is there already. c.mu is held.
 func (c *Conn) setLate(g *lag, why error) {
-	g.why = why
+	g.why, g.before = why, false
+	if c.retired {
+		return
+	}
 	if delete(c.mem.late, g.method); why != nil {
 		c.mem.late[g.method] = why.Error()
 	}
@@ -138,13 +143,18 @@ func (c *Conn) began(condition Condition) time.Time {
 }
 
 // tellFirst tells Watch the condition of a backend that has answered a list, if it was told nothing yet. A backend that
-// was gone for an earlier connection, and has answered a gate now, is back. c.mu is held.
+// was gone for an earlier connection is back when it has answered a gate, and nothing is told before. c.mu is held.
 func (c *Conn) tellFirst(l *list) {
+	wasGone := c.mem.gone
+	if c.retired || wasGone && !c.isGate(l) {
+		return
+	}
+	c.mem.gone = false
 	if c.told || c.state.Condition == Gone {
 		return
 	}
 	condition, why := c.state.Condition, c.state.Err
-	if c.mem.gone && l.spec.Gate {
+	if wasGone {
 		condition, why = Up, nil
 		for _, g := range c.lags {
 			if !g.failing {
@@ -155,6 +165,11 @@ func (c *Conn) tellFirst(l *list) {
 		}
 	}
 	c.become(condition, why)
+}
+
+// isGate reports whether the answer to a list says that a backend is back: any list does if none is a gate.
+func (c *Conn) isGate(l *list) bool {
+	return l.spec.Gate || !slices.ContainsFunc(c.lists, func(l *list) bool { return l.spec.Gate })
 }
 
 // tell queues a state for Watch, which Run calls. c.mu is held.
@@ -196,9 +211,11 @@ func (c *Conn) isGone(epoch context.Context, why error) {
 // c.mu is held.
 func (c *Conn) goneNow(why error, silent bool) {
 	c.silent, c.back = silent, make(chan struct{})
-	c.mem.gone, c.mem.news = true, true
-	for _, g := range c.lags {
-		c.mem.late[g.method] = "was gone: " + why.Error()
+	if !c.retired { // otherwise the next connection notes how it is itself
+		c.mem.gone, c.mem.news = true, true
+		for _, g := range c.lags {
+			c.mem.late[g.method] = "was gone: " + why.Error()
+		}
 	}
 	c.become(Gone, why)
 	c.endEpoch(why)
@@ -309,4 +326,12 @@ func (c *Conn) Retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.retired = true
+	if next := c.mem.conn; next != c { // what this one has met since next began is not next's
+		clear(c.mem.late)
+		for _, g := range next.lags {
+			if g.why != nil {
+				c.mem.late[g.method] = g.why.Error()
+			}
+		}
+	}
 }

@@ -98,9 +98,9 @@ type Config struct {
 	// must return at once. Optional.
 	Remembered func(method string)
 
-	// Room reserves n bytes for a list that memory gives to the call of ctx. It must not wait.
+	// Reserve reserves n bytes for a list that memory gives to the call of ctx. It must not wait.
 	// If it fails, so does the call. Nil means that there is always room.
-	Room func(ctx context.Context, n int) error
+	Reserve func(ctx context.Context, n int) error
 
 	// Panicked is called for each panic in the background. Optional.
 	Panicked recovery.Hook

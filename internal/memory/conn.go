@@ -37,18 +37,19 @@ type Conn struct {
 	state     State
 	epoch     context.Context // the time since the backend came back; ends when the backend goes
 	endEpoch  context.CancelCauseFunc
-	back      chan struct{}         // closed when the backend comes back; nil unless it is gone
-	silent    bool                  // it is gone because it answered nothing
-	patience  time.Duration         // how long it may be silent: Silence, or more if it is known to answer that late
-	probeTime time.Duration         // how long the next call of Alive may take while it is gone
-	waiting   map[*attempt]struct{} // attempts that have used up their budget
-	probing   bool                  // Alive is under way
-	refused   time.Time             // when a change was last refused because the backend is gone
-	retired   bool                  // the Memory is another connection's now
-	told      bool                  // it has told a condition
-	follows   bool                  // statuses are being asked for
-	unwatched []State               // states for which Watch has not been called yet
-	telling   chan struct{}         // holds a token if there are some
+	back      chan struct{}    // closed when the backend comes back; nil unless it is gone
+	silent    bool             // it is gone because it answered nothing
+	patience  time.Duration    // how long it may be silent: Silence, or more if it is known to answer that late
+	probeTime time.Duration    // how long the next call of Alive may take while it is gone
+	waiting   map[int]*attempt // :: number → an attempt that has used up its budget
+	waited    int              // how many have
+	probing   bool             // Alive is under way
+	refused   time.Time        // when a change was last refused because the backend is gone
+	retired   bool             // the Memory is another connection's now
+	told      bool             // it has told a condition
+	follows   bool             // statuses are being asked for
+	unwatched []State          // states for which Watch has not been called yet
+	telling   chan struct{}    // holds a token if there are some
 }
 
 // role says what a method does to the memory.
@@ -60,6 +61,7 @@ type role struct {
 	subjects []*subject      // for each of changes: the items of that list that a call changes; nil: unknown
 	names    []*rewrite.Path // for each of changes: where the request names an item that is its own status
 	removes  []bool          // for each of changes: whether a call removes these items
+	becomes  []*becomes      // for each of changes: what the items become; nil: unknown
 	creates  *list           // the list that gets a new item
 	created  *rewrite.Path   // where the reply has the id of the new item
 	draft    *draft          // of the new item
@@ -96,7 +98,7 @@ func New(cfg Config) (*Conn, error) {
 	c := &Conn{
 		cfg: cfg, next: cfg.Conn, mem: cfg.Memory, lists: lists, kept: replies, roles: map[string]role{},
 		check: make(chan struct{}, 1), telling: make(chan struct{}, 1),
-		mu: &cfg.Memory.mu, patience: cfg.Silence, waiting: map[*attempt]struct{}{},
+		mu: &cfg.Memory.mu, patience: cfg.Silence, waiting: map[int]*attempt{},
 	}
 	if err := c.compileRoles(); err != nil {
 		return nil, err
@@ -136,7 +138,7 @@ func (c *Conn) addLag(g *lag, method string) {
 	defer c.mu.Unlock()
 	g.method = method
 	if why, ok := c.mem.late[method]; ok {
-		g.why = errors.New(why)
+		g.why, g.before = errors.New(why), true
 	}
 	c.lags = append(c.lags, g)
 }
@@ -171,7 +173,11 @@ func (c *Conn) compileRoles() error {
 			}
 			if removes := matchesAny(l.spec.Removed, short); removes || matchesAny(l.spec.Changed, short) {
 				r.names = append(r.names, l.nameIn(m))
-				r.changes, r.subjects, r.removes = append(r.changes, l), append(r.subjects, l.subject(m)), append(r.removes, removes)
+				becomes, err := l.compileBecomes(short)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("known.lists[%d].becomes.%s: %w", i, short, err))
+				}
+				r.changes, r.subjects, r.removes, r.becomes = append(r.changes, l), append(r.subjects, l.subject(m)), append(r.removes, removes), append(r.becomes, becomes)
 			}
 			if at, ok := l.spec.Created[short]; ok {
 				p, err := rewrite.ParseTextPath(m.Output, at)
@@ -234,44 +240,36 @@ func (c *Conn) Check() {
 
 // Invoke makes a unary call.
 func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	r, described := c.roles[name]
-	if !described {
-		return c.next.Invoke(ctx, name, args, reply, opts...) // the Spec does not name it
-	}
+	return codec.Invoke(ctx, c, name, args, reply, opts)
+}
+
+// Call makes a unary call.
+func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
+	r, described := c.roles[call.Method]
 	switch {
+	case !described:
+		return call.On(ctx, c.next) // the Spec does not name it
 	case r.list != nil:
-		request, err := codec.FrameOf(args)
-		if err != nil {
-			return err
-		}
-		answer, err := c.list(ctx, r.list, name, request, opts)
-		if err != nil {
-			return err
-		}
-		return codec.Decode(reply, answer)
+		return c.list(ctx, r.list, call)
 	case r.kept != nil:
-		return c.keptReply(ctx, r.kept, name, args, reply, opts)
+		return c.keptReply(ctx, r.kept, call)
 	case r.status != nil:
-		return c.statusOf(ctx, r.status, name, args, reply, opts)
+		return c.statusOf(ctx, r.status, call)
 	}
-	answer := &codec.Frame{}
 	sent := false // a call that never reached the backend has changed nothing
 	err := c.call(ctx, func(ctx context.Context) error {
 		sent = true
-		return c.next.Invoke(ctx, name, args, answer, opts...)
+		return call.On(ctx, c.next)
 	})
 	if sent {
-		c.noteCall(r, name, args, answer, err)
+		c.noteCall(r, call, err)
 	} else if len(r.changes) > 0 {
 		c.noteRefusal()
 	}
-	if err != nil {
-		return err
-	}
-	if name != c.cfg.Alive {
+	if err == nil && call.Method != c.cfg.Alive {
 		c.meets()
 	}
-	return codec.Decode(reply, answer)
+	return err
 }
 
 // matchesAny reports whether one of patterns matches name.
@@ -289,7 +287,7 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 		return c.next.NewStream(ctx, desc, name, opts...)
 	}
 	if r.list != nil {
-		return &listStream{ctx: ctx, conn: c, list: r.list, name: name, opts: opts}, nil
+		return &listStream{ctx: ctx, conn: c, list: r.list, call: codec.Call{Method: name}}, nil
 	}
 	epoch, err := c.alive()
 	if err != nil {
@@ -326,12 +324,8 @@ func (s *guardedStream) RecvMsg(m any) error {
 }
 
 // mark marks the answer to a method as one from memory. c.mu may be held.
-func (c *Conn) mark(method string, opts []grpc.CallOption) {
-	for _, o := range opts {
-		if h, ok := o.(grpc.HeaderCallOption); ok {
-			*h.HeaderAddr = metadata.Pairs(HeaderKey, c.cfg.Name)
-		}
-	}
+func (c *Conn) mark(method string, call *codec.Call) {
+	call.Header = metadata.Pairs(HeaderKey, c.cfg.Name)
 	if c.cfg.Remembered != nil {
 		c.cfg.Remembered(method)
 	}

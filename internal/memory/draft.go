@@ -15,19 +15,35 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A remembered answer lacks the changes that clients have made since. This file adds them:
+// A remembered answer lacks the changes that clients have made since. This file makes them in memory:
 //
 //   - An item that a client has created. Its draft stands in the list until the backend
 //     lists it: a list must not lack a pod whose id a client has got already.
 //   - An item that a client has removed. It leaves the list at once.
+//   - An item that a client has started or stopped. It has its new state at once.
 //
-// The backend may answer a request that was made before the change after it. So each change is
-// kept until the answer to a later request.
+// The backend may answer a request that was made before the change after it. So an item stays as the
+// call left it until the answer to a later request, or one that shows the item as it is after.
 
-// A creation is an item that a call has created.
-type creation struct {
-	before uint64 // the latest request before
-	draft  []byte // the item as its request describes it, or as the backend has listed it since; nil if there is neither
+// change is what calls have done to an item. If they have neither created it nor given it a state, the
+// last one has removed it.
+type change struct {
+	before  uint64 // the latest request before
+	created bool
+	state   *rewrite.Path // nil: it has the state that the backend says
+	was     []uint64      // the states that it may have had before, and has no longer
+}
+
+// follows reports whether the answer to an earlier request shows the item as it is after the change.
+func (c change) follows(item []byte, listed bool) bool {
+	switch {
+	case !listed:
+		return !c.created
+	case c.state == nil:
+		return c.created
+	}
+	state, _, err := c.state.LookupVarint(item)
+	return err == nil && !slices.Contains(c.was, state)
 }
 
 // A draft says how to describe an item by the request that created it.
@@ -65,7 +81,7 @@ func (l *list) compileDraft(m *codec.Method) (*draft, error) {
 			return nil, err
 		}
 		if k := born.Leaf().Kind(); k != protoreflect.Int64Kind && k != protoreflect.Uint64Kind || born.Leaf().IsList() {
-			return nil, fmt.Errorf("born: %s is no number of 64 bits", l.spec.Born)
+			return nil, fmt.Errorf("born: %s is not an int64 or uint64", l.spec.Born)
 		}
 		d.born = born
 	}
@@ -155,85 +171,116 @@ func (d *draft) of(id *rewrite.Path, named, request []byte, now time.Time) []byt
 	return item
 }
 
-// create notes an item that a call has created.
+// create notes an item that a call has created. item is nil if there is no draft of it.
 func (l *list) create(id string, item []byte) {
 	l.settle()
-	delete(l.removals, id)
-	delete(l.removed, id)
-	l.creations[id] = creation{l.asked, item}
-	l.changesWhole(item, true)
-	l.amendCreation(id)
+	l.former.remove(id)
+	l.changes[id] = change{before: l.asked, created: true}
+	l.changesWhole(item)
+	if _, listed := l.items.get(id); !listed && item != nil {
+		l.items.put(id, item)
+		l.news = true
+	}
 }
 
 // remove notes an item that a call has removed.
 func (l *list) remove(id string) {
 	l.settle()
 	item, listed := l.items.get(id)
-	if _, created := l.creations[id]; listed || created { // an item that it never had may be another backend's
-		if len(l.removed) >= mostRemoved {
-			clear(l.removed)
-		}
-		l.removed[id] = struct{}{}
+	if listed || l.changes[id].created { // an item that it never had may be another backend's
+		l.leaves(id)
 	}
-	delete(l.creations, id)
+	l.changes[id] = change{before: l.asked}
 	if listed {
-		l.changesWhole(item, true)
-	}
-	l.removals[id] = l.asked
-	l.amendRemoval(id)
-}
-
-// mostRemoved bounds how many removed items a list remembers. CRI wants stopping and removing an
-// item that is gone to succeed, and only the backend that had the item can answer so.
-const mostRemoved = 2_000
-
-// amend adds to the remembered items what clients have changed since.
-func (l *list) amend() {
-	for id := range l.creations {
-		l.amendCreation(id)
-	}
-	for id := range l.removals {
-		l.amendRemoval(id)
-	}
-}
-
-func (l *list) amendCreation(id string) {
-	c := l.creations[id]
-	switch item, listed := l.items.get(id); {
-	case listed: // a late answer to an earlier request may lack it again
-		c.draft = item
-		l.creations[id] = c
-	case c.draft != nil:
-		l.items.put(id, c.draft)
-		l.news = true
-	}
-}
-
-func (l *list) amendRemoval(id string) {
-	if l.items.remove(id) {
+		l.changesWhole(item)
+		l.items.remove(id)
 		delete(l.statuses, id)
-		delete(l.stale, id)
-		delete(l.outdated, id)
 		l.news = true
 	}
 }
 
-// dropDrafts forgets the drafts of new items, but not that there are such items.
-func (l *list) dropDrafts() {
-	for id, c := range l.creations {
-		c.draft = nil
-		l.creations[id] = c
+// keepChanged gives an answer the items as calls have left them since its request.
+func (l *list) keepChanged(answer *items) {
+	for id, c := range l.changes {
+		theirs, listed := answer.get(id)
+		switch ours, known := l.items.get(id); {
+		case c.follows(theirs, listed):
+		case known:
+			answer.put(id, ours)
+		default:
+			answer.remove(id)
+		}
 	}
+}
+
+// becomes is what a method makes of the state of an item.
+type becomes struct {
+	state *rewrite.Path
+	after map[uint64]uint64 // :: state before → after; empty: lists show nothing of the method
+}
+
+// compileBecomes returns what a method makes of items, or nil if the profile does not say it.
+func (l *list) compileBecomes(method string) (*becomes, error) {
+	states, ok := l.spec.Becomes[method]
+	if !ok {
+		return nil, nil
+	}
+	b := &becomes{after: map[uint64]uint64{}}
+	if len(states) == 0 {
+		return b, nil
+	}
+	var err error
+	if b.state, err = rewrite.ParsePath(l.item, l.spec.State); err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	if b.state.Leaf().Enum() == nil {
+		return nil, fmt.Errorf("state: %s is no enum", l.spec.State)
+	}
+	values := b.state.Leaf().Enum().Values()
+	for before, after := range states {
+		from, to := values.ByName(protoreflect.Name(before)), values.ByName(protoreflect.Name(after))
+		if from == nil || to == nil {
+			return nil, fmt.Errorf("%s has no value %s or %s", l.spec.State, before, after)
+		}
+		b.after[uint64(from.Number())] = uint64(to.Number())
+	}
+	return b, nil
+}
+
+// become notes what a call has made of an item, and reports whether that is known.
+func (l *list) become(id string, b *becomes) (known bool) {
+	if b == nil || b.state == nil {
+		return b != nil
+	}
+	body, listed := l.items.get(id)
+	if !listed {
+		return true // a list without the item shows nothing of it
+	}
+	before, _, err := b.state.LookupVarint(body)
+	after, known := b.after[before]
+	if err != nil || !known {
+		return false
+	}
+	var p rewrite.Patch
+	p.SetVarint(b.state, after)
+	changed, err := p.Apply(nil, body)
+	if err != nil {
+		return false
+	}
+	l.items.put(id, changed)
+	was := slices.DeleteFunc(slices.Clone(l.changes[id].was), func(s uint64) bool { return s == after })
+	for from, to := range b.after {
+		if from != to && from != after && !slices.Contains(was, from) {
+			was = append(was, from)
+		}
+	}
+	l.changes[id] = change{l.asked, l.changes[id].created, b.state, was}
+	l.news = true
+	return true
 }
 
 // shownSince forgets the changes that the answer to request seq shows.
 func (l *memory) shownSince(seq uint64) {
-	for id, c := range l.creations {
-		if c.before < seq {
-			delete(l.creations, id)
-		}
-	}
-	for _, changes := range []map[string]uint64{l.removals, l.renamed} {
-		maps.DeleteFunc(changes, func(_ string, before uint64) bool { return before < seq })
-	}
+	maps.DeleteFunc(l.changes, func(_ string, c change) bool { return c.before < seq })
+	maps.DeleteFunc(l.renamed, func(_ string, before uint64) bool { return before < seq })
 }

@@ -3,7 +3,6 @@ package memory_test
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -154,22 +153,6 @@ func TestAFileThatCouldNotBeWrittenIsNotBelieved(t *testing.T) {
 	}, "a")
 }
 
-// An earlier version ran last, and wrote to the path that it knew.
-func TestTheFileThatWasWrittenLastCounts(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		dir := t.TempDir()
-		file := memory.File{Path: filepath.Join(dir, "beta.io.known"), Older: []string{filepath.Join(dir, "beta.io-0.known")}}
-		w := n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", memory.File{Path: file.Older[0]}) })
-		require.NoError(t, w.Memory().Save())
-		w.Retire()
-		long := time.Now().Add(-time.Hour)
-		require.NoError(t, os.WriteFile(file.Path, []byte("of before"), 0o600))
-		require.NoError(t, os.Chtimes(file.Path, long, long))
-		require.NoError(t, os.Chtimes(file.Older[0], time.Now(), time.Now()))
-		assert.NoError(t, memory.Open("beta.io", file).Err())
-	}, "a")
-}
-
 // The runtime does not know short ids, and answers that such an item is gone.
 func TestOnlyAWholeIDTakesAnItemOffTheList(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
@@ -203,5 +186,30 @@ func TestAHandoverHoldsUpNoList(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.NoError(t, next.Run(ctx))
+	}, "a")
+}
+
+// The answer to a request from before the creation lacked the new book, so that lists waited for another one.
+func TestNothingNewIsLackingInAnEarlierAnswer(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, func(c *memory.Config) { // no list but the client's
+			c.Interval, c.Spec.Lists[0].Every = time.Hour, time.Hour
+		})
+		held, release := n.holding("List")
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			_, _ = w.list(t, `book_id: "b"`)
+		}()
+		<-held
+		require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "b" book {title: "Tale"}`), &codec.Frame{}))
+		n.when(only("List", taking(10*time.Second)))
+		close(release)
+		<-answered
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		reply := &codec.Frame{}
+		require.NoError(t, w.Invoke(ctx, muxtest.Method("List"), muxtest.Frame(t, "ListRequest", ""), reply), "memory has all that is known")
+		assert.Equal(t, `books {id: "a"} books {id: "b" title: "Tale"}`, muxtest.Text("ListResponse", reply))
 	}, "a")
 }

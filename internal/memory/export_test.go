@@ -7,8 +7,8 @@ func (c *Conn) Statuses() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.lists {
-		for id, status := range l.statuses {
-			if len(status) > 0 && !l.stale[id] {
+		for _, k := range l.statuses {
+			if len(k.reply) > 0 && k.fresh() {
 				n++
 			}
 		}

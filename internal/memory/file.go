@@ -23,9 +23,9 @@ const bootIDFile = "/proc/sys/kernel/random/boot_id"
 type File struct {
 	Path string // empty: nowhere
 
-	// Older are paths at which earlier versions kept it. They are removed once Path is
-	// written.
-	Older []string
+	// Replaces is the path of the file that the backend had under an earlier name. It is removed
+	// once Path is written. Optional.
+	Replaces string
 
 	// Address is the address of the backend. The file records it for a later process, in which
 	// the backend may have another name. Optional.
@@ -42,6 +42,7 @@ type file struct {
 	File
 	write    func(string, *fileContent) error // writeFile
 	written  bool                             // this process has written it, at Path
+	read     bool                             // the memory began with what it held
 	released bool                             // another process has it now
 	failing  bool                             // the latest attempt to write it failed, and was reported
 }
@@ -50,12 +51,6 @@ type file struct {
 func (f *File) bootID() string {
 	id, _ := os.ReadFile(bootIDFile)
 	return strings.TrimSpace(strings.TrimSpace(string(id)) + " " + f.Boot)
-}
-
-// sameBoot reports whether a memory is of the current start of the node. Earlier versions wrote
-// the boot id of the machine alone.
-func (f *File) sameBoot(id string) bool {
-	return id == f.bootID() || id == (&File{}).bootID()
 }
 
 // Open returns the Memory of a backend that is kept in a file. The file need not exist. Open
@@ -67,23 +62,22 @@ func Open(name string, at File) *Memory {
 	if at.Path == "" {
 		return m
 	}
-	path := at.latest()
-	if path == "" {
-		return m
-	}
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = m.decode(data, path, false)
-	} else {
+	data, err := os.ReadFile(at.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	case err != nil:
 		err = fmt.Errorf("reading what was remembered: %w", err)
+	default:
+		err = m.decode(data, at.Path, false)
 	}
 	if err == nil && len(m.lists) > 0 {
 		if failure := writable(at.Path); failure != nil { // the previous process could not write it either
 			m = newMemoryAt(name, at)
-			err = fmt.Errorf("%s may be old, because its folder cannot be written (%w); make it writable, or remove the file", path, failure)
+			err = fmt.Errorf("%s may be old, because its folder cannot be written (%w); make it writable, or remove the file", at.Path, failure)
 		}
 	}
-	m.unsure = err
+	m.unsure, m.file.read = err, true
 	return m
 }
 
@@ -100,23 +94,6 @@ func writable(path string) error {
 		return err
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-// latest returns the path of the file that was written last. That may be one of Older, if an
-// earlier version has run since. It is empty if there is no file.
-func (f *File) latest() (path string) {
-	var written time.Time
-	for _, one := range append([]string{f.Path}, f.Older...) {
-		info, err := os.Stat(one)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return one // reading it says why
-		case path == "" || info.ModTime().After(written):
-			path, written = one, info.ModTime()
-		}
-	}
-	return path
 }
 
 // Receive returns the Memory that another process has encoded. It is kept in a file from now on,
@@ -140,7 +117,7 @@ func (m *Memory) decode(data []byte, from string, handed bool) error {
 	if content.Backend != m.name {
 		return fmt.Errorf("%s is about backend %s, not %s; remove it", from, content.Backend, m.name)
 	}
-	if !m.file.sameBoot(content.BootID) {
+	if content.BootID != m.file.bootID() {
 		return nil
 	}
 	for key, f := range content.Lists {
@@ -149,8 +126,11 @@ func (m *Memory) decode(data []byte, from string, handed bool) error {
 		if !content.Gone && !(handed && f.Fresh) { // otherwise there can be nothing newer
 			l.owe()
 		}
-		if f.Statuses != nil {
-			l.statuses = f.Statuses
+		for _, id := range f.Former {
+			l.former.put(id)
+		}
+		for id, reply := range f.Statuses {
+			l.statuses[id] = known{reply: reply, asked: l.asked}
 		}
 		m.lists[key] = l
 	}
@@ -181,7 +161,7 @@ func (m *Memory) saveNews() error {
 func (m *Memory) Save() error {
 	m.file.Lock()
 	defer m.file.Unlock()
-	if m.file.Path == "" || m.file.released || !m.hasNews() && !m.lost() {
+	if m.file.Path == "" || m.file.released || !m.hasNews() && !m.lost() && !m.outlived() {
 		return nil
 	}
 	if err := m.file.write(m.file.Path, m.content()); err != nil {
@@ -192,14 +172,15 @@ func (m *Memory) Save() error {
 		return fmt.Errorf("writing the memory of the runtime: %w", err)
 	}
 	m.file.written = true
-	for _, path := range m.file.Older {
-		_ = os.Remove(path) // it need not be there
+	if m.file.Replaces != "" {
+		_ = os.Remove(m.file.Replaces) // it need not be there
+		m.file.Replaces = ""
 	}
-	m.file.Older = nil
 	return nil
 }
 
-// KeepAs gives the backend another name, and keeps m in a file from now on.
+// KeepAs gives the backend another name, and keeps m in a file from now on. A file in another folder is removed: a later
+// process must not read there what was true until now.
 func (m *Memory) KeepAs(name string, at File) {
 	m.file.Lock()
 	defer m.file.Unlock()
@@ -208,7 +189,14 @@ func (m *Memory) KeepAs(name string, at File) {
 	if m.name == name && m.file.Path == at.Path && m.address == at.Address {
 		return
 	}
-	m.file.File, m.file.written = at, false
+	switch old := m.file.Path; {
+	case old == "" || filepath.Dir(old) == filepath.Dir(at.Path):
+	case at.Path == "":
+		_ = os.Remove(old) // it need not be there
+	default:
+		at.Replaces = old
+	}
+	m.file.File, m.file.written, m.file.read = at, false, false
 	m.name, m.address, m.news = name, at.Address, true
 }
 
@@ -232,7 +220,7 @@ func NameAndAddress(path, boot string) (name, address string, ok bool) {
 // NameAndAddressIn is NameAndAddress for what [Memory.Encode] has returned.
 func NameAndAddressIn(data []byte, boot string) (name, address string, ok bool) {
 	content, err := decodeFile(data)
-	if err != nil || !(&File{Boot: boot}).sameBoot(content.BootID) {
+	if err != nil || content.BootID != (&File{Boot: boot}).bootID() {
 		return "", "", false
 	}
 	return content.Backend, content.Address, true
@@ -275,6 +263,16 @@ func (m *Memory) lost() bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
+// outlived reports whether a file is there that this process has neither written nor read: it did not know the folder when it
+// began. A later process would believe what that file says, which was true for an earlier one.
+func (m *Memory) outlived() bool {
+	if m.file.written || m.file.read {
+		return false
+	}
+	_, err := os.Lstat(m.file.Path)
+	return err == nil
+}
+
 // hasNews reports whether the file is out of date.
 func (m *Memory) hasNews() bool {
 	m.mu.Lock()
@@ -309,12 +307,12 @@ func (m *Memory) content() *fileContent {
 			continue
 		}
 		statuses := make(map[string][]byte, len(l.statuses))
-		for id, s := range l.statuses {
-			if !l.stale[id] {
-				statuses[id] = s
+		for id, k := range l.statuses {
+			if k.fresh() {
+				statuses[id] = k.reply
 			}
 		}
-		content.Lists[key] = fileList{reply, statuses, !l.dirty()}
+		content.Lists[key] = fileList{reply, statuses, !l.dirty(), l.former.all()}
 	}
 	for method, k := range m.replies {
 		if k.known {

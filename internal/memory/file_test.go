@@ -21,7 +21,7 @@ func TestTheFileIsWrittenInLittleMemory(t *testing.T) {
 	content := &fileContent{
 		Backend: "beta.io", BootID: "boot",
 		Lists: map[string]fileList{
-			"List": {bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 4<<20), map[string][]byte{"none": {}}, false},
+			"List": {bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 4<<20), map[string][]byte{"none": {}}, false, []string{"gone"}},
 			"Few":  {Reply: []byte{0x0a, 0x00}},
 			"None": {},
 		},
@@ -45,6 +45,7 @@ func TestTheFileIsWrittenInLittleMemory(t *testing.T) {
 		assert.Equal(t, len(l.Reply), len(got.Lists[method].Reply), method)
 		assert.True(t, bytes.Equal(l.Reply, got.Lists[method].Reply), method)
 		assert.Len(t, got.Lists[method].Statuses, len(l.Statuses), method)
+		assert.Equal(t, l.Former, got.Lists[method].Former, method)
 		for id, s := range l.Statuses {
 			assert.Equal(t, s, got.Lists[method].Statuses[id], "%s %s", method, id)
 		}
@@ -61,6 +62,41 @@ func TestAFileThatIsRemovedIsWrittenAnew(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Dir(at.Path)))
 	require.NoError(t, m.Save())
 	assert.FileExists(t, at.Path, "even without news, and with its folder")
+}
+
+// A process begins without a folder, and gets one in which an earlier process has left what was true for it.
+func TestAFileOfAnEarlierProcessIsReplaced(t *testing.T) {
+	at := File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
+	earlier := Open("beta.io", at)
+	earlier.seen, earlier.news = true, true
+	require.NoError(t, earlier.Save())
+	m := NewMemory("beta.io")
+	require.NoError(t, m.Save())
+	m.KeepAs("beta.io", at)
+	require.NoError(t, m.Save())
+	assert.False(t, Open("beta.io", at).seen, "the next process knows what this one knew")
+
+	earlier.news = true
+	require.NoError(t, earlier.Save())
+	require.NoError(t, Open("beta.io", at).Save())
+	assert.True(t, Open("beta.io", at).seen, "a process that has read the file keeps it")
+}
+
+// A reload moves the memory to another folder. The next process may use the first folder again, and would believe the file
+// that was left there.
+func TestAFolderThatIsLeftIsCleaned(t *testing.T) {
+	for name, to := range map[string]string{"to another": filepath.Join(t.TempDir(), "beta.io.known"), "to none": ""} {
+		at := File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
+		m := Open("beta.io", at)
+		m.seen, m.news = true, true
+		require.NoError(t, m.Save())
+		m.KeepAs("beta.io", File{Path: to})
+		require.NoError(t, m.Save())
+		assert.NoFileExists(t, at.Path, name)
+		if to != "" {
+			assert.True(t, Open("beta.io", File{Path: to}).seen)
+		}
+	}
 }
 
 // A process that cannot write its file cannot mark it as out of date either.
@@ -82,4 +118,13 @@ func TestAFileThatCannotBeWrittenIsNotBelieved(t *testing.T) {
 	require.NoError(t, writeFile(at.Path, content))
 	require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	assert.NoError(t, Open("beta.io", at).Err(), "what ran before the boot is dead")
+}
+
+// A full disk leaves an empty file.
+func TestAFileThatADiskHadNoRoomForSaysSo(t *testing.T) {
+	at := File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
+	content := &fileContent{Backend: "beta.io", BootID: at.bootID()}
+	require.NoError(t, writeFile(at.Path, content))
+	distrust(at.Path)
+	assert.ErrorContains(t, Open("beta.io", at).Err(), "beta.io.known is broken (it is empty: an earlier process could not write it, as on a full disk)")
 }

@@ -18,11 +18,7 @@ import (
 // A file is a line that identifies the format, the SHA-256 of the rest, and the rest: gobs of a
 // fileContent without its lists, and of filePieces, which hold the lists. The only reader is the
 // next process, of this or a later version. A memory that is handed over has the same form.
-// Earlier versions wrote the lists in one piece.
-const (
-	fileMagic    = "criproxy known 2\n"
-	fileMagicOld = "criproxy known 1\n"
-)
+const fileMagic = "criproxy known 2\n"
 
 // filePiece is a status, or a part of a reply. gob copies what it writes, so pieces are small.
 type filePiece struct {
@@ -50,16 +46,17 @@ type fileContent struct {
 type fileList struct {
 	Reply    []byte
 	Statuses map[string][]byte
-	Fresh    bool // no client has changed anything since the reply; used only when it is handed over
+	Fresh    bool     // no client has changed anything since the reply; used only when it is handed over
+	Former   []string // ids of items that are gone, the first to forget first; none from a version before them
 }
 
 func decodeFile(data []byte) (*fileContent, error) {
-	rest, ok := bytes.CutPrefix(data, []byte(fileMagic))
-	if !ok {
-		rest, ok = bytes.CutPrefix(data, []byte(fileMagicOld))
+	if len(data) == 0 { // see distrust
+		return nil, errors.New("it is empty: an earlier process could not write it, as on a full disk")
 	}
+	rest, ok := bytes.CutPrefix(data, []byte(fileMagic))
 	if !ok || len(rest) < sha256.Size {
-		return nil, errors.New("it does not begin as it should")
+		return nil, errors.New("it is not a memory of criproxy, or one of another version")
 	}
 	if sum := sha256.Sum256(rest[sha256.Size:]); !bytes.Equal(sum[:], rest[:sha256.Size]) {
 		return nil, errors.New("its checksum is wrong")
@@ -129,7 +126,7 @@ func (c *fileContent) encode(e *gob.Encoder) error {
 	head := *c
 	head.Lists = make(map[string]fileList, len(c.Lists))
 	for method, l := range c.Lists {
-		head.Lists[method] = fileList{Fresh: l.Fresh}
+		head.Lists[method] = fileList{Fresh: l.Fresh, Former: l.Former}
 	}
 	if err := e.Encode(head); err != nil {
 		return err

@@ -22,6 +22,15 @@ func (c *Conn) Holds(kind string, name []byte) int {
 	return n
 }
 
+// Held reports whether the backend had an item of a kind with the id name, and has it no more.
+func (c *Conn) Held(kind string, name []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.lists, func(l *list) bool {
+		return l.spec.Kind == kind && l.holds(name) == 0 && l.former.has(string(name))
+	})
+}
+
 // MayHold reports whether the backend may have items of a kind that memory lacks: because it has
 // never listed them, or because it was too slow, or gone, to show what a call has changed.
 func (c *Conn) MayHold(kind string) bool {

@@ -142,3 +142,21 @@ func TestAStreamThatWasCancelledIsNotKept(t *testing.T) {
 	}, 10*time.Second, 50*time.Millisecond, "what its context holds is kept")
 	assert.Equal(t, memory.Up, w.State().Condition)
 }
+
+// passed is a context whose deadline passes by the clock before its timer fires, as on a busy machine.
+type passed struct {
+	context.Context
+	deadline time.Time
+}
+
+func (p passed) Deadline() (time.Time, bool) { return p.deadline, true }
+
+func TestADeadlineThatPassesWithoutItsTimerIsAnError(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		n.down = true
+		w := n.watch(t, func(cfg *memory.Config) { cfg.Required, cfg.RequiredWait = true, 10*time.Second })
+		ctx := passed{t.Context(), time.Now().Add(10 * time.Second)}
+		err := w.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, &codec.Frame{})
+		require.Equal(t, codes.DeadlineExceeded, status.Code(err), err)
+	})
+}

@@ -88,7 +88,7 @@ func (c *Conn) unfollowed(l *list) []string {
 	}
 	if l.asksStatus() && c.mem.bytes() < c.cfg.MaxBytes {
 		for id := range l.items.place { // in random order: a status that never comes must not always be first
-			if (l.stale[id] || l.statuses[id] == nil) && !l.status.wanted[id] {
+			if !l.statuses[id].fresh() && !l.status.wanted[id] {
 				ids = append(ids, id)
 			}
 		}
@@ -102,24 +102,14 @@ func (c *Conn) askStatus(l *list, id string) {
 	defer cancel()
 	c.mu.Lock()
 	l.settleWhole()
-	item, _ := l.items.get(id)
-	asked := l.outdatings
+	asked := l.begin()
 	c.mu.Unlock()
 	answer := &codec.Frame{}
 	err := c.try(ctx, &attempt{method: l.status.method.Name, lag: &l.status.lag, usable: never, anyAnswer: true}, func(ctx context.Context) error {
 		return c.next.Invoke(ctx, l.status.method.Name, codec.NewFrame(l.status.id.Append(nil, []byte(id))), answer)
 	})
-	if err == nil {
-		if l.asksStatus() {
-			c.keep(l, id, item, asked, answer)
-		}
-		answer.Free()
-		return
+	if l.asksStatus() && (err == nil || answersNothing(err)) { // an item that has none is asked for when it changes
+		c.keep(l, id, asked, answer.Bytes())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, listed := l.items.get(id); listed && l.asksStatus() && answersNothing(err) && (l.stale[id] || l.statuses[id] == nil) {
-		l.statuses[id] = []byte{} // the item has none; the next question is when the item changes
-		delete(l.stale, id)
-	}
+	answer.Free()
 }

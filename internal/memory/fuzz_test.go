@@ -14,7 +14,7 @@ import (
 func FuzzFile(f *testing.F) {
 	var body bytes.Buffer
 	content := &fileContent{
-		Backend: "beta.io", BootID: "boot", Lists: map[string]fileList{"List": {[]byte("\x0a\x01x"), map[string][]byte{"x": []byte("y")}, false}},
+		Backend: "beta.io", BootID: "boot", Lists: map[string]fileList{"List": {[]byte("\x0a\x01x"), map[string][]byte{"x": []byte("y")}, false, []string{"z"}}},
 		Replies: map[string][]byte{"Version": {}},
 	}
 	require.NoError(f, content.encode(gob.NewEncoder(&body)))

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
@@ -136,7 +136,7 @@ type watched struct {
 // watch runs a memory.Conn in front of l until the test ends or stop is called.
 func watch(t *testing.T, l *library, change func(*memory.Config)) *watched {
 	t.Helper()
-	conn, err := director.NewConn(director.ConnConfig{Name: "beta.io", Address: l.path})
+	conn, err := dial.New(dial.Config{Name: "beta.io", Address: l.path})
 	require.NoError(t, err)
 	w := &watched{states: make(chan memory.State, 1000)}
 	cfg := memory.Config{
@@ -569,22 +569,23 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 // The file also has a change that a client's call read before Run did.
 func TestAChangeThatACallReadFirstIsInTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
-	l := newLibrary(t, "a1", "a2-that-goes")
+	l := newLibrary(t, "a1", "a2")
+	l.books["a2"] = `title: "that goes"`
 	w := watch(t, l, func(c *memory.Config) {
 		c.Memory, c.Interval = memory.Open("beta.io", memory.File{Path: file}), time.Second
 	})
 	settled(t, w, l)
-	says := func(name string) bool {
+	says := func(title string) bool {
 		saved, err := os.ReadFile(file)
-		return err == nil && strings.Contains(string(saved), name)
+		return err == nil && strings.Contains(string(saved), title)
 	}
-	require.Eventually(t, func() bool { return says("a2-that-goes") }, 20*time.Second, 10*time.Millisecond)
-	l.with(func() { delete(l.books, "a2-that-goes") })
+	require.Eventually(t, func() bool { return says("that goes") }, 20*time.Second, 10*time.Millisecond)
+	l.with(func() { delete(l.books, "a2") })
 	_, err := w.list(t, "")
 	require.NoError(t, err)
 	_, err = w.get(t, "a1")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return !says("a2-that-goes") }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !says("that goes") }, 20*time.Second, 10*time.Millisecond)
 
 	// Without news the file is not written again, not even at the end.
 	require.NoError(t, os.WriteFile(file, []byte("as it was"), 0o600))

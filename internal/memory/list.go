@@ -1,12 +1,12 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -14,33 +14,33 @@ import (
 )
 
 // list answers a list, from the backend if that answers within its budget, otherwise from memory.
-// name is the unary or the streaming method; both have the same request.
-func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+// The call is of the unary or of the streaming method; both have the same request.
+func (c *Conn) list(ctx context.Context, l *list, call *codec.Call) error {
 	now, soon, usable := c.answersFor(l)
 	if now {
-		return c.remembered(ctx, l, request, opts)
+		return c.remembered(ctx, l, call)
 	}
-	var answer *codec.Frame
+	began := time.Now()
 	var err error
 	if soon {
 		err = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable})
 	} else {
-		answer, err = c.ask(ctx, l, name, request, opts, usable)
+		err = c.ask(ctx, l, call, usable, 0)
 	}
 	if errors.Is(err, errCameBack) {
-		answer, err = c.ask(ctx, l, name, request, opts, usable)
+		err = c.ask(ctx, l, call, usable, time.Since(began))
 	}
 	switch {
 	case err == nil:
-		return answer, nil
+		return nil
 	case errors.Is(err, errRemembered):
-		return c.remembered(ctx, l, request, opts)
-	case ended(ctx), ours(err), aboutTheRequest(err) && !l.unfiltered(request.Bytes()):
-		return nil, err
+		return c.remembered(ctx, l, call)
+	case ended(ctx), ours(err), aboutTheRequest(err) && !l.unfiltered(call.Request.Bytes()):
+		return err
 	case c.State().Condition == Gone:
-		return c.listOfGone(ctx, l, request, err, opts)
+		return c.listOfGone(ctx, l, call, err)
 	}
-	return c.listInstead(ctx, l, request, err, opts)
+	return c.listInstead(ctx, l, call, err)
 }
 
 // answersFor decides what to do about a list with which the backend is late. now says that memory
@@ -78,23 +78,19 @@ func never(bool) bool { return false }
 // errCameBack is the error of a list during which the backend went and came back.
 var errCameBack = status.Error(codes.Unavailable, "criproxy: the backend was gone and came back meanwhile")
 
-// ask asks the backend, and remembers what it answers.
-func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption, usable func(bool) bool) (*codec.Frame, error) {
+// ask asks the backend, and remembers what it answers. Earlier requests for the same call of a client have spent a part
+// of the budget.
+func (c *Conn) ask(ctx context.Context, l *list, call *codec.Call, usable func(bool) bool, spent time.Duration) error {
 	epoch, err := c.alive()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	all := l.unfiltered(request.Bytes())
+	all := l.unfiltered(call.Request.Bytes())
 	c.mu.Lock()
 	seq, at := l.begin(), time.Now()
 	c.mu.Unlock()
 
-	var answer *codec.Frame
-	var utf8 bool
-	err = c.try(ctx, &attempt{method: name, lag: &l.lag, list: l, usable: usable}, func(ctx context.Context) (err error) {
-		answer, utf8, err = c.fetch(ctx, l, name, request, opts)
-		return err
-	})
+	err = c.try(ctx, &attempt{method: call.Method, lag: &l.lag, list: l, usable: usable, spent: spent}, func(ctx context.Context) error { return c.fetch(ctx, l, call) })
 	if err != nil {
 		switch {
 		case errors.Is(err, errRemembered), ended(ctx):
@@ -109,29 +105,43 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 			c.mu.Unlock()
 		case all || !aboutTheRequest(err):
 			c.mu.Lock()
-			c.isFailing(&l.lag, failedError(name, err))
+			c.isFailing(&l.lag, failedError(call.Method, err))
 			c.mem.meet()
 			c.mu.Unlock()
 		}
-		return nil, err
+		return err
 	}
-	if c.observe(epoch, l, seq, at, request, answer, all) {
-		// An item has changed, or is gone. Only the whole list shows which, and memory must learn
-		// that before the client gets the answer.
+	if c.observe(epoch, l, seq, at, call.Request, call.Reply, all) {
+		return c.askWhole(ctx, l, call.Method, spent+time.Since(at))
+	}
+	return nil
+}
+
+// askWhole asks for the whole list after an answer to a request with a filter has lacked items of memory: they have
+// changed, or are gone. Only the whole list shows which, and memory must learn that before the client gets the answer.
+func (c *Conn) askWhole(ctx context.Context, l *list, method string, spent time.Duration) error {
+	c.mu.Lock()
+	usable := c.usableList(l)
+	c.mu.Unlock()
+	whole := &codec.Call{Method: method, Request: &codec.Frame{}}
+	err := c.ask(ctx, l, whole, usable, spent)
+	switch {
+	case err == nil:
+		whole.Reply.Free()
+	case errors.Is(err, errRemembered):
 		c.mu.Lock()
-		usable := c.usableList(l)
-		c.mu.Unlock()
-		whole, err := c.ask(ctx, l, name, &codec.Frame{}, nil, usable)
-		switch {
-		case err == nil:
-			whole.Free()
-		case errors.Is(err, errRemembered): // it comes, in the background
-		case !aboutTheRequest(err):
-			return nil, err
-		}
+		defer c.mu.Unlock()
+		c.oweWhole(l)
+	case !aboutTheRequest(err):
+		return err
 	}
-	say(opts, utf8)
-	return answer, nil
+	return nil
+}
+
+// oweWhole makes lists wait for the next whole list, which shows what a client has seen to be gone. c.mu is held.
+func (c *Conn) oweWhole(l *list) {
+	l.owe()
+	c.askBehind(l)
 }
 
 // observe remembers the answer to request seq, which was made at the time at in epoch. lacks
@@ -144,13 +154,11 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	case all:
 		l.observe(seq, at, answer)
 		c.tellFirst(l)
-		c.mem.gone = false
 		c.seeLocked() // from the first answer on, later lists must not lack what a client has seen
 		c.relieveAll()
 	case seq > l.answered:
 		if lacks = l.merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
-			l.owe()
-			c.askBehind(l)
+			c.oweWhole(l)
 			return false
 		}
 	}
@@ -214,97 +222,100 @@ func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.
 
 // renew asks the backend for the whole list and remembers the answer.
 func (c *Conn) renew(ctx context.Context, l *list) {
-	if answer, err := c.ask(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil, never); err == nil {
-		answer.Free()
+	call := &codec.Call{Method: l.anyMethod().Name, Request: &codec.Frame{}}
+	if err := c.ask(ctx, l, call, never, 0); err == nil {
+		call.Reply.Free()
 	}
 }
 
-// fetch asks for a list by the method name, unary or streaming, and returns its items in one
-// well-formed message. It reports whether all text in it is UTF-8.
-func (c *Conn) fetch(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (answer *codec.Frame, utf8 bool, err error) {
-	if l.stream == nil || name != l.stream.Name {
-		answer = &codec.Frame{}
-		if err := c.next.Invoke(ctx, name, request, answer, opts...); err != nil {
-			return nil, false, err
-		}
-		utf8, err = wellFormed(l.shape, name, answer)
-		return answer, utf8, err
+// fetch asks for a list by its unary or streaming method. The reply has its items in one
+// well-formed message.
+func (c *Conn) fetch(ctx context.Context, l *list, call *codec.Call) error {
+	if l.stream != nil && call.Method == l.stream.Name {
+		return l.collect(ctx, c.next, call)
 	}
-	return l.collect(ctx, c.next, request, opts)
+	if err := call.On(ctx, c.next); err != nil {
+		return err
+	}
+	return check(call, l.shape)
 }
 
 // remembered answers a list from memory.
-func (c *Conn) remembered(ctx context.Context, l *list, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (c *Conn) remembered(ctx context.Context, l *list, call *codec.Call) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cfg.Policy == Skip {
-		return &codec.Frame{}, nil
+		call.Reply = &codec.Frame{}
+		return nil
 	}
 	for _, l := range c.lists { // a filter may look into another list
 		l.settle()
 	}
 	if !l.complete && !l.spec.Optional { // settle found the answer to be malformed
-		return nil, c.unknown(l, c.state.Err)
+		return c.unknown(l, c.state.Err)
 	}
-	matches, err := l.matcher(request.Bytes())
+	matches, err := l.matcher(call.Request.Bytes())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	answer := l.reply(matches)
-	if c.cfg.Room != nil {
-		if err := c.cfg.Room(ctx, len(answer)); err != nil {
-			return nil, err
+	if c.cfg.Reserve != nil {
+		if err := c.cfg.Reserve(ctx, len(answer)); err != nil {
+			return err
 		}
 	}
-	c.mark(l.anyMethod().Name, opts)
-	return codec.NewFrame(answer), nil
+	c.mark(l.anyMethod().Name, call)
+	call.Reply = codec.NewFrame(answer)
+	return nil
 }
 
 // listInstead answers a list for a backend that is not gone and that answered err. The lists of
 // the other backends do not fail because of that, as long as memory has this backend's items.
-func (c *Conn) listInstead(ctx context.Context, l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
+func (c *Conn) listInstead(ctx context.Context, l *list, call *codec.Call, err error) error {
 	c.mu.Lock()
 	complete := l.complete
 	c.mu.Unlock()
 	switch {
 	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
-		return c.remembered(ctx, l, request, opts)
+		return c.remembered(ctx, l, call)
 	case l.lacking(err), c.cfg.Primary, errors.Is(err, errCameBack):
-		return nil, err // the client gets the backend's own error
+		return err // the client gets the backend's own error
 	case c.cfg.Policy == LastKnown && l.spec.Optional:
-		return c.remembered(ctx, l, request, opts)
+		return c.remembered(ctx, l, call)
 	}
 	if c.cfg.Policy == Fail {
-		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
+		return status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return nil, c.unknown(l, failedError(l.anyMethod().Name, err))
+	return c.unknown(l, failedError(l.anyMethod().Name, err))
 }
 
 // listOfGone answers a list for a backend that is gone, because of err.
-func (c *Conn) listOfGone(ctx context.Context, l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
+func (c *Conn) listOfGone(ctx context.Context, l *list, call *codec.Call, err error) error {
 	if c.cfg.Policy == Fail {
-		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
+		return status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
 	c.mu.Lock()
 	enough := c.cfg.Policy == Skip || l.complete || l.spec.Optional
 	c.mu.Unlock()
 	switch {
 	case enough:
-		return c.remembered(ctx, l, request, opts)
+		return c.remembered(ctx, l, call)
 	case c.hasNothing(ctx):
-		return &codec.Frame{}, nil
+		call.Reply = &codec.Frame{}
+		return nil
 	}
 	if c.comesBack(ctx) {
-		return c.list(ctx, l, l.anyMethod().Name, request, opts)
+		call.Method = l.anyMethod().Name
+		return c.list(ctx, l, call)
 	}
 	if ended(ctx) {
-		return nil, status.FromContextError(context.Cause(ctx)).Err()
+		return status.FromContextError(cmp.Or(context.Cause(ctx), context.DeadlineExceeded)).Err()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return nil, c.unknown(l, c.state.Err)
+	return c.unknown(l, c.state.Err)
 }
 
 // hasNothing reports whether there is evidence that the backend has no items: no process listens

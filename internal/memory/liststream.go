@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
@@ -19,16 +17,13 @@ func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 // the backend before it hands on the first message, because it could not take back half a list
 // if the other half did not come.
 type listStream struct {
-	ctx     context.Context
-	conn    *Conn
-	list    *list
-	name    string
-	opts    []grpc.CallOption
-	request *codec.Frame
-	header  metadata.MD
-	rest    []*codec.Frame
-	err     error
-	asked   bool
+	ctx   context.Context
+	conn  *Conn
+	list  *list
+	call  codec.Call
+	rest  []*codec.Frame
+	err   error
+	asked bool
 }
 
 func (s *listStream) SendMsg(m any) error {
@@ -36,7 +31,7 @@ func (s *listStream) SendMsg(m any) error {
 	if err != nil {
 		return err
 	}
-	s.request = f.Ref()
+	s.call.Request = f.Ref()
 	return nil
 }
 
@@ -60,21 +55,18 @@ func (s *listStream) ask() {
 		return
 	}
 	s.asked = true
-	if s.request == nil {
-		s.request = &codec.Frame{}
+	if s.call.Request == nil {
+		s.call.Request = &codec.Frame{}
 	}
-	defer s.request.Free()
-	answer, err := s.conn.list(s.ctx, s.list, s.name, s.request, append(slices.Clip(s.opts), grpc.Header(&s.header)))
-	if err != nil {
-		s.err = err
-		return
+	defer s.call.Request.Free()
+	if s.err = s.conn.list(s.ctx, s.list, &s.call); s.err == nil {
+		s.rest, s.err = s.list.split(s.call.Reply)
 	}
-	s.rest, s.err = s.list.split(answer)
 }
 
 func (s *listStream) Header() (metadata.MD, error) {
 	s.ask()
-	return s.header, nil
+	return s.call.Header, nil
 }
 
 func (s *listStream) Trailer() metadata.MD     { return nil }

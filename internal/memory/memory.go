@@ -40,7 +40,7 @@ func NewMemory(name string) *Memory {
 }
 
 func newMemory() *memory {
-	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, creations: map[string]creation{}, removals: map[string]uint64{}, removed: map[string]struct{}{}, outdated: map[string]uint64{}, renamed: map[string]uint64{}}
+	return &memory{asked: 1, answered: 1, statuses: map[string]known{}, changes: map[string]change{}, renamed: map[string]uint64{}}
 }
 
 // attach makes l keep its answers in m, and reads what m has of that list already. It fails if
@@ -66,7 +66,7 @@ func (m *Memory) attach(l *list) error {
 	found.raw = nil
 	items, err := l.parse(raw)
 	if err == nil && len(items.ids) == 0 && len(raw) > 0 {
-		err = errors.New("it has no items where there should be some")
+		err = errors.New("it is not empty, but no item can be read from it")
 	}
 	if err != nil {
 		found.complete = false

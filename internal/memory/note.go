@@ -39,17 +39,13 @@ func (m *Memory) Learn(n Note) error {
 }
 
 // noteCall notes a call that the backend got, if it may have changed something.
-func (c *Conn) noteCall(r role, method string, args any, answer *codec.Frame, failure error) {
+func (c *Conn) noteCall(r role, call *codec.Call, failure error) {
 	if len(r.changes) == 0 && r.creates == nil {
 		return
 	}
-	request, err := codec.FrameOf(args)
-	if err != nil {
-		return
-	}
-	n := Note{Method: method, Request: request.Bytes(), OK: failure == nil}
+	n := Note{Method: call.Method, Request: call.Request.Bytes(), OK: failure == nil}
 	if n.OK {
-		n.Reply = answer.Bytes()
+		n.Reply = call.Reply.Bytes()
 	}
 	c.note(n)
 }
@@ -69,7 +65,7 @@ func (c *Conn) remember(r role, n Note) (heir func(Note)) {
 	shown := map[*list]bool{} // the lists that show the change from memory
 	for i, l := range r.changes {
 		if subject := r.subjects[i]; subject != nil {
-			shown[l] = l.change(subject, n.Request, n.OK, r.removes[i])
+			shown[l] = l.change(subject, n.Request, n.OK, r.removes[i], r.becomes[i])
 		}
 	}
 	if r.creates != nil && n.OK {

@@ -31,16 +31,31 @@ type memory struct {
 	behind   time.Time // since when the answer may lack such a change; meaningless if it does not
 	at       time.Time // when the answered request was made
 
-	creations map[string]creation // :: id → its creation, until an answer is sure to show it
-	removals  map[string]uint64   // :: id that was removed → the latest request before
-	removed   map[string]struct{} // ids that were removed; the backend still counts as their owner
+	changes map[string]change // :: id → its latest change by a call, until an answer to a later request
+	former  former
 
-	statuses map[string][]byte // :: id → what the status call replied; empty: there is none
-	stale    map[string]bool   // :: id that has been listed otherwise since its status was asked for
+	statuses map[string]known  // :: id → its status
 	renamed  map[string]uint64 // :: name that a call may have given or taken → the latest request before
+}
 
-	outdatings uint64            // calls that have changed items
-	outdated   map[string]uint64 // :: id → the latest of them that changed it, unless its status is newer
+// known is what memory knows of the status of an item.
+type known struct {
+	reply   []byte // empty: there is none
+	asked   uint64 // the request that it answers; zero: none
+	changed uint64 // the latest request before the item changed
+}
+
+// fresh reports whether the item is still as it was when its status was asked for.
+func (k known) fresh() bool { return k.asked > k.changed }
+
+// outdate notes that an item has changed, and that its status is older.
+func (l *list) outdate(id string) {
+	l.news = true
+	if l.asksStatus() {
+		k := l.statuses[id]
+		k.changed = l.asked
+		l.statuses[id] = k
+	}
 }
 
 // asksStatus reports whether the status of an item says more than the item itself.
@@ -104,30 +119,32 @@ func (l *list) settle() {
 		l.complete = len(l.items.ids) > 0
 		return
 	}
+	l.keepChanged(items)
 	l.news = l.news || len(items.ids) != len(l.items.ids)
 	for id, body := range items.all() {
-		if old, ok := l.items.get(id); !ok || !same(l.item, old, body) {
-			l.stale[id] = l.asksStatus()
-			l.news = true
-			l.changesWhole(body, true)
+		old, ok := l.items.get(id)
+		if !ok {
+			l.former.remove(id)
+		}
+		if !ok || !same(l.item, old, body) {
+			l.outdate(id)
+			l.changesWhole(body)
 		}
 	}
 	for id, old := range l.items.all() {
 		if _, ok := items.get(id); !ok {
-			l.changesWhole(old, true)
+			l.leaves(id)
+			l.changesWhole(old)
 		}
 	}
 	l.items = *items
-	l.amend()
 	gone := func(id string) bool { _, ok := l.items.get(id); return !ok }
-	maps.DeleteFunc(l.statuses, func(id string, _ []byte) bool { return gone(id) })
-	maps.DeleteFunc(l.stale, func(id string, _ bool) bool { return gone(id) })
-	maps.DeleteFunc(l.outdated, func(id string, _ uint64) bool { return gone(id) })
+	maps.DeleteFunc(l.statuses, func(id string, _ known) bool { return gone(id) })
 }
 
 // merge remembers the items in the answer to a request with a filter. The answer need not be
 // complete, but its items are true. lacks reports whether the answer lacks items that match the
-// request in memory.
+// request in memory, and that no client has created or changed since the request.
 func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 	for _, f := range l.filters { // a filter may look into another list
 		if f.of != nil {
@@ -141,7 +158,8 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 	}
 	if matches, err := l.matcher(request); err == nil {
 		for id, item := range l.items.all() {
-			if _, ok := items.get(id); !ok && matches(id, item) {
+			c, changed := l.changes[id]
+			if _, ok := items.get(id); !ok && (!changed || seq > c.before) && matches(id, item) {
 				lacks = true
 				break
 			}
@@ -151,17 +169,15 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 		if old, ok := l.items.get(id); ok && same(l.item, old, item) {
 			continue
 		}
-		if before, removed := l.removals[id]; removed && seq <= before {
-			continue // the answer is to a request from before the removal
+		if c, changed := l.changes[id]; changed && seq <= c.before && !c.follows(item, true) {
+			continue // the answer is to a request from before the change
 		}
 		l.items.put(id, bytes.Clone(item))
-		l.changesWhole(item, true)
+		l.changesWhole(item)
 		l.shown = max(l.shown, seq)
-		l.stale[id] = l.asksStatus()
-		l.news = true
+		l.outdate(id)
 		l.touch() // the rest may have changed as well
 	}
-	l.amend()
 	return lacks
 }
 
@@ -190,9 +206,7 @@ func (l *list) reply(matches func(id string, item []byte) bool) []byte {
 // holds returns how many ids begin with name, and 1 if one of them is exactly name.
 func (l *list) holds(name []byte) int {
 	l.settle()
-	_, listed := l.items.get(string(name))
-	_, created := l.creations[string(name)]
-	if _, removed := l.removed[string(name)]; listed || created || removed {
+	if _, listed := l.items.get(string(name)); listed || l.changes[string(name)].created {
 		return 1
 	}
 	n := 0
@@ -201,8 +215,8 @@ func (l *list) holds(name []byte) int {
 			n++
 		}
 	}
-	for id := range l.creations {
-		if _, listed := l.items.get(id); !listed && len(id) > len(name) && id[:len(name)] == string(name) {
+	for id, c := range l.changes {
+		if _, listed := l.items.get(id); c.created && !listed && len(id) > len(name) && id[:len(name)] == string(name) {
 			n++
 		}
 	}
@@ -227,7 +241,7 @@ func (l *list) resolve(name string) (string, bool) {
 func (l *memory) bytes() int {
 	n := l.items.size
 	for _, s := range l.statuses {
-		n += len(s)
+		n += len(s.reply)
 	}
 	return n
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -42,11 +41,7 @@ func compileReplies(specs []Reply, schema *codec.Schema, pkg string) ([]*kept, e
 // keptReply answers a call whose reply is kept, from the backend if that answers within its
 // budget, otherwise from memory. It marks an answer from memory, for callers that need a fresh
 // one.
-func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply any, opts []grpc.CallOption) error {
-	request, err := codec.FrameOf(args)
-	if err != nil {
-		return err
-	}
+func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 	live := c.cfg.Primary && k.spec.Live
 	// Calls wait for a late primary if memory has no reply. Other backends must not delay calls.
 	usable := func(bool) bool { return !live && (c.cfg.Policy == LastKnown && k.known || !c.cfg.Primary) }
@@ -56,11 +51,10 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply 
 		c.askReplyBehind(k)
 	}
 	c.mu.Unlock()
-	err = errRemembered
+	err := errRemembered
 	if !late {
-		var answer *codec.Frame
-		if answer, err = c.askReply(ctx, k, name, request, opts, usable); err == nil {
-			return codec.Decode(reply, answer)
+		if err = c.askReply(ctx, k, call, usable); err == nil {
+			return nil
 		}
 	}
 	remembered := errors.Is(err, errRemembered)
@@ -68,7 +62,8 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply 
 		return err
 	}
 	if c.cfg.Policy == LastKnown && c.hasNothing(ctx) {
-		return codec.Decode(reply, &codec.Frame{})
+		call.Reply = &codec.Frame{}
+		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +71,9 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply 
 	case c.state.Condition == Up && !remembered:
 		return err
 	case k.known && c.cfg.Policy == LastKnown:
-		c.mark(name, opts)
-		return codec.Decode(reply, codec.NewFrame(bytes.Clone(k.reply)))
+		c.mark(call.Method, call)
+		call.Reply = codec.NewFrame(bytes.Clone(k.reply))
+		return nil
 	case remembered:
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and criproxy remembers no earlier answer", c.cfg.Name, k.lag.why)
 	}
@@ -85,36 +81,32 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply 
 }
 
 // askReply asks the backend. It remembers the answer if the request is empty.
-func (c *Conn) askReply(ctx context.Context, k *kept, name string, request *codec.Frame, opts []grpc.CallOption, usable func(bool) bool) (*codec.Frame, error) {
-	answer := &codec.Frame{}
+func (c *Conn) askReply(ctx context.Context, k *kept, call *codec.Call, usable func(bool) bool) error {
 	at := time.Now()
-	err := c.try(ctx, &attempt{method: name, lag: &k.lag, usable: usable, anyAnswer: true}, func(ctx context.Context) error {
-		if err := c.next.Invoke(ctx, name, request, answer, opts...); err != nil {
+	err := c.try(ctx, &attempt{method: call.Method, lag: &k.lag, usable: usable, anyAnswer: true}, func(ctx context.Context) error {
+		if err := call.On(ctx, c.next); err != nil {
 			return err
 		}
-		_, err := wellFormed(k.shape, name, answer)
-		return err
+		return check(call, k.shape)
 	})
-	if err != nil {
-		return nil, err
-	}
-	if request.Len() == 0 {
+	if err == nil && call.Request.Len() == 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !k.known || !bytes.Equal(k.reply, answer.Bytes()) {
-			k.reply, c.mem.news = bytes.Clone(answer.Bytes()), true
+		if !k.known || !bytes.Equal(k.reply, call.Reply.Bytes()) {
+			k.reply, c.mem.news = bytes.Clone(call.Reply.Bytes()), true
 		}
 		k.known, k.lag.asked = true, at
 	}
-	return answer, nil
+	return err
 }
 
 // askReplyBehind asks for a reply in the background, unless such a request is under way. c.mu is
 // held.
 func (c *Conn) askReplyBehind(k *kept) {
 	c.askInBackground(&k.lag, k.method.Name, false, func(ctx context.Context) {
-		if answer, err := c.askReply(ctx, k, k.method.Name, &codec.Frame{}, nil, never); err == nil {
-			answer.Free()
+		call := &codec.Call{Method: k.method.Name, Request: &codec.Frame{}}
+		if err := c.askReply(ctx, k, call, never); err == nil {
+			call.Reply.Free()
 		}
 	})
 }

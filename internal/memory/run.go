@@ -188,12 +188,14 @@ func (c *Conn) bound() {
 		return
 	}
 	for _, l := range c.lists {
-		clear(l.statuses)
+		for id, k := range l.statuses {
+			l.statuses[id] = known{changed: max(k.asked, k.changed)}
+		}
 	}
 	for i := len(c.lists) - 1; i >= 0 && c.mem.bytes() > c.cfg.MaxBytes; i-- {
 		l := c.lists[i]
 		l.settle()
-		l.dropDrafts()
-		l.items, l.complete, l.news = items{}, false, true
+		clear(l.changes)
+		l.items, l.complete, l.news, l.shown = items{}, false, true, l.asked+1 // earlier requests may lack changes
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 func TestABackendWhoseListsAreLateIsNeverGone(t *testing.T) {
@@ -112,6 +113,7 @@ func TestAFailedChangeDelaysNoList(t *testing.T) {
 func TestAConfirmedRemovalDelaysNoList(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, removing)
+		n.library.with(func() { delete(n.library.books, "a") }) // Run lists again at once, perhaps before the library hangs
 		require.NoError(t, w.bind(t.Context(), "a"))
 		n.when(hang)
 		began := time.Now()
@@ -204,8 +206,8 @@ func TestAWatchThatBlocksStopsNoCall(t *testing.T) {
 	}()
 	select {
 	case <-done:
-		assert.Equal(t, memory.Gone, w.State().Condition)
-	case <-time.After(10 * time.Second):
+		testkit.Eventually(t, "the library is gone", func() bool { return w.State().Condition == memory.Gone })
+	case <-time.After(testkit.Patience):
 		t.Error("a list waits for Watch")
 	}
 	close(release)
@@ -249,5 +251,72 @@ func TestAHangEndsWhenTheBackendComesBack(t *testing.T) {
 		}
 		assert.NoError(t, w.bind(t.Context(), "a"), "the call goes on to its end")
 		assert.NotEqual(t, memory.Gone, w.State().Condition)
+	}, "a")
+}
+
+// A list with a filter took twice the budget if it lacked an item, because then the whole list is asked for as well.
+func TestAListThatLacksAnItemKeepsItsBudget(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, func(c *memory.Config) { // no list but the client's
+			c.Interval, c.Spec.Lists[0].Every = time.Hour, time.Hour
+		})
+		n.library.with(func() { delete(n.library.books, "a") })
+		n.when(only("List", taking(memory.DefaultBudget*3/4)))
+		began := time.Now()
+		got, err := w.list(t, `book_id: "a"`)
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "b"}`, got, "it is the answer of the backend, which applies no filter")
+		assert.Equal(t, memory.DefaultBudget, time.Since(began))
+		got, err = w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "b"}`, got, "the client knows that a is gone")
+		assert.Equal(t, memory.Up, w.State().Condition, "each answer took less than the budget")
+	}, "a", "b")
+}
+
+// A runtime leaves its place after a reload that follows it to another one. The connection to the old place, which calls
+// still used, noted for later connections that it was gone, and the next reload called it slow for that reason.
+func TestLaterConnectionsDoNotInheritFromARetiredOne(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		there := &near{library: n.library}
+		old := n.watch(t, nil)
+		at := func(c *memory.Config) { c.Memory = old.Memory() }
+		now := there.watch(t, at)
+		old.Retire()
+		time.Sleep(5 * time.Second)
+		n.library.with(func() { n.down = true })
+		require.Error(t, old.bind(t.Context(), "a"))
+		require.Equal(t, memory.Gone, old.State().Condition)
+		time.Sleep(time.Minute)
+		require.Equal(t, memory.Up, now.State().Condition)
+		for next := there.watch(t, at); len(next.states) > 0; {
+			assert.Equal(t, memory.Up, (<-next.states).Condition)
+		}
+	}, "a")
+}
+
+// The list of a call on a connection that a reload has replaced says nothing of the next one, whose runtime is gone.
+func TestAnAnswerOnARetiredConnectionEndsNoOutage(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		there := &near{library: n.library}
+		old := n.watch(t, func(c *memory.Config) { c.Budget, c.Silence = time.Minute, time.Minute })
+		at := func(c *memory.Config) { c.Memory = old.Memory() }
+		held, release := n.holding("List")
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			_, _ = old.list(t, "")
+		}()
+		<-held
+		now := there.watch(t, at)
+		old.Retire()
+		there.goes(t, now)
+		close(release)
+		<-answered
+		now.Retire()
+		n.library.with(func() { there.down = false })
+		next := there.watch(t, at)
+		require.NotEmpty(t, next.states)
+		assert.Equal(t, memory.Up, (<-next.states).Condition, "it is back, and not slow")
 	}, "a")
 }

@@ -81,6 +81,12 @@ type List struct {
 	// if they succeed.
 	Removed []string `yaml:"removed"`
 
+	// State is the path of the state of an item, an enum. Becomes says what a method of Changed makes of it when it has
+	// succeeded: method → state before → state after. Lists show nothing else of that method. Memory shows such a change
+	// before the backend does; after others, lists wait for the backend's next answer. Optional.
+	State   string                       `yaml:"state"`
+	Becomes map[string]map[string]string `yaml:"becomes"`
+
 	// PartOf says that the items are parts of those of another list, whose statuses include them.
 	PartOf PartOf `yaml:"partOf"`
 
@@ -291,15 +297,15 @@ func (l *list) compileFilter(f Filter, lists []*list) (filter, error) {
 	switch f.Match {
 	case "prefix":
 		if !c.request.IsText() || !c.item.IsText() {
-			err = errors.New("match: prefix compares strings")
+			err = errors.New("match: prefix is for strings only")
 		}
 	case "within":
 		if !c.request.Leaf().IsMap() || !c.item.Leaf().IsMap() {
-			err = errors.New("match: within compares maps")
+			err = errors.New("match: within is for maps only")
 		}
 	case "equal":
 		if c.request.Leaf().Kind() != c.item.Leaf().Kind() || c.item.IsText() {
-			err = errors.New("match: equal compares numbers and enums")
+			err = errors.New("match: equal is for numbers and enums only")
 		}
 	default:
 		err = fmt.Errorf("match: is %q, want prefix, equal or within", f.Match)
@@ -356,7 +362,7 @@ func (s Spec) Check(schema *codec.Schema, pkg string) error {
 		for _, names := range []struct {
 			key string
 			all []string
-		}{{"changed", l.Changed}, {"removed", l.Removed}, {"created", slices.Sorted(maps.Keys(l.Created))}} {
+		}{{"changed", l.Changed}, {"removed", l.Removed}, {"created", slices.Sorted(maps.Keys(l.Created))}, {"becomes", slices.Sorted(maps.Keys(l.Becomes))}} {
 			for _, name := range names.all {
 				m := findMethod(schema, pkg, name)
 				switch {

@@ -7,7 +7,6 @@ import (
 	"path"
 	"slices"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -18,12 +17,8 @@ import (
 
 // statusOf answers a status call, from the backend if that answers within its budget, otherwise
 // from memory.
-func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply any, opts []grpc.CallOption) error {
-	request, err := codec.FrameOf(args)
-	if err != nil {
-		return err
-	}
-	body := request.Bytes()
+func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
+	body := call.Request.Bytes()
 	named, _, err := l.status.id.Lookup(body)
 	if err != nil {
 		return err
@@ -31,8 +26,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	id := string(named)
 	c.mu.Lock()
 	l.settleWhole()
-	item, _ := l.items.get(id)
-	asked := l.outdatings
+	asked := l.begin()
 	late := c.state.Condition != Gone && l.status.lag.late() && c.usableStatus(l, id)
 	if late { // ask for it in the background
 		l.status.wanted[id] = true
@@ -40,23 +34,23 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	}
 	c.mu.Unlock()
 	err = errRemembered
-	answer := codec.ReplyFrame(reply)
 	if !late {
-		a := &attempt{method: name, lag: &l.status.lag, anyAnswer: true, usable: func(bool) bool { return c.usableStatus(l, id) }}
-		err = c.try(ctx, a, func(ctx context.Context) error { return c.next.Invoke(ctx, name, request, answer, opts...) })
+		a := &attempt{method: call.Method, lag: &l.status.lag, anyAnswer: true, usable: func(bool) bool { return c.usableStatus(l, id) }}
+		err = c.try(ctx, a, func(ctx context.Context) error { return call.On(ctx, c.next) })
 	}
 	if err == nil {
 		c.meets()
 		if l.asksStatus() && isOnlyID(body, named) {
-			c.keep(l, id, item, asked, answer)
+			c.keep(l, id, asked, call.Reply.Bytes())
 		}
-		return codec.Decode(reply, answer)
+		return nil
 	}
 	if c.cfg.Policy != LastKnown || ended(ctx) && !errors.Is(err, errRemembered) || ours(err) || aboutTheRequest(err) {
 		return err
 	}
 	if l.status.wrap != 0 && c.hasNothing(ctx) {
-		return codec.Decode(reply, &codec.Frame{})
+		call.Reply = &codec.Frame{}
+		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,8 +60,9 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 		return err
 	}
 	if known, ok := c.statusFromMemory(l, id); ok {
-		c.mark(name, opts)
-		return codec.Decode(reply, codec.NewFrame(known))
+		c.mark(call.Method, call)
+		call.Reply = codec.NewFrame(known)
+		return nil
 	}
 	if c.state.Condition == Gone || errors.Is(err, errRemembered) {
 		return c.unavailable()
@@ -85,27 +80,26 @@ func (c *Conn) usableStatus(l *list, id string) bool {
 	return ok
 }
 
-// keep remembers the status of an item. item is how the item was listed when the status was asked
-// for, asked is the value of outdatings at that time. If the item has changed since, the status
-// may be older than that, and keep ignores it. keep also ignores the status of an item that is not
-// listed.
-func (c *Conn) keep(l *list, id string, item []byte, asked uint64, answer *codec.Frame) {
+// keep remembers the status of an item, which request asked has asked for, unless the item is not
+// listed, or memory has a later status, or one where now there is none: a runtime whose state is
+// damaged may answer NotFound to everything.
+func (c *Conn) keep(l *list, id string, asked uint64, reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mem.bytes()+answer.Len() > c.cfg.MaxBytes {
+	if c.mem.bytes()+len(reply) > c.cfg.MaxBytes {
 		return
 	}
 	l.settleWhole()
-	if now, listed := l.items.get(id); !listed || !same(l.item, now, item) || l.outdated[id] > asked {
+	k := l.statuses[id]
+	if _, listed := l.items.get(id); !listed || asked <= k.asked || len(reply) == 0 && k.fresh() {
 		return
 	}
-	delete(l.outdated, id)
-	l.news = l.news || l.stale[id]
-	delete(l.stale, id)
-	if b := answer.Bytes(); !same(l.status.method.Output, l.statuses[id], b) {
-		l.statuses[id] = append([]byte{}, b...)
-		l.news = true
+	l.news = l.news || !k.fresh()
+	k.asked = asked
+	if k.reply == nil || !same(l.status.method.Output, k.reply, reply) {
+		k.reply, l.news = append([]byte{}, reply...), true
 	}
+	l.statuses[id] = k
 }
 
 // statusFromMemory returns the reply to a status call, if memory has it. If the status of an item
@@ -126,8 +120,8 @@ func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 		return protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(l.status.wrap), protowire.BytesType), item), true
 	}
 	id, ok := l.resolve(name)
-	s := l.statuses[id]
-	return s, ok && len(s) > 0 && !l.stale[id]
+	k := l.statuses[id]
+	return k.reply, ok && len(k.reply) > 0 && k.fresh()
 }
 
 // byName returns the item that has one of names, as its id or as one of its other names.
@@ -202,23 +196,25 @@ func (l *list) nameIn(m *codec.Method) *rewrite.Path {
 // change notes that a call has changed or removed the items that its request names, or may have
 // done so if it failed. The remembered statuses of these items are out of date, or must be asked
 // for again. Only an exact name removes an item. It may be one that is not listed, because a late
-// answer may list it. shown reports whether the items show the whole change now.
-func (l *list) change(s *subject, request []byte, changed, removes bool) (shown bool) {
+// answer may list it. What the items become is in becomes. shown reports whether they show the whole change now.
+func (l *list) change(s *subject, request []byte, changed, removes bool, becomes *becomes) (shown bool) {
 	name, ok, err := s.request.Lookup(request)
 	if err != nil || !ok || len(name) == 0 {
 		return false
 	}
 	l.settle()
-	l.outdatings++
+	shown = changed && becomes != nil // unless an item has a state of which this is unknown
 	mark := func(id string) {
-		if item, ok := l.items.get(id); ok {
-			l.changesWhole(item, changed)
-		}
-		l.outdated[id] = l.outdatings
+		item, _ := l.items.get(id)
 		if changed {
-			l.stale[id], l.news = true, true // the file must not hold the old status either
-		} else {
-			l.status.wanted[id] = true
+			l.changesWhole(item)
+			shown = l.become(id, becomes) && shown
+			l.outdate(id) // the file must not hold the old status either
+			return
+		}
+		l.status.wanted[id] = true
+		if whole, ok := l.wholeOf(item); ok {
+			l.whole.status.wanted[whole] = true
 		}
 	}
 	removed := changed && removes
@@ -229,9 +225,9 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) (shown 
 		}
 		if ok && !(removed && id == string(name)) {
 			mark(id)
-			return false
+			return shown
 		}
-		return removed
+		return removed || shown
 	}
 	if removed {
 		mark = l.remove
@@ -245,7 +241,7 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) (shown 
 	for _, id := range marked {
 		mark(id)
 	}
-	return removed
+	return removed || shown
 }
 
 // settleWhole calls settle for a list and for the lists of its parts, because a change of a part
@@ -257,28 +253,22 @@ func (l *list) settleWhole() {
 	}
 }
 
-// changesWhole notes that an item has changed, or may have. The status of its whole is out of date
-// then.
-func (l *list) changesWhole(item []byte, changed bool) {
+// changesWhole notes that an item has changed. The status of its whole is out of date then.
+func (l *list) changesWhole(item []byte) {
+	if id, ok := l.wholeOf(item); ok {
+		l.whole.outdate(id)
+	}
+}
+
+// wholeOf returns the id of the listed item of which an item is a part.
+func (l *list) wholeOf(item []byte) (id string, ok bool) {
 	if l.whole == nil {
-		return
+		return "", false
 	}
-	id, _, err := l.wholeID.Lookup(item)
-	if err != nil || len(id) == 0 {
-		return
-	}
-	w := l.whole
-	w.settle()
-	if _, listed := w.items.get(string(id)); !listed {
-		return
-	}
-	w.outdatings++
-	w.outdated[string(id)] = w.outdatings
-	if changed {
-		w.stale[string(id)], w.news = true, true
-	} else {
-		w.status.wanted[string(id)] = true
-	}
+	named, _, err := l.wholeID.Lookup(item)
+	l.whole.settle()
+	_, ok = l.whole.items.get(string(named))
+	return string(named), ok && err == nil
 }
 
 // answersNothing reports whether err says that the item has no status.

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -9,13 +8,11 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Verdict is a call option in which a [Conn] stores the result of checking the reply. The Conn
-// checks each list, because memory must not keep a malformed one, so the caller need not check it
-// again. The Conn fills the Verdict in before the call returns.
-type Verdict struct {
-	grpc.EmptyCallOption
-	WellFormed bool // the reply is well formed; false if it was not checked
-	UTF8       bool // all text in it is UTF-8
+// check is wellFormed for the reply of a call.
+func check(call *codec.Call, shape *rewrite.Shape) (err error) {
+	call.UTF8, err = wellFormed(shape, call.Method, call.Reply)
+	call.WellFormed = err == nil
+	return err
 }
 
 // wellFormed refuses an answer that is cut off or malformed anywhere: joined with the answers of
@@ -37,13 +34,4 @@ func CheckFrame(shape *rewrite.Shape, f *codec.Frame) (utf8 bool, err error) {
 		}
 	}
 	return c.End()
-}
-
-// say fills in the Verdict among opts, if there is one, for a well-formed answer.
-func say(opts []grpc.CallOption, utf8 bool) {
-	for _, o := range opts {
-		if v, ok := o.(*Verdict); ok {
-			v.WellFormed, v.UTF8 = true, utf8
-		}
-	}
 }

@@ -39,6 +39,8 @@ const (
 	two     = "criproxy, 2 runtimes"
 	twoBare = "criproxy, 2 runtimes, no recorder"
 	native  = "criproxy, 2 runtimes, -ids native"
+
+	capturing = "criproxy, capture"
 )
 
 // contenders are all contenders, the baseline first.
@@ -52,7 +54,7 @@ var contenders = []contender{
 	{name: koord, needs: buildKoord, command: koordinator},
 	{name: ours, command: criproxy()},
 	{name: bare, command: criproxy("-flight-recorder", "-1")},
-	{name: "criproxy, capture", command: criproxy("-capture", "DIR/calls.jsonl")},
+	{name: capturing, command: criproxy("-capture", "DIR/calls.jsonl")},
 	{name: "criproxy, hooks", command: criproxy("-hooks", "DIR/hooks")},
 	{name: two, two: true, command: criproxy()},
 	{name: twoBare, two: true, command: criproxy("-flight-recorder", "-1")},

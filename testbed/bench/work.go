@@ -67,7 +67,7 @@ func works() []work {
 	all = append(all, work{name: "exec with 15 MiB of output", clients: 1, node: node{containers: 100},
 		method:  runtimeapi.RuntimeService_ExecSync_FullMethodName,
 		request: func(c contender) proto.Message { return &runtimeapi.ExecSyncRequest{ContainerId: aboutOne(c)} }, bytes: bigOutput})
-	for _, n := range []int{100, 800, 1000, 10000} {
+	for _, n := range []int{100, 400, 800, 1000, 10000} {
 		all = append(all, work{name: fmt.Sprintf("list of %d", n), clients: 1, node: node{containers: n},
 			method: runtimeapi.RuntimeService_ListContainers_FullMethodName, request: list, bytes: n * 800})
 	}

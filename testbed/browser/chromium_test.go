@@ -159,12 +159,17 @@ func command[P, R any](c cdp.Command[P, R], params P) action {
 }
 
 // see waits until a JavaScript expression is true; an expression that fails counts as false. It does not make the page
-// evaluate text, which the page's policy forbids.
+// evaluate text, which the page's policy forbids. A page that is being left for another may say that, or not answer at all.
 func (p *tab) see(expression string) {
 	p.t.Helper()
 	for {
-		ok, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("(() => { try { return Boolean("+expression+") } catch { return false } })()"))
-		require.NoError(p.t, err, "%s is not so", expression)
+		ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
+		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("(() => { try { return Boolean("+expression+") } catch { return false } })()"))
+		left := ctx.Err() != nil || err != nil && strings.Contains(err.Error(), "navigated")
+		cancel()
+		if p.ctx.Err() != nil || !left {
+			require.NoError(p.t, err, "%s is not so", expression)
+		}
 		if ok {
 			return
 		}

@@ -68,7 +68,9 @@ func TestAPageThatNobodySeesCostsLittle(t *testing.T) {
 	require.Empty(t, failures)
 	p := open(t, m.link)
 	const shown = `Number(` + count + `.split(" of ").pop().replaceAll(",", ""))`
-	p.see(shown + ` > 90_000`) // ui, the page and the recorder may each have dropped the oldest
+	// ui, the page and the recorder may each have dropped the oldest: the recorder archives with at most a two-hundredth of a
+	// processor, so a slow machine keeps fewer of such a flood. What the test measures needs a full page, of whatever size.
+	p.see(shown + ` > 50_000`)
 
 	const seconds = 10
 	measure := func(what string) {

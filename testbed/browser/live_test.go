@@ -45,11 +45,18 @@ type machine struct {
 
 func start(t *testing.T, flags ...string) *machine {
 	t.Helper()
+	return startWith(t, func(string) {}, flags...)
+}
+
+// startWith is start with what was in the state folder before.
+func startWith(t *testing.T, prepare func(dir string), flags ...string) *machine {
+	t.Helper()
 	chromium(t)
 	program, err := criproxy()
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "ui-") // t.TempDir is too long for a socket
 	require.NoError(t, err)
+	prepare(dir)
 	m := &machine{t: t, dir: dir, program: program, admin: filepath.Join(dir, "admin.sock")}
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	for i, name := range []string{"alpha", "beta"} {
@@ -63,17 +70,23 @@ func start(t *testing.T, flags ...string) *machine {
 	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
 	m.client = runtimeapi.NewRuntimeServiceClient(conn)
 	m.version()
-	m.ui = m.command("ui", "-admin", m.admin)
+	m.show("-admin", m.admin)
+	return m
+}
+
+// show starts criproxy ui, whose link m then has.
+func (m *machine) show(flags ...string) {
+	m.t.Helper()
+	m.ui, m.link = m.command(append([]string{"ui"}, flags...)...), ""
 	out, err := m.ui.StdoutPipe()
-	require.NoError(t, err)
+	require.NoError(m.t, err)
 	m.started(m.ui)
 	lines := bufio.NewReader(out)
 	for m.link == "" {
 		line, err := lines.ReadString('\n')
-		require.NoError(t, err)
+		require.NoError(m.t, err)
 		m.link = regexp.MustCompile(`http://\S+|$`).FindString(line)
 	}
-	return m
 }
 
 func (m *machine) command(args ...string) *exec.Cmd {
@@ -170,7 +183,7 @@ func TestMetricsMoveWithCalls(t *testing.T) {
 	m := start(t)
 	id := m.pod("vault", "kata.io")
 	p := open(t, m.link, dark(false))
-	p.keys("7")
+	p.keys("8")
 	p.see(`document.querySelectorAll(".panel").length > 0`)
 	assert.Equal(t, dashboardTitles(t), p.texts(".panel h3"), "the page has the dashboard's panels")
 
@@ -282,7 +295,7 @@ func TestThePageSurvivesAHandover(t *testing.T) {
 	_, err := fmt.Sscanf(p.texts("#link")[0], "process %d", &successor)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(successor, syscall.SIGTERM))
-	p.see(`document.querySelector("#link.lost")`)
+	p.see(`document.querySelector("#link.lost") && document.querySelector("#strip").textContent.startsWith("When criproxy last answered:")`)
 }
 
 func TestTheLinkLetsOneBrowserIn(t *testing.T) {

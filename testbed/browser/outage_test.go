@@ -65,7 +65,7 @@ func (m *machine) handOver() {
 func TestEveryPlaceOfThePageTellsTheSameStory(t *testing.T) {
 	for name, handsOver := range map[string]bool{"one process": false, "over handovers": true} {
 		t.Run(name, func(t *testing.T) {
-			m := start(t, "-list-budget", "300ms", "-gone-after", "1500ms")
+			m := start(t, "-list-budget", "1500ms", "-gone-after", "4s") // a busy machine must not be slow by itself
 			m.pod("vault", "kata.io")
 			p := open(t, m.link, dark(false))
 			p.see(`document.querySelectorAll(".row:not(.said)").length >= 2`)
@@ -95,14 +95,17 @@ func TestEveryPlaceOfThePageTellsTheSameStory(t *testing.T) {
 			base, _, _ := strings.Cut(m.link, "?")
 			other := open(t, base, dark(false)) // somebody is called at night
 			other.see(`document.querySelector("#tab-status").getAttribute("aria-selected") === "true" && /kata.io.*gone/.test(document.querySelector(".card.gone").textContent)`)
+			other.see(`/^[1-9]/.test(document.querySelector("#tab-calls").textContent.replace("Calls", "").trim())`)
 			other.picture("trouble")
 			m.vault.Thaw()
 			is(capture.Up)
 			m.vault.Kill()
 			is(capture.Gone)
-			m.vault.When(testkit.Slowing(500*time.Millisecond, "ListContainers", "ListPodSandbox"))
+			m.vault.When(testkit.Slowing(2*time.Second, "ListContainers", "ListPodSandbox"))
 			m.vault.Start()
 			is(capture.Slow)
+			other.keys("8")
+			other.see(`[...document.querySelectorAll(".panel .state.slow")].some((li) => li.textContent === "kata.io slow")`)
 			m.vault.When(nil)
 			is(capture.Up)
 
@@ -149,13 +152,22 @@ func TestEveryPlaceOfThePageTellsTheSameStory(t *testing.T) {
 			mailed.see(`document.body.dataset.ready`)
 			mailed.see(`[...document.querySelectorAll("#strip .cond.up")].some((e) => e.textContent.startsWith("kata.io up since ` + clock(history[len(history)-1]) + `"))`)
 			tells(mailed)
+			mailed.keys("\r") // leaves the field that has the focus
+			const inside = `(e) => { const r = e.getBoundingClientRect(); return r.width > 0 && r.left >= 0 && r.right <= innerWidth && e.scrollWidth <= e.clientWidth + 1; }`
 			for _, width := range []int64{1280, 800, 390} {
 				mailed.do(chromedp.EmulateViewport(width, 800))
 				for i := range 6 {
 					mailed.keys(fmt.Sprint(i + 1))
 					mailed.see(fmt.Sprintf(`document.documentElement.scrollWidth <= %d`, width))
 				}
+				mailed.keys("1")
+				mailed.see(`document.querySelectorAll(".row").length > 3 && [...document.querySelectorAll(".row")].every((r) => [...r.children, r.querySelector(".chip.memory")].every(` + inside + `))`)
+				mailed.keys("4")
+				mailed.see(`[...document.querySelectorAll(".talk g.who")].every((e) => { const r = e.getBoundingClientRect(); return r.left >= 0 && r.right <= innerWidth; })`)
 			}
+			mailed.keys("1\x1b") // without filters
+			mailed.see(`document.querySelector(".row.said.slow .note") || ((v) => { v.scrollTop = v.scrollTop + v.clientHeight + 1 < v.scrollHeight ? v.scrollTop + 300 : 0; })(document.querySelector("#view-calls"))`)
+			mailed.see(`[...document.querySelectorAll(".row.said .note")].every((e) => e.scrollHeight <= e.clientHeight && e.scrollWidth <= e.clientWidth)`)
 		})
 	}
 }

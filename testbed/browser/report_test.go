@@ -3,6 +3,7 @@ package browser
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"os/exec"
@@ -15,6 +16,10 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // report writes a recording to a file, and makes criproxy turn it into a page. It returns the page's address.
@@ -154,6 +159,33 @@ func TestPodsAreLanesWithOutages(t *testing.T) {
 	assert.Contains(t, strings.Join(bands, "\n"), "gone 4", "kata.io was gone for 42 s")
 	assert.Positive(t, value[int](p, `document.querySelectorAll(".lane rect.band.slow").length`), "the primary was slow")
 	assert.Positive(t, value[int](p, `document.querySelectorAll(".lane path.failed").length`))
+	assert.Contains(t, p.texts("#strip")[0], "No conditions of runtimes are recorded here: bands are inferred from calls.", "the recording is of an older criproxy")
+}
+
+// A list that one runtime makes slow was marked at the other one, too.
+func TestTheLaneOfARuntimeHasWhatTheRuntimeTook(t *testing.T) {
+	n := &node{random: rand.New(rand.NewPCG(1, 2))}
+	list := func(string, string) proto.Message { return &runtimeapi.ListPodSandboxResponse{} }
+	n.add(exchange{at: time.Second, took: 1050 * time.Millisecond, by: kubelet, method: runtimeService + "ListPodSandbox", backends: []string{primary, kata}, request: fixed(&runtimeapi.ListPodSandboxRequest{}), list: list,
+		reply: fixed(&runtimeapi.ListPodSandboxResponse{})})
+	address, _ := report(t, n)
+	p := open(t, address+"#view=pods")
+	p.see(`document.querySelectorAll(".lane.group").length === 2`)
+	for runtime, marked := range map[string]bool{primary: true, kata: false} { // it took kata.io less than a second
+		assert.Equal(t, marked, value[bool](p, fmt.Sprintf(`Boolean([...document.querySelectorAll(".lane.group")].find((l) => l.firstChild.textContent.startsWith(%q)).querySelector(".slowmark"))`, runtime)), runtime)
+	}
+}
+
+// The page said that a runtime was up since before criproxy was started anew, and criproxy status since after that.
+func TestARuntimeIsUpSinceTheProcessThatSaysSo(t *testing.T) {
+	n := record(0)
+	for _, after := range []time.Duration{0, time.Minute} {
+		n.events = append(n.events, capture.Event{Kind: capture.Changed, Time: began.Add(after), Mono: after, Backend: kata, Change: &capture.Change{Time: began.Add(after), What: capture.Up, Backend: kata, PID: 1}})
+	}
+	address, _ := report(t, n)
+	p := open(t, address)
+	p.see(`document.body.dataset.ready && document.querySelector("#strip .cond")`)
+	assert.Equal(t, []string{"kata.io up since " + began.Add(time.Minute).Format(time.TimeOnly)}, p.texts("#strip .cond.up"))
 }
 
 func TestLatencyAndTalkCountCalls(t *testing.T) {
@@ -168,6 +200,8 @@ func TestLatencyAndTalkCountCalls(t *testing.T) {
 	who := strings.Join(p.texts(".talk g.who"), "\n")
 	assert.Contains(t, who, "kubelet")
 	assert.Contains(t, who, "84 from memory")
+	memory := `[...document.querySelectorAll(".ways tbody tr")].reduce((n, tr) => n + Number(tr.lastChild.textContent.replaceAll(",", "")), 0)`
+	assert.Equal(t, p.texts(".hub text")[3], fmt.Sprintf("%d from memory", value[int](p, memory)), "the table has the calls that the picture has")
 	value[bool](p, `(document.querySelector(".talk g.who").dispatchEvent(new MouseEvent("click")), true)`)
 	p.see(`document.querySelector("input[name=client]").value === "kubelet"`)
 }

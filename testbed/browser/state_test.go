@@ -62,7 +62,7 @@ func TestTwoCallsAreCompared(t *testing.T) {
 	p := openReport(t)
 	p.fill("find", "CreateContainer sandbox-runner")
 	p.keys(kb.Enter)
-	p.see(`document.querySelectorAll(".row").length > 1`)
+	p.see(`((rows) => rows.length > 1 && rows.every((row) => row.textContent.includes("sandbox-runner")))([...document.querySelectorAll(".row")])`)
 	p.keys("jxjx5")
 	p.see(`document.querySelector(".seqbar").textContent.includes("2 selected calls")`)
 	value[bool](p, `([...document.querySelectorAll(".seqbar button")].find((b) => b.textContent === "Compare").click(), true)`)
@@ -75,7 +75,9 @@ func TestTwoCallsAreCompared(t *testing.T) {
 	require.NoError(t, os.Rename(other, filepath.Join(filepath.Dir(other), "other.html")))
 	p.keys(kb.Escape + "1gj" + kb.Enter)
 	p.see(`document.querySelector("#detail input[type=file]")`)
+	value[bool](p, `(document.querySelector("#detail").scrollTop = 1e6, true)`)
 	p.do(chromedp.SetUploadFiles(`#detail input[type=file]`, []string{filepath.Join(filepath.Dir(other), "other.html")}))
 	p.see(`document.querySelector("#detail .compared h3")`)
 	assert.Contains(t, strings.Join(p.texts("#detail .compared"), ""), "other.html")
+	assert.Zero(t, value[int](p, `document.querySelector("#detail").scrollTop`), "the differences are in sight")
 }

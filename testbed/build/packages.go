@@ -14,7 +14,11 @@ func Packages(ctx context.Context, version, arch, dist string, targets ...string
 	if err != nil {
 		return err
 	}
-	args := append([]string{"-s", "-C", filepath.Dir(source), "VERSION=" + version, "ARCHS=" + arch, "DIST=" + dist}, targets...)
+	return packages(ctx, filepath.Dir(source), version, arch, dist, targets...)
+}
+
+func packages(ctx context.Context, root, version, arch, dist string, targets ...string) error {
+	args := append([]string{"-s", "-C", root, "VERSION=" + version, "ARCHS=" + arch, "DIST=" + dist}, targets...)
 	cmd := exec.CommandContext(ctx, "make", args...)
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/internal/junit"
+	"github.com/criproxy/criproxy/testbed/internal/plane"
 )
 
 var (
@@ -80,13 +81,13 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 func (c *cluster) suite(t *testing.T, focus string) junit.Outcomes {
 	t.Helper()
 	program := testbed.Require(t, build.E2ENode).E2ENode
-	require.NoError(t, c.registry.PushE2ENode(c.bin))
+	require.NoError(t, c.registry.PushE2ENode(c.Bin))
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ginkgo"), "-procs=24", "-no-color", "-timeout=1h", "-focus="+focus, "-label-filter="+labels,
+	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin, "ginkgo"), "-procs=24", "-no-color", "-timeout=1h", "-focus="+focus, "-label-filter="+labels,
 		"-output-dir="+dir, "-junit-report=junit.xml", program, "--",
-		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--host="+c.server, "--bearer-token="+token,
+		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--host="+c.Server, "--bearer-token="+plane.Token,
 		"--node-name="+c.node, "--container-runtime-endpoint="+c.endpoint, "--report-dir="+dir)
 	cmd.Dir = dir
 	log, err := os.OpenFile(filepath.Join(*logs, filepath.Base(t.Name())+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)

@@ -15,7 +15,7 @@ import (
 // criproxy here; testbed/figures has the other settings.
 func tryFigures(t *testing.T, c *cluster, ids string) {
 	page := func(path string) (string, error) {
-		out, err := c.command(t.Context(), "get", "--raw", "/api/v1/nodes/"+c.node+"/proxy"+path).Output()
+		out, err := c.Command(t.Context(), "get", "--raw", "/api/v1/nodes/"+c.node+"/proxy"+path).Output()
 		return string(out), err
 	}
 	for pod := range everywhere {

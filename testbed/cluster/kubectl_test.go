@@ -45,15 +45,15 @@ func TestKubectlWorksOnBothRuntimes(t *testing.T) {
 }
 
 func tryLogs(t *testing.T, c *cluster, pod string) {
-	assert.Equal(t, "hello\nserving\n", c.kubectl(t, "logs", pod))
-	assert.Equal(t, "serving\n", c.kubectl(t, "logs", pod, "--tail=1"))
+	assert.Equal(t, "hello\nserving\n", c.Kubectl(t, "logs", pod))
+	assert.Equal(t, "serving\n", c.Kubectl(t, "logs", pod, "--tail=1"))
 }
 
 func tryExec(t *testing.T, c *cluster, pod string) {
-	assert.Equal(t, "testbed/app:1\n", c.kubectl(t, "exec", pod, "--", "app", "file", "/etc/image"))
-	assert.Equal(t, "to you\n", c.kubectlWith(t, "to you\n", "exec", "-i", pod, "--", "app", "cat"))
+	assert.Equal(t, "testbed/app:1\n", c.Kubectl(t, "exec", pod, "--", "app", "file", "/etc/image"))
+	assert.Equal(t, "to you\n", c.KubectlWith(t, "to you\n", "exec", "-i", pod, "--", "app", "cat"))
 	var exit *exec.ExitError
-	out, err := c.command(t.Context(), "exec", pod, "--", "app", "exit", "7").CombinedOutput()
+	out, err := c.Command(t.Context(), "exec", pod, "--", "app", "exit", "7").CombinedOutput()
 	require.True(t, errors.As(err, &exit), "%v\n%s", err, out)
 	assert.Equal(t, 7, exit.ExitCode(), "%s", out)
 }
@@ -65,12 +65,12 @@ func tryAttach(t *testing.T, c *cluster, pod string) {
 	if everywhere[pod] != "" {
 		class = "runtimeClassName: " + everywhere[pod] + ","
 	}
-	c.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s restartPolicy: Never, containers: [{name: app, image: %q, args: [cat], stdin: true, stdinOnce: true}]}}", name, class, image))
-	c.kubectl(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=2m")
-	assert.Contains(t, c.kubectlWith(t, "to you\n", "attach", "-i", name), "to you\n")
-	c.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+name, "--timeout=2m")
-	assert.Equal(t, "to you\n", c.kubectl(t, "logs", name))
-	c.kubectl(t, "delete", "pod", name)
+	c.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s restartPolicy: Never, containers: [{name: app, image: %q, args: [cat], stdin: true, stdinOnce: true}]}}", name, class, image))
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=2m")
+	assert.Contains(t, c.KubectlWith(t, "to you\n", "attach", "-i", name), "to you\n")
+	c.Kubectl(t, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+name, "--timeout=2m")
+	assert.Equal(t, "to you\n", c.Kubectl(t, "logs", name))
+	c.Kubectl(t, "delete", "pod", name)
 }
 
 var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) -> 8080`)
@@ -78,7 +78,7 @@ var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) -> 8080`
 func tryPortForward(t *testing.T, c *cluster, pod string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cmd := c.command(ctx, "port-forward", "--address", "127.0.0.1", pod, ":8080")
+	cmd := c.Command(ctx, "port-forward", "--address", "127.0.0.1", pod, ":8080")
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -101,14 +101,14 @@ func tryPortForward(t *testing.T, c *cluster, pod string) {
 // The container for debugging is in the process namespace of the one that it is to look at, which the request names by its
 // id.
 func tryDebug(t *testing.T, c *cluster, pod string) {
-	c.kubectl(t, "debug", pod, "--image="+image, "--target=app", "--container=debugger", "--profile=general", "--", "app", "file", "/proc/1/cmdline")
-	c.kubectl(t, "wait", "--for=jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.reason}=Completed", "pod/"+pod, "--timeout=2m")
-	assert.Contains(t, c.kubectl(t, "logs", pod, "-c", "debugger"), "app\x00print\x00hello\x00then\x00serve\x00")
+	c.Kubectl(t, "debug", pod, "--image="+image, "--target=app", "--container=debugger", "--profile=general", "--", "app", "file", "/proc/1/cmdline")
+	c.Kubectl(t, "wait", "--for=jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.reason}=Completed", "pod/"+pod, "--timeout=2m")
+	assert.Contains(t, c.Kubectl(t, "logs", pod, "-c", "debugger"), "app\x00print\x00hello\x00then\x00serve\x00")
 }
 
 func tryResize(t *testing.T, c *cluster, pod string) {
-	c.kubectl(t, "patch", "pod", pod, "--subresource=resize", "--patch", `{"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "300m"}}}]}}`)
-	c.awaitOutput(t, "300m 0", "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].resources.limits.cpu} {.status.containerStatuses[0].restartCount}")
+	c.Kubectl(t, "patch", "pod", pod, "--subresource=resize", "--patch", `{"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "300m"}}}]}}`)
+	c.AwaitOutput(t, "300m 0", "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].resources.limits.cpu} {.status.containerStatuses[0].restartCount}")
 }
 
 // An image of the second runtime is pulled with the credentials for its name: as the pod writes it, with the prefix or
@@ -120,22 +120,22 @@ func tryPullSecrets(t *testing.T, c *cluster) {
 		{"two", two + "/" + closed + "/testbed/other:1", two + "/" + closed},
 	} {
 		pod := fmt.Sprintf("secret-%d", i)
-		c.kubectl(t, "create", "secret", "docker-registry", pod, "--docker-server="+test.server, "--docker-username=lab", "--docker-password=secret")
+		c.Kubectl(t, "create", "secret", "docker-registry", pod, "--docker-server="+test.server, "--docker-username=lab", "--docker-password=secret")
 		class := ""
 		if test.class != "" {
 			class = "runtimeClassName: " + test.class + ","
 		}
-		c.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s terminationGracePeriodSeconds: 1, imagePullSecrets: [{name: %[1]s}], containers: [{name: app, image: %[3]q}]}}", pod, class, test.image))
-		c.kubectl(t, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=2m")
-		assert.Equal(t, test.image, c.kubectl(t, "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].image}"))
+		c.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s terminationGracePeriodSeconds: 1, imagePullSecrets: [{name: %[1]s}], containers: [{name: app, image: %[3]q}]}}", pod, class, test.image))
+		c.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=2m")
+		assert.Equal(t, test.image, c.Kubectl(t, "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].image}"))
 	}
 }
 
 // A node changes its runtime: newPodsTo, a drain, and what comes back is on the other runtime.
 func tryDrain(t *testing.T, c *cluster) {
-	c.apply(t, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {app: web}},
+	c.Apply(t, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {app: web}},
 template: {metadata: {labels: {app: web}}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: app, image: %q}]}}}}`, image))
-	c.kubectl(t, "rollout", "status", "deployment/web", "--timeout=2m")
+	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=2m")
 	web := regexp.MustCompile(`^web-`)
 	count := func(pods []string) (n int) {
 		for _, pod := range pods {
@@ -153,11 +153,11 @@ template: {metadata: {labels: {app: web}}, spec: {terminationGracePeriodSeconds:
 		lines, _, err := c.proxy.LogLines(at, "Reloaded the configuration")
 		return err == nil && len(lines) > 0
 	}))
-	c.kubectl(t, "drain", c.node, "--force", "--timeout=3m")
+	c.Kubectl(t, "drain", c.node, "--force", "--timeout=3m")
 	assert.Empty(t, c.pods(t, c.one))
 	assert.Empty(t, c.pods(t, c.two))
-	c.kubectl(t, "uncordon", c.node)
-	c.kubectl(t, "rollout", "status", "deployment/web", "--timeout=2m")
+	c.Kubectl(t, "uncordon", c.node)
+	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=2m")
 	assert.Equal(t, 0, count(c.pods(t, c.one)))
 	assert.Equal(t, 2, count(c.pods(t, c.two)))
 }

@@ -1,24 +1,18 @@
 package cluster_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
-	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/internal/plane"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
@@ -37,7 +31,7 @@ const (
 
 // A cluster has one node, whose kubelet speaks to criproxy in front of two containerds.
 type cluster struct {
-	*plane
+	*plane.Plane
 	one, two *runtimes.Containerd
 	proxy    *proxy.Proxy
 	kubelet  *kubelet.Kubelet
@@ -58,7 +52,7 @@ type variant struct {
 func newCluster(t *testing.T, v variant) *cluster {
 	t.Helper()
 	testbed.Require(t, build.Kubelet)
-	c := &cluster{plane: newPlane(t)}
+	c := &cluster{Plane: plane.New(t)}
 	reg := testbed.NewRegistry(t)
 	secret, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: testbed.Require(t, build.App).App, Username: "lab", Password: "secret"})
 	require.NoError(t, err)
@@ -83,59 +77,13 @@ func newCluster(t *testing.T, v variant) *cluster {
 	require.NoError(t, err)
 	c.node = addresses[0].(*net.IPNet).IP.String()
 	c.kubelet = testbed.NewKubelet(t, kubelet.Config{
-		Endpoint: c.endpoint, NodeName: c.node, Address: c.node, Kubeconfig: c.kubeconfig, ExtraYAML: "maxPods: 200\n",
+		Endpoint: c.endpoint, NodeName: c.node, Address: c.node, Kubeconfig: c.Kubeconfig, ExtraYAML: "maxPods: 200\n",
 		Flags: []string{"--containerd=" + asked},
 	})
-	c.apply(t, "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: two}, handler: two}")
-	c.awaitOutput(t, "True", "get", "node", c.node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-	c.awaitOutput(t, "", "get", "node", c.node, "-o", "jsonpath={.spec.taints}")
+	c.Apply(t, "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: two}, handler: two}")
+	c.AwaitOutput(t, "True", "get", "node", c.node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+	c.AwaitOutput(t, "", "get", "node", c.node, "-o", "jsonpath={.spec.taints}")
 	return c
-}
-
-// command is kubectl, for this cluster.
-func (c *cluster) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "HOME="+c.dir)
-	cmd.WaitDelay = time.Second
-	return cmd
-}
-
-// kubectl runs kubectl, which must succeed, and returns what it printed.
-func (c *cluster) kubectl(t *testing.T, args ...string) string {
-	t.Helper()
-	return c.kubectlWith(t, "", args...)
-}
-
-// kubectlWith does so with a text as its standard input.
-func (c *cluster) kubectlWith(t *testing.T, input string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	cmd := c.command(ctx, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
-	require.NoError(t, cmd.Run(), "kubectl %s\n%s%s", strings.Join(args, " "), &stdout, &stderr)
-	return stdout.String()
-}
-
-// apply makes or changes an object.
-func (c *cluster) apply(t *testing.T, yaml string) {
-	t.Helper()
-	c.kubectlWith(t, yaml, "apply", "-f", "-")
-}
-
-// awaitOutput waits until kubectl prints what is wanted, and nothing else.
-func (c *cluster) awaitOutput(t *testing.T, wanted string, args ...string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	require.NoError(t, host.Await(ctx, fmt.Sprintf("kubectl %s to print %q", strings.Join(args, " "), wanted), func() error {
-		out, err := c.command(ctx, args...).CombinedOutput()
-		if err != nil || string(out) != wanted {
-			return fmt.Errorf("it prints %q (%v)", out, err)
-		}
-		return nil
-	}))
 }
 
 // run makes a pod that runs the test program with args, on the second runtime if its class says so, and returns when it is
@@ -149,9 +97,9 @@ func (c *cluster) run(t *testing.T, name, class string, args ...string) {
 	for _, arg := range args {
 		quoted += fmt.Sprintf("%q,", arg)
 	}
-	c.apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s terminationGracePeriodSeconds: 1, containers: [{name: app, image: %q, args: [%s],
+	c.Apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s terminationGracePeriodSeconds: 1, containers: [{name: app, image: %q, args: [%s],
 resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 200m, memory: 64Mi}}}]}}`, name, class, image, quoted))
-	c.kubectl(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=2m")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=2m")
 }
 
 // pods returns the names of the pods that run on a runtime, sorted.

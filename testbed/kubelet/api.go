@@ -10,6 +10,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -195,6 +198,26 @@ func (k *Kubelet) Exec(ctx context.Context, pod, container string, command ...st
 		return out.String(), 0, fmt.Errorf("testbed: running %q in pod %s: %w: %s", command, pod, err, errs.String())
 	}
 	return out.String(), 0, nil
+}
+
+// WaitPrinted waits until a container of a manifest's pod has printed text and has written its log after since: an earlier
+// pod of that name may have left its log. It reads the files, and asks nobody. A container counts as running before its
+// program does, and a signal that comes so early is lost: what the program prints shows that it handles signals.
+// WaitPrinted waits for a minute if ctx has no deadline.
+func (k *Kubelet) WaitPrinted(ctx context.Context, name, text string, since time.Time) error {
+	ctx, cancel := host.Bounded(ctx)
+	defer cancel()
+	return host.Poll(ctx, fmt.Sprintf("pod %s to print %q", name, text), func() bool {
+		files, _ := filepath.Glob(k.at(fmt.Sprintf("logs/*_%s-%s_*/*/*.log", name, k.NodeName)))
+		return slices.ContainsFunc(files, func(file string) bool {
+			info, err := os.Stat(file)
+			if err != nil || info.ModTime().Before(since) {
+				return false
+			}
+			log, err := os.ReadFile(file)
+			return err == nil && bytes.Contains(log, []byte(text))
+		})
+	})
 }
 
 // ContainerLog returns the output of a container of a manifest's pod, as kubectl logs would.

@@ -1,12 +1,17 @@
 package outage_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+func TestATaskWhoseProcessHasGoneDoesNotLive(t *testing.T) {
+	assert.False(t, task{PID: math.MaxInt32}.alive())
+}
 
 func TestAKubeletRunsStaticPodsOnBothRuntimes(t *testing.T) {
 	t.Parallel()

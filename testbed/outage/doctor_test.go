@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +38,8 @@ type diagnosis struct {
 }
 
 // doctor runs the real criproxy doctor in the kubelet's mount namespace, with criproxy's current configuration or
-// another one.
+// another one. On a busy machine a runtime is slow at times, which doctor rightly says: then doctor is asked again, for a
+// minute.
 func (n *node) doctor(t *testing.T, config string) diagnosis {
 	t.Helper()
 	pid, alive := n.kubelet.PID()
@@ -44,18 +47,24 @@ func (n *node) doctor(t *testing.T, config string) diagnosis {
 	if config == "" {
 		config = filepath.Join(n.proxy.Dir, "criproxy.yaml")
 	}
-	cmd := exec.CommandContext(t.Context(), "nsenter", "-t", strconv.Itoa(pid), "-m", "--",
-		n.proxy.Program, "doctor", "-o", "json", "-config", config, "-listen", n.proxy.Socket(), "-state-dir", filepath.Join(n.proxy.Dir, "state"))
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		require.NoError(t, err)
+	for began := time.Now(); ; time.Sleep(time.Second) {
+		cmd := exec.CommandContext(t.Context(), "nsenter", "-t", strconv.Itoa(pid), "-m", "--",
+			n.proxy.Program, "doctor", "-o", "json", "-config", config, "-listen", n.proxy.Socket(), "-state-dir", filepath.Join(n.proxy.Dir, "state"))
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			require.NoError(t, err)
+		}
+		d := diagnosis{code: cmd.ProcessState.ExitCode()}
+		require.NoError(t, json.Unmarshal(stdout.Bytes(), &d), "%s%s", &stdout, &stderr)
+		slow := slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.Text, " is slow: has not answered ") })
+		if !slow || time.Since(began) > time.Minute {
+			return d
+		}
+		n.say("a runtime is slow, doctor says")
 	}
-	d := diagnosis{code: cmd.ProcessState.ExitCode()}
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &d), "%s%s", &stdout, &stderr)
-	return d
 }
 
 // texts returns the findings by level.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
@@ -49,6 +50,26 @@ func (o outage) String() string {
 		text += ", " + o.also
 	}
 	return text
+}
+
+// maxAge bounds the age of the kubelet's view of the pods. A relist asks about one pod after the other. If a pod has just
+// changed, as one that was removed a while ago does, the call about it waits until criproxy takes the hanging runtime for
+// gone. A longer outage that stopped relists would make the view older still; for a shorter one this would allow that.
+func (o outage) maxAge() time.Duration {
+	age := max(o.age, maxPLEGAge)
+	if hang := memory.DefaultSilence + 4*time.Second; o.kind == 'S' && o.length > hang {
+		age = max(age, hang)
+	}
+	return age
+}
+
+// bound bounds how long something may take on the other runtime that usually takes so long.
+func (o outage) bound(usual time.Duration) time.Duration {
+	slack := 3 * time.Second
+	if o.soon() == "slow" { // criproxy waits for its budget once for each kind of answer
+		slack += 2 * time.Second
+	}
+	return 3*usual + slack
 }
 
 // suffer runs an outage, watches the pods all the time, and reports.
@@ -90,7 +111,14 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		}
 		if !o.quiet {
 			r.restart = n.killOn(t, other)
-			r.come, r.gone = n.comeAndGo(t, other)
+			for again := range 3 { // the machine may be busy for a moment; what the outage slows is slow each time
+				if again > 0 {
+					n.say("%s: a pod came after %s and went after %s; is that so again?", o, seconds(r.come), seconds(r.gone))
+				}
+				if r.come, r.gone = n.comeAndGo(t, other); r.come < o.bound(n.usualCome) && r.gone < o.bound(n.usualGone) {
+					break
+				}
+			}
 		}
 		n.tell(o, began)
 		time.Sleep(time.Until(began.Add(o.length)))
@@ -150,7 +178,7 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		assert.Empty(t, strange, "%s: the pods look all the time as they did before", o)
 		assert.Empty(t, n.kubeletSaid(t, at, "Event occurred", "Liveness probe failed"), o)
 		if !n.evented {
-			assert.Less(t, r.age, max(o.age, maxPLEGAge), "%s: the kubelet's view stays fresh", o)
+			assert.Less(t, r.age, o.maxAge(), "%s: the kubelet's view stays fresh", o)
 		}
 		if !o.first || o.kind == 'L' {
 			assert.Empty(t, n.afterStart(n.kubeletSaid(t, at, "Skipping pod synchronization")), "%s: the node is ready", o)
@@ -159,18 +187,13 @@ func (n *node) suffer(t *testing.T, o outage) row {
 			n.onceEach(t, at, o)
 		}
 		if !o.quiet && o.kind != 'R' {
-			slack := 3 * time.Second
-			if o.soon() == "slow" { // criproxy waits for its budget once for each kind of answer
-				slack += 2 * time.Second
-			}
-			bound := func(usual time.Duration) time.Duration { return 3*usual + slack }
-			if r.restart >= bound(n.usually) || r.come >= bound(n.usualCome) || r.gone >= bound(n.usualGone) {
+			if r.restart >= o.bound(n.usually) || r.come >= o.bound(n.usualCome) || r.gone >= o.bound(n.usualGone) {
 				n.say("%s: that was slow; is it usual by now?", o) // the machine may be busier than at the beginning
 				n.measure(t, other)
 			}
-			assert.Less(t, r.restart, bound(n.usually), "%s: a killed container on the other runtime is back as fast as ever (%s)", o, n.usually)
-			assert.Less(t, r.come, bound(n.usualCome), "%s: a pod comes up on the other runtime as fast as ever (%s)", o, n.usualCome)
-			assert.Less(t, r.gone, bound(n.usualGone), "%s: a pod goes on the other runtime as fast as ever (%s)", o, n.usualGone)
+			assert.Less(t, r.restart, o.bound(n.usually), "%s: a killed container on the other runtime is back as fast as ever (%s)", o, n.usually)
+			assert.Less(t, r.come, o.bound(n.usualCome), "%s: a pod comes up on the other runtime as fast as ever (%s)", o, n.usualCome)
+			assert.Less(t, r.gone, o.bound(n.usualGone), "%s: a pod goes on the other runtime as fast as ever (%s)", o, n.usualGone)
 		}
 		if o.quiet && !o.unseen {
 			assert.Equal(t, others, mine(n.tasks(t, other)), "%s: nor does the other runtime", o)

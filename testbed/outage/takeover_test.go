@@ -60,16 +60,19 @@ func (o *takeover) undisturbed(t *testing.T, after string) {
 	require.Eventually(t, func() bool {
 		age, err := o.kubelet.PLEGAge(t.Context())
 		return err == nil && age+time.Second < time.Since(since) // it counts in whole seconds
-	}, 30*time.Second, 100*time.Millisecond, "kubelet looks at its pods")
+	}, time.Minute, 100*time.Millisecond, "kubelet looks at its pods")
 	now := o.tasks(t, o.one)
 	for _, pod := range o.pods {
 		assert.Equal(t, o.before[pod], now[pod], "%s, after %s", pod, after)
 	}
 	assert.Equal(t, o.restarted, o.restarts(t), "after %s", after)
 	for _, pod := range o.pods {
-		out, _, err := o.kubelet.Exec(t.Context(), pod, "app", "app", "print", "here")
-		assert.NoError(t, err)
-		assert.Equal(t, "here\n", out)
+		// Lists come from memory until criproxy has connected again, up to 3 s after the runtime serves.
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			out, _, err := o.kubelet.Exec(t.Context(), pod, "app", "app", "print", "here")
+			require.NoError(c, err)
+			assert.Equal(c, "here\n", out)
+		}, time.Minute, 100*time.Millisecond)
 	}
 	o.say("%s changed nothing", after)
 }

@@ -15,22 +15,18 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/internal/ownimage"
 )
 
 // The steps of the DaemonSet's container, on a machine with systemd.
 func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	m := boot(t)
 	image := t.TempDir()
-	unpack := func(version int) {
-		out, err := exec.Command("dpkg-deb", "-x", file(t, version, "deb"), image).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
+	unpack := func(version int) { ownimage.Unpack(t, ownimage.Build(t, versions[version]), image) }
 	config := filepath.Join(image, "etc/criproxy/config.yaml")
-	source, err := build.SourceDir()
-	require.NoError(t, err)
-	try := func() (string, error) {
-		cmd := exec.Command("sh", filepath.Join(source, "../packaging/container/on-node.sh"))
-		cmd.Env = append(os.Environ(), "NODE_PID="+strconv.Itoa(m.PID), "FROM="+image, "CONFIG="+config, "PROGRAM=/opt/criproxy", "ONCE=yes")
+	try := func(args ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(image, "usr/bin/criproxy-on-node"), args...)
+		cmd.Env = append(os.Environ(), "NODE_PID="+strconv.Itoa(m.PID), "FROM="+image, "PROGRAM=/opt/criproxy", "ONCE=yes")
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -54,6 +50,17 @@ func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	assert.Equal(t, socket, m.Socket())
 	assert.Equal(t, "0", m.Show("NRestarts"))
 	pid = m.Show("MainPID")
+	notReady := func(why string) {
+		t.Helper()
+		out, err := try("ready")
+		assert.Error(t, err)
+		assert.Contains(t, out, why)
+	}
+	notReady("primary ") // is gone: this machine has no runtime
+	m.Run("cp", "/opt/criproxy", "/opt/right")
+	m.Run("sh", "-c", "echo other > /opt/other && mv /opt/other /opt/criproxy")
+	notReady("the program that was installed does not serve")
+	m.Run("mv", "/opt/right", "/opt/criproxy")
 
 	text, err := os.ReadFile(config)
 	require.NoError(t, err)
@@ -62,7 +69,7 @@ func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	m.Eventually("it is read again", func() bool { return strings.Contains(m.Run("/opt/criproxy", "status", "-o", "json"), `"reloads":1`) })
 	assert.Equal(t, pid, m.Show("MainPID"))
 
-	// A configuration with mistakes never reaches the node, where criproxy could not start with it.
+	// Nothing of a configuration with mistakes reaches the node, where criproxy could not start with it.
 	require.NoError(t, os.WriteFile(config, append(text, "\nlistBudgte: 3s\n"...), 0o644))
 	out, err := try()
 	require.Error(t, err)
@@ -70,29 +77,32 @@ func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	kept, err := os.ReadFile(m.At("/etc/criproxy/config.yaml"))
 	require.NoError(t, err)
 	assert.Equal(t, string(text)+"\nlistBudget: 3s\n", string(kept))
-	assert.NoFileExists(t, m.At("/etc/criproxy/config.yaml.new"))
+	m.Run("sh", "-c", "echo 'listBudgte: 3s' >> /etc/criproxy/config.yaml")
+	notReady("is not in use")
+	require.NoError(t, os.WriteFile(m.At("/etc/criproxy/config.yaml"), kept, 0o644))
 	m.Run("systemctl", "restart", "criproxy.service")
 }
 
-// daemonSet reads the manifest.
-func daemonSet(t *testing.T) (namespace corev1.Namespace, configMap corev1.ConfigMap, set appsv1.DaemonSet) {
+// manifests reads what kubectl apply -k packaging/kubernetes makes objects of.
+func manifests(t *testing.T) (config string, namespace corev1.Namespace, set appsv1.DaemonSet) {
 	t.Helper()
 	source, err := build.SourceDir()
 	require.NoError(t, err)
-	data, err := os.ReadFile(filepath.Join(source, "../packaging/kubernetes/daemonset.yaml"))
+	folder := filepath.Join(source, "../packaging/kubernetes")
+	data, err := os.ReadFile(filepath.Join(folder, "daemonset.yaml"))
 	require.NoError(t, err)
 	parts := strings.Split(string(data), "\n---\n")
-	require.Len(t, parts, 3)
-	for i, into := range []any{&namespace, &configMap, &set} {
+	require.Len(t, parts, 2)
+	for i, into := range []any{&namespace, &set} {
 		require.NoError(t, yaml.UnmarshalStrict([]byte(parts[i]), into))
 	}
-	return namespace, configMap, set
+	data, err = os.ReadFile(filepath.Join(folder, "config.yaml"))
+	require.NoError(t, err)
+	return string(data), namespace, set
 }
 
 func TestTheDaemonSetIsOne(t *testing.T) {
-	namespace, configMap, set := daemonSet(t)
-	assert.Equal(t, namespace.Name, configMap.Namespace)
+	_, namespace, set := manifests(t)
 	assert.Equal(t, namespace.Name, set.Namespace)
-	assert.Equal(t, configMap.Name, set.Spec.Template.Spec.Volumes[0].ConfigMap.Name)
 	assert.Equal(t, set.Spec.Selector.MatchLabels, set.Spec.Template.Labels)
 }

@@ -17,6 +17,10 @@ var installed = []string{
 	"/usr/share/doc/criproxy/examples/20-criproxy.conf",
 	"/usr/share/doc/criproxy/examples/alerts.yaml",
 	"/usr/share/doc/criproxy/examples/dashboard.json",
+	"/usr/share/doc/criproxy/examples/fleet-dashboard.json",
+	"/usr/share/doc/criproxy/examples/fleet-rules.yaml",
+	"/usr/share/doc/criproxy/examples/node-problem-detector/criproxy-monitor.json",
+	"/usr/share/doc/criproxy/examples/node-problem-detector/criproxy-monitor.sh",
 	"/usr/share/doc/criproxy/docs/migration.md",
 	"/usr/share/doc/criproxy/docs/profiles/csi.yaml",
 }

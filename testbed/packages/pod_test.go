@@ -17,7 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
-	"github.com/criproxy/criproxy/testbed/internal/containerfile"
+	"github.com/criproxy/criproxy/testbed/internal/ownimage"
 	"github.com/criproxy/criproxy/testbed/internal/systemd"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/runtimes"
@@ -58,10 +58,8 @@ func startCalling(t *testing.T, endpoint string) *caller {
 // would create it with an API server.
 func daemonSetsPod(t *testing.T, m *systemd.Machine, image, folder string) *corev1.Pod {
 	t.Helper()
-	_, configMap, set := daemonSet(t)
-	for name, text := range configMap.Data {
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
-	}
+	config, _, set := manifests(t)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.yaml"), []byte(config), 0o644))
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: "criproxy", Namespace: set.Namespace, Labels: set.Spec.Template.Labels},
@@ -75,13 +73,13 @@ func daemonSetsPod(t *testing.T, m *systemd.Machine, image, folder string) *core
 	return pod
 }
 
-// A whole node: systemd, containerd and a kubelet that runs the DaemonSet's pod from the image of the Containerfile.
+// A whole node: systemd, containerd and a kubelet that runs the DaemonSet's pod from the image of a release.
 func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	m := boot(t)
 	m.Run("mount", "-t", "tmpfs", "tmpfs", "/usr/local/bin") // the rest of /usr is read-only here
 	reg := testbed.NewRegistry(t)
 	for i, version := range versions {
-		require.NoError(t, reg.Push("criproxy:"+strconv.Itoa(i), containerfile.Build(t, version)))
+		require.NoError(t, reg.Push("criproxy:"+strconv.Itoa(i), ownimage.Build(t, version)))
 	}
 	c := testbed.NewContainerd(t, reg, runtimes.Config{})
 	m.Relay("/run/containerd/containerd.sock", c.Socket())

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,9 @@ type Proxy struct {
 	Config       // with defaults; must not be changed
 	host.Process // criproxy itself; after a handover its successor
 }
+
+// recordVariable names a folder to which each criproxy writes its calls, for criproxy why: see make why.
+const recordVariable = "CRIPROXY_TESTBED_RECORD"
 
 const (
 	configName = "criproxy.yaml"
@@ -77,6 +81,9 @@ func (p *Proxy) Launch() error {
 	argv := append([]string{
 		p.Program, "-config", p.at(configName), "-listen", p.Socket(), "-state-dir", p.at("state"), "-logtostderr", "-v", "4",
 	}, p.Flags...)
+	if dir := os.Getenv(recordVariable); dir != "" {
+		argv = append(argv, "-capture", filepath.Join(dir, fmt.Sprintf("%s-%d.jsonl.zst", filepath.Base(p.Dir), time.Now().UnixNano())))
+	}
 	// A data race ends the process, so that it cannot go unnoticed.
 	return p.Process.Start(argv, append(host.Environ("GORACE"), "GORACE=halt_on_error=1"))
 }

@@ -126,3 +126,15 @@ func (c *Containerd) Ctr(ctx context.Context, args ...string) (string, error) {
 	}
 	return stdout.String(), nil
 }
+
+// Upgrade ends the daemon, and starts that of another version on the same folders. Containers go on meanwhile.
+func (c *Containerd) Upgrade(ctx context.Context, version string) error {
+	if err := c.Terminate(ctx); err != nil {
+		return err
+	}
+	c.Version = version
+	if err := errors.Join(writeTOML(c.Config), manifest{Config: c.Config, Bridge: c.bridge}.write()); err != nil {
+		return err
+	}
+	return c.Start(ctx)
+}

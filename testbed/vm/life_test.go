@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	doctor "github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/internal/support"
 )
 
 // The life of a node, from the first boot to a power cut. Each step depends on the one before.
@@ -22,10 +24,12 @@ func TestANodeLivesWithCriproxy(t *testing.T) {
 		do   func(n *node)
 	}{
 		{"the machine is what nodes are", (*node).isANode},
-		{"the package is installed", (*node).installs},
+		{"somebody follows the page of the first node, and goes back", (*node).followsThePage},
+		{"the package of the previous release is installed", (*node).installs},
 		{"a plugin runs in a pod", (*node).hasAPlugin},
 		{"pods run on both runtimes", (*node).runsPods},
-		{"an upgrade under load", (*node).upgradesUnderLoad},
+		{"an upgrade from the previous release under load", (*node).upgradesUnderLoad},
+		{"the way back, and up again, without the second runtime", (*node).goesBackInAnOutage},
 		{"a restart", (*node).restarts},
 		{"a crash", (*node).crashes},
 		{"the plugin is killed", (*node).losesThePlugin},
@@ -43,6 +47,19 @@ func TestANodeLivesWithCriproxy(t *testing.T) {
 			return // the machine's log is shown
 		}
 	}
+	n.TB = t
+	noted(t, n, "containerd "+support.Kernel(strings.Fields(n.run("containerd", "--version"))[2])+" of Debian")
+}
+
+// noted notes for docs/support.md what the test has passed with: kubelet and containerd 2.4 in the machine, and more.
+func noted(t *testing.T, n *node, more ...string) {
+	version, err := build.Version(build.Kubelet)
+	require.NoError(t, err)
+	support.On(t, support.Run{
+		Kubelet:  support.Kernel(strings.TrimPrefix(version, "v")),
+		Runtimes: append(more, "containerd 2.4"),
+		Kernel:   support.Kernel(n.run("uname", "-r")), CGroup: "v2", Arch: "amd64",
+	}, func(*support.Run) {})
 }
 
 func (n *node) isANode() {

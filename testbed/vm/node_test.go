@@ -29,8 +29,8 @@ type node struct {
 	began time.Time
 }
 
-// newNode makes a node, and boots it.
-func newNode(t *testing.T) *node {
+// newNode makes a node, with more files in its payload, and boots it.
+func newNode(t *testing.T, more ...func(t *testing.T, dir string)) *node {
 	t.Helper()
 	if err := leftOut(); err != nil {
 		if *withBoot {
@@ -41,6 +41,9 @@ func newNode(t *testing.T) *node {
 	image, err := GetImage(t.Context(), os.Stderr)
 	require.NoError(t, err)
 	content := payload(t)
+	for _, add := range more {
+		add(t, content)
+	}
 	dir, err := os.MkdirTemp("", "vm-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })

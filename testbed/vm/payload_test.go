@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// versions are two versions of criproxy, the newer one second.
+// versions are the versions of the previous release, whose package is built from history, and of this checkout's.
 var versions = [2]string{"0.0.1", "0.0.2"}
 
 // registry is the registry in the names of the machine's images; nothing is pulled.
@@ -45,9 +45,12 @@ func payload(t *testing.T) string {
 	plugin.Dir, plugin.Env = filepath.Dir(source), append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	out, err := plugin.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, version := range versions {
-		dist := t.TempDir()
-		require.NoError(t, build.Packages(t.Context(), version, "amd64", dist, "deb"))
+	for i, version := range versions {
+		dist, packages := t.TempDir(), build.Packages
+		if i == 0 {
+			packages = build.PreviousPackages
+		}
+		require.NoError(t, packages(t.Context(), version, "amd64", dist, "deb"))
 		made, err := filepath.Glob(filepath.Join(dist, "*.deb"))
 		require.NoError(t, err)
 		require.Len(t, made, 1)

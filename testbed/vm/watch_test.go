@@ -30,11 +30,12 @@ func (n *node) watched() *watch {
 	return w
 }
 
-// underLoad lists without a pause until the returned watch is read.
+// underLoad lists, ten times a second at most, until stop is called. Without a pause the lists would starve an emulated machine,
+// and the process that takes over would not start in its minute.
 func (n *node) underLoad() (w *watch, stop func()) {
 	n.Helper()
 	w = &watch{node: n, file: "/run/load"}
-	n.run("systemd-run", "--unit=load", "/payload/bin/guest", "watch", "/run/criproxy.sock", w.file, "0s")
+	n.run("systemd-run", "--unit=load", "/payload/bin/guest", "watch", "/run/criproxy.sock", w.file, "100ms")
 	n.eventually("lists to be asked for", func() error { return w.more(0, 10) })
 	return w, func() { n.run("systemctl", "stop", "load") }
 }

@@ -5,19 +5,23 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/internal/plane"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
@@ -27,7 +31,7 @@ var record = flag.String("record", "", "the folder to which recordings of the fa
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(klog.Logger{}) // silence: containers may vanish during calls about them
-	testbed.Main(m, append(build.ForContainers(), build.Kubelet)...)
+	testbed.Main(m, append(build.ForContainers(), build.Kubelet, build.Cluster, build.CRIO)...)
 }
 
 const (
@@ -37,28 +41,58 @@ const (
 
 // A node is a kubelet on criproxy in front of a containerd in which faults can be made.
 type node struct {
-	began   time.Time
-	cni     string // the folder with the CNI plugin's faults
-	runtime *runtimes.Containerd
-	relay   testbed.Slowness
-	proxy   *proxy.Proxy
-	kubelet *kubelet.Kubelet
+	began    time.Time
+	cni      string // the folder with the CNI plugin's faults
+	registry *runtimes.Registry
+	runtime  *runtimes.Containerd
+	relay    testbed.Slowness
+	yaml     string // criproxy's configuration, up to the runtime's address
+	proxy    *proxy.Proxy
+	kubelet  *kubelet.Kubelet
+	plane    *plane.Plane // nil without an API server
 }
 
-func newNode(t *testing.T, criproxyYAML, kubeletYAML string) *node {
+// A setup says how the parts of a node are configured. The zero value is a containerd 2.4 behind a relay.
+type setup struct {
+	version           string // of containerd; empty means "2.4"
+	criproxy, kubelet string // their YAML
+	toml              string // of containerd
+	direct            bool   // criproxy speaks to containerd itself, not to a relay
+	relay             []grpc.StreamServerInterceptor
+	api               bool // kubelet is a node of an API server
+}
+
+func newNode(t *testing.T, s setup) *node {
 	t.Helper()
 	n := &node{began: time.Now(), cni: t.TempDir()}
 	bin := testbed.Require(t, append(build.ForContainers(), build.Kubelet)...)
-	reg := testbed.NewRegistry(t)
-	mirrors := map[string]string{registry: reg.Addr}
+	n.registry = testbed.NewRegistry(t)
+	mirrors := map[string]string{registry: n.registry.Addr}
 	n.fakeCNI(t, bin.CNI)
-	n.runtime = testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4", Mirrors: mirrors, ExtraTOML: fmt.Sprintf(`
+	if s.version == "" {
+		s.toml += fmt.Sprintf(`
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = [%q, %q]
-`, n.cni, bin.CNI)})
-	yaml := "backends:\n- address: " + testbed.NewRelay(t, n.runtime.Socket(), n.relay.Intercept) + "\n"
-	n.proxy = testbed.NewProxy(t, criproxyYAML+yaml)
-	n.kubelet = testbed.NewKubelet(t, kubelet.Config{Endpoint: n.proxy.Endpoint(), ExtraYAML: kubeletYAML})
+`, n.cni, bin.CNI)
+	}
+	n.runtime = testbed.NewContainerd(t, n.registry, runtimes.Config{Version: s.version, Mirrors: mirrors, ExtraTOML: s.toml})
+	socket := n.runtime.Socket()
+	if !s.direct {
+		socket = testbed.NewRelay(t, socket, append(s.relay, n.relay.Intercept)...)
+	}
+	n.yaml = "flightRecorder: 67108864\n" + s.criproxy + "backends:\n- address: "
+	n.proxy = testbed.NewProxy(t, n.yaml+socket+"\n")
+	config := kubelet.Config{Endpoint: n.proxy.Endpoint(), ExtraYAML: s.kubelet}
+	if s.api {
+		n.plane = plane.New(t)
+		bridge, err := net.InterfaceByName(n.runtime.Bridge())
+		require.NoError(t, err)
+		addresses, err := bridge.Addrs()
+		require.NoError(t, err)
+		config.Kubeconfig, config.Address = n.plane.Kubeconfig, addresses[0].(*net.IPNet).IP.String()
+		config.NodeName = config.Address
+	}
+	n.kubelet = testbed.NewKubelet(t, config)
 	return n
 }
 
@@ -103,25 +137,59 @@ func pod(name string, args ...string) *corev1.Pod {
 	return p
 }
 
-// save writes the recorded calls to a file, if -record names a folder.
-func (n *node) save(t *testing.T, name string) {
+// dump returns what criproxy has recorded, as JSON lines.
+func (n *node) dump(t *testing.T) ([]byte, error) {
+	return exec.CommandContext(t.Context(), n.proxy.Program, "dump", "-admin", n.proxy.Admin()).Output()
+}
+
+// save writes the calls that began after a time to a file, if -record names a folder: their messages as bytes, which
+// are shorter than their text.
+func (n *node) save(t *testing.T, name string, since time.Time) {
 	t.Helper()
 	if *record == "" {
 		return
 	}
-	file := filepath.Join(*record, name+".jsonl")
-	require.NoError(t, os.RemoveAll(file))
-	require.NoError(t, exec.CommandContext(t.Context(), n.proxy.Program, "dump", "-admin", n.proxy.Admin(), file).Run())
-	n.say("recorded %s", file)
+	all, err := n.dump(t)
+	require.NoError(t, err)
+	file, err := os.Create(filepath.Join(*record, name+".jsonl.zst"))
+	require.NoError(t, err)
+	defer file.Close()
+	zip, err := zstd.NewWriter(file, zstd.WithEncoderLevel(zstd.SpeedBestCompression))
+	require.NoError(t, err)
+	began := map[any]bool{}
+	for line := range bytes.Lines(all) {
+		var one map[string]any
+		numbers := json.NewDecoder(bytes.NewReader(line))
+		numbers.UseNumber()
+		require.NoError(t, numbers.Decode(&one))
+		at, _ := time.Parse(time.RFC3339Nano, fmt.Sprint(one["time"]))
+		switch {
+		case one["kind"] == "file":
+		case at.Before(since), one["kind"] == "missed":
+			continue
+		case one["kind"] == "start":
+			began[one["call"]] = true
+		case one["kind"] != "change" && !began[one["call"]]:
+			continue
+		}
+		delete(one, "message")
+		delete(one, "seq")
+		if one["metadata"] != nil && one["kind"] != "header" {
+			delete(one, "metadata")
+		}
+		require.NoError(t, json.NewEncoder(zip).Encode(one))
+	}
+	require.NoError(t, zip.Close())
+	n.say("recorded %s", file.Name())
 }
 
 // A finding is a finding of criproxy why.
-type finding struct{ Rule, Text string }
+type finding struct{ Rule, Text, Cause string }
 
 // why runs the real criproxy why about the time since a fault was made.
 func (n *node) why(t *testing.T, since time.Time) []finding {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), n.proxy.Program, "why", "-o", "json", "-admin", n.proxy.Admin(), "-since", time.Since(since).String())
+	cmd := exec.CommandContext(t.Context(), n.proxy.Program, "why", "-o", "json", "-admin", n.proxy.Admin(), "-since", (time.Since(since) + 3*time.Second).String()) // it takes a moment to start
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	_ = cmd.Run() // it fails when it finds something

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/runtimes"
@@ -21,38 +21,34 @@ import (
 
 // Each fault is made on a real node. criproxy why must name it.
 func TestWhyNamesTheFault(t *testing.T) {
-	n := newNode(t, "listBudget: 40s\ngoneAfter: 60s\n", "runtimeRequestTimeout: 4s\ncrashLoopBackOff: {maxContainerRestartPeriod: 1s}\n")
+	n := newNode(t, setup{criproxy: "listBudget: 40s\ngoneAfter: 60s\n", kubelet: "runtimeRequestTimeout: 4s\ncrashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"})
 	bin := testbed.Require(t, append(build.ForContainers(), build.Kubelet)...)
 	n.run(t, pod("web", "tick"), pod("idle"))
 	time.Sleep(3 * time.Second)
-	n.save(t, "healthy")
+	n.save(t, "healthy", n.began)
 	assert.Empty(t, n.why(t, n.began), "nothing is wrong yet")
-	cases := []struct {
-		name string
-		says string // by why; empty if it says nothing
-		run  func()
-	}{
-		{"pleg-status", "ContainerStatus hangs on primary for testbed/web-", func() {
+	n.try(t, []fault{
+		{name: "pleg-status", says: "ContainerStatus hangs on primary for testbed/", run: func(t *testing.T) {
 			n.relay.Set(15*time.Second, "ContainerStatus")
 			n.killPod(t, "web")
 			time.Sleep(20 * time.Second)
 			n.relay.Set(0)
 			time.Sleep(8 * time.Second)
 		}},
-		{"pleg-list", "ListContainers hangs on primary", func() {
+		{name: "pleg-list", says: "ListContainers hangs on primary", run: func(t *testing.T) {
 			n.relay.Set(15*time.Second, "ListContainers")
 			time.Sleep(25 * time.Second)
 			n.relay.Set(0)
 			time.Sleep(8 * time.Second)
 		}},
-		{"sandbox-reserved", "primary is too slow for the sandbox of testbed/slow-", func() {
-			undo := n.onCNI(t, "ADD", "slow", "sleep 25")
+		{name: "sandbox-reserved", says: "primary is too slow for the sandbox of testbed/slow-", run: func(t *testing.T) {
+			undo := n.onCNI(t, "ADD", "slow", "sleep 40")
 			require.NoError(t, n.kubelet.AddManifest(pod("slow", "tick")))
-			time.Sleep(20 * time.Second)
+			time.Sleep(33 * time.Second)
 			undo()
 			time.Sleep(3 * time.Second)
 		}},
-		{"stubborn", "did not end within its grace period of 7s", func() {
+		{name: "stubborn", says: "did not end within its grace period of 7s", run: func(t *testing.T) {
 			p := pod("stubborn", "stubborn")
 			g := int64(7)
 			p.Spec.TerminationGracePeriodSeconds = &g
@@ -60,7 +56,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			require.NoError(t, n.kubelet.RemoveManifest("stubborn"))
 			time.Sleep(10 * time.Second)
 		}},
-		{"shim-stopped", "cannot end on primary: its shim does not answer", func() {
+		{name: "shim-stopped", says: "its shim does not answer", run: func(t *testing.T) {
 			n.run(t, pod("frozen", "tick"))
 			shim := n.shim(t, "frozen")
 			require.NoError(t, unix.Kill(shim, unix.SIGSTOP))
@@ -69,14 +65,14 @@ func TestWhyNamesTheFault(t *testing.T) {
 			require.NoError(t, unix.Kill(shim, unix.SIGCONT))
 			time.Sleep(5 * time.Second)
 		}},
-		{"shim-gone", "", func() {
+		{name: "shim-gone", says: "", run: func(t *testing.T) {
 			n.run(t, pod("lost", "tick"))
 			require.NoError(t, unix.Kill(n.shim(t, "lost"), unix.SIGKILL))
 			time.Sleep(5 * time.Second)
 			require.NoError(t, n.kubelet.RemoveManifest("lost"))
 			time.Sleep(12 * time.Second)
 		}},
-		{"cni-del", "cannot end on primary: its CNI plugin fails to remove the network", func() {
+		{name: "cni-del", says: "cannot end on primary: its CNI plugin fails to remove the network", run: func(t *testing.T) {
 			n.run(t, pod("wired", "tick"))
 			undo := n.onCNI(t, "DEL", "wired", `echo '{"cniVersion":"1.0.0","code":11,"msg":"the address manager does not answer"}'; exit 1`)
 			require.NoError(t, n.kubelet.RemoveManifest("wired"))
@@ -84,7 +80,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			undo()
 			time.Sleep(5 * time.Second)
 		}},
-		{"probe", "took longer than its time-out of 1s", func() {
+		{name: "probe", says: "took longer than its time-out of 1s", run: func(t *testing.T) {
 			p := pod("probed", "tick")
 			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
 				ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"app", "sleep", "3s"}}},
@@ -95,19 +91,19 @@ func TestWhyNamesTheFault(t *testing.T) {
 			require.NoError(t, n.kubelet.RemoveManifest("probed"))
 			time.Sleep(3 * time.Second)
 		}},
-		{"flood", "crictl made ", func() {
+		{name: "flood", says: "crictl made ", run: func(t *testing.T) {
 			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 				_ = exec.Command(bin.Crictl, "--runtime-endpoint", n.proxy.Endpoint(), "ps", "-a").Run()
 			}
 		}},
-		{"kubelet-gap", "kubelet made no call for ", func() {
+		{name: "kubelet-gap", says: "kubelet made no call for ", run: func(t *testing.T) {
 			time.Sleep(20 * time.Second) // so that why knows kubelet's rhythm
 			require.NoError(t, n.kubelet.Freeze())
 			time.Sleep(15 * time.Second)
 			require.NoError(t, n.kubelet.Thaw())
 			time.Sleep(5 * time.Second)
 		}},
-		{"pull-hangs", "it pulls one image at a time", func() {
+		{name: "pull-hangs", says: "kubelet pulls one image at a time", run: func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			go func() {
@@ -120,27 +116,33 @@ func TestWhyNamesTheFault(t *testing.T) {
 			one, other := pod("puller", "tick"), pod("waiter", "tick")
 			one.Spec.Containers[0].Image = l.Addr().String() + "/team/app:1"
 			require.NoError(t, n.kubelet.AddManifest(one))
+			n.awaitSandbox(t, "puller") // on a busy machine this alone takes seconds
 			time.Sleep(4 * time.Second)
 			other.Spec.Containers[0].Image = registry + "/testbed/app:2"
 			require.NoError(t, n.kubelet.AddManifest(other))
-			time.Sleep(12 * time.Second)
+			n.awaitSandbox(t, "waiter")
+			time.Sleep(18 * time.Second)
 			t.Cleanup(func() { l.Close() }) // this ends the pull
 		}},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			since := time.Now()
-			n.say("%s", c.name)
-			c.run()
-			n.save(t, c.name)
-			found := n.why(t, since)
-			assert.True(t, c.says == "" || slices.ContainsFunc(found, func(f finding) bool { return strings.Contains(f.Text, c.says) }), "%q is not in %v", c.says, found)
-		})
-	}
+	})
 }
 
-// shim returns the process of a pod's shim.
-func (n *node) shim(t *testing.T, name string) int {
+// sandbox returns the id of a pod's sandbox.
+func (n *node) sandbox(t *testing.T, pod string) string {
+	t.Helper()
+	id := n.findSandbox(t, pod)
+	require.NotEmpty(t, id, "no sandbox of %s", pod)
+	return id
+}
+
+// awaitSandbox waits until a pod has a sandbox.
+func (n *node) awaitSandbox(t *testing.T, pod string) {
+	t.Helper()
+	testkit.Eventually(t, pod+" has a sandbox", func() bool { return n.findSandbox(t, pod) != "" })
+}
+
+// findSandbox returns the id of a pod's sandbox, if there is one.
+func (n *node) findSandbox(t *testing.T, pod string) string {
 	t.Helper()
 	client, err := n.runtime.Runtime(t.Context())
 	require.NoError(t, err)
@@ -148,17 +150,22 @@ func (n *node) shim(t *testing.T, name string) int {
 	all, err := client.ListPodSandbox(t.Context(), nil)
 	require.NoError(t, err)
 	for _, p := range all {
-		if strings.HasPrefix(p.Metadata.Name, name+"-") {
-			out, err := exec.Command("pgrep", "-f", "containerd-shim-runc-v2.*-id "+p.Id).Output()
-			require.NoError(t, err)
-			var pid int
-			_, err = fmt.Sscan(strings.Fields(string(out))[0], &pid)
-			require.NoError(t, err)
-			return pid
+		if strings.HasPrefix(p.Metadata.Name, pod+"-") {
+			return p.Id
 		}
 	}
-	t.Fatalf("no sandbox of %s", name)
-	return 0
+	return ""
+}
+
+// shim returns the process of a pod's shim.
+func (n *node) shim(t *testing.T, name string) int {
+	t.Helper()
+	out, err := exec.Command("pgrep", "-f", "containerd-shim-runc-v2.*-id "+n.sandbox(t, name)).Output()
+	require.NoError(t, err)
+	var pid int
+	_, err = fmt.Sscan(strings.Fields(string(out))[0], &pid)
+	require.NoError(t, err)
+	return pid
 }
 
 // killPod kills the process of a pod's container.

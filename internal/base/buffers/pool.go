@@ -59,3 +59,20 @@ func (p *pool) Put(b *[]byte) {
 		p.sizes[class].Put(b)
 	}
 }
+
+// Fill returns what write appends to a buffer of the Pool that has room for n bytes. It may append more:
+// then the result is in memory of its own.
+func Fill(n int, write func(dst []byte) ([]byte, error)) (mem.BufferSlice, error) {
+	buf := Pool.Get(n)
+	out, err := write((*buf)[:0])
+	if err != nil {
+		Pool.Put(buf)
+		return nil, err
+	}
+	if cap(out) != cap(*buf) { // write has outgrown buf
+		Pool.Put(buf)
+		buf = new([]byte)
+	}
+	*buf = out
+	return mem.BufferSlice{mem.NewBuffer(buf, Pool)}, nil
+}

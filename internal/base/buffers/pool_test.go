@@ -1,9 +1,12 @@
 package buffers_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/base/buffers"
 )
@@ -29,4 +32,16 @@ func TestReturnedBufferIsUsedAgain(t *testing.T) {
 		}
 	}
 	assert.Fail(t, "each buffer is a new one")
+}
+
+func TestFillKeepsWhatWasWrittenHoweverLong(t *testing.T) {
+	for _, written := range []int{0, 10, 5000, 50_000} {
+		text := strings.Repeat("x", written)
+		bufs, err := buffers.Fill(5000, func(dst []byte) ([]byte, error) { return append(dst, text...), nil })
+		require.NoError(t, err)
+		assert.Equal(t, text, string(bufs.Materialize()))
+		bufs.Free()
+	}
+	_, err := buffers.Fill(5000, func(dst []byte) ([]byte, error) { return dst, errors.New("no") })
+	assert.EqualError(t, err, "no")
 }

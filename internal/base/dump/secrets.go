@@ -24,7 +24,13 @@ func (s Secrets) HasField(fd protoreflect.FieldDescriptor) bool {
 
 // HasKey reports whether the entry of the map fd that has this key is secret.
 func (s Secrets) HasKey(fd protoreflect.FieldDescriptor, key []byte) bool {
-	return s.Keys != nil && slices.ContainsFunc(s.Keys(fd), func(pattern string) bool { return matchKey(pattern, string(key)) })
+	return s.Keys != nil && MatchesKey(s.Keys(fd), key)
+}
+
+// MatchesKey reports whether a key is one of those that Secrets.Keys has returned.
+func MatchesKey(patterns []string, key []byte) bool {
+	text := string(key)
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matchKey(pattern, text) })
 }
 
 // Text prints messages without the secrets.
@@ -33,21 +39,16 @@ func (s Secrets) Text() Text { return Text{Secret: s.HasField, SecretKey: s.HasK
 // matchKey reports whether a key is one that pattern names, in which each star
 // stands for anything.
 func matchKey(pattern, key string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
+	part, rest, star := strings.Cut(pattern, "*")
+	if !star {
 		return pattern == key
 	}
-	if !strings.HasPrefix(key, parts[0]) {
-		return false
-	}
-	key = key[len(parts[0]):]
-	last := len(parts) - 1
-	for _, part := range parts[1:last] {
-		i := strings.Index(key, part)
-		if i < 0 {
-			return false
+	key, ok := strings.CutPrefix(key, part)
+	for ok {
+		if part, rest, star = strings.Cut(rest, "*"); !star {
+			return strings.HasSuffix(key, part)
 		}
-		key = key[i+len(part):]
+		_, key, ok = strings.Cut(key, part)
 	}
-	return strings.HasSuffix(key, parts[last])
+	return false
 }

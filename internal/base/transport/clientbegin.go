@@ -38,7 +38,7 @@ func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) 
 		if left <= 0 {
 			return status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
 		}
-		timeout = encodeTimeout(left)
+		timeout = EncodeTimeout(left)
 	}
 	cfg := &c.client.cfg
 	var some [8]field

@@ -64,28 +64,13 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 		http2.Setting{ID: http2.SettingEnablePush, Val: 0},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.cfg.MaxHeaders)},
 	)
-	if err := cc.firstSettings(); err != nil {
+	if err := unexpected(cc.firstSettings()); err != nil {
 		return nil, fmt.Errorf("waiting for the server's settings: %w", err)
 	}
 	_ = nc.SetDeadline(time.Time{}) // reading or writing returns the error
 	cc.own()
 	cc.keepalive(c.cfg.PingAfter, c.cfg.PingTimeout)
 	return cc, nil
-}
-
-func (c *clientConn) firstSettings() error {
-	fh, err := c.framer.ReadFrameHeader()
-	if err != nil {
-		return c.frameError(unexpected(err))
-	}
-	if fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
-		return connError{http2.ErrCodeProtocol, "the first frame is not a SETTINGS frame"}
-	}
-	f, err := c.framer.ReadFrameForHeader(fh)
-	if err == nil {
-		err = c.control(f)
-	}
-	return c.frameError(err)
 }
 
 // over ends the connection after the reader returned err. If err is a mistake of the server, over

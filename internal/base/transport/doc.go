@@ -35,7 +35,8 @@
 //
 // # Files
 //
-// conn.go is the part that servers and clients share; reader.go and writer.go are its two halves.
+// conn.go is the part that servers and clients share, the settings of both ends among it; reader.go and writer.go are its
+// two halves.
 // stream.go is one call on a connection, message.go reassembles its messages, flow.go grants the
 // peer its windows, and send.go waits for the peer's. headers.go and encoder.go are HPACK.
 // server.go, serverconn.go and serverstream.go are the server. client.go keeps a connection up;

@@ -64,7 +64,7 @@ func TestTimeoutsAreRoundedUpAndFit(t *testing.T) {
 		-time.Second: "0n", 0: "0n", 1: "1n", 99_999_999: "99999999n", 100_000_000: "100000u", 100_000_001: "100001u",
 		2 * time.Minute: "120000m", 30 * time.Hour: "108000S", 1 << 62: "76861434M",
 	} {
-		assert.Equal(t, want, encodeTimeout(d), d)
+		assert.Equal(t, want, EncodeTimeout(d), d)
 	}
 	for s, want := range map[string]time.Duration{"1n": 1, "12345678u": 12345678 * time.Microsecond, "0H": 0, "99999999H": 1<<63 - 1, "7M": 7 * time.Minute} {
 		got, err := decodeTimeout(s)
@@ -82,7 +82,7 @@ func FuzzStatusMessage(f *testing.F) {
 		for _, c := range []byte(e) {
 			require.True(t, c >= ' ' && c <= '~')
 		}
-		assert.Equal(t, string([]rune(s)), decodeMessage(e))
-		decodeMessage(s)
+		assert.Equal(t, string([]rune(s)), DecodeMessage(e))
+		DecodeMessage(s)
 	})
 }

@@ -111,6 +111,22 @@ func (c *conn) frameError(err error) error {
 	return err
 }
 
+// firstSettings reads the SETTINGS frame with which the peer begins.
+func (c *conn) firstSettings() error {
+	fh, err := c.framer.ReadFrameHeader()
+	if err != nil {
+		return c.frameError(err)
+	}
+	if fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
+		return connError{http2.ErrCodeProtocol, "the first frame is not a SETTINGS frame"}
+	}
+	f, err := c.framer.ReadFrameForHeader(fh)
+	if err == nil {
+		err = c.control(f)
+	}
+	return c.frameError(err)
+}
+
 // control handles a frame that is not DATA, HEADERS or CONTINUATION.
 func (c *conn) control(f http2.Frame) error {
 	if f, ok := f.(*http2.GoAwayFrame); ok {

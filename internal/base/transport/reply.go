@@ -33,7 +33,7 @@ func newReply(h *headerBlock) reply {
 			}
 			r.code = codes.Code(uint32(n))
 		case "grpc-message":
-			r.message = decodeMessage(f.Value)
+			r.message = DecodeMessage(f.Value)
 		case ":status":
 			r.http = f.Value
 		default:

@@ -76,18 +76,7 @@ func (c *serverConn) preface() error {
 	if !bytes.Equal(said[:], []byte(http2.ClientPreface)) {
 		return connError{http2.ErrCodeProtocol, "the client does not speak HTTP/2: it did not send the connection preface"}
 	}
-	fh, err := c.framer.ReadFrameHeader()
-	if err != nil {
-		return c.frameError(err)
-	}
-	if fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
-		return connError{http2.ErrCodeProtocol, "the first frame is not a SETTINGS frame"}
-	}
-	f, err := c.framer.ReadFrameForHeader(fh)
-	if err == nil {
-		err = c.control(f)
-	}
-	return c.frameError(err)
+	return c.firstSettings()
 }
 
 // over ends the connection after the reader returned err. If err is a mistake of the client, over

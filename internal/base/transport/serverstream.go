@@ -89,12 +89,16 @@ func (s *serverStream) SetHeader(md metadata.MD) error {
 	if len(md) == 0 {
 		return nil
 	}
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	return s.addHeader(md)
+}
+
+// addHeader adds to the header. c.mu is held.
+func (s *serverStream) addHeader(md metadata.MD) error {
 	if err := checkMetadata(md); err != nil {
 		return err
 	}
-	c := s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if s.headed {
 		return errHeaderSent
 	}
@@ -106,16 +110,12 @@ var errHeaderSent = status.Error(codes.Internal, "transport: the header has been
 
 // SendHeader sends the header now.
 func (s *serverStream) SendHeader(md metadata.MD) error {
-	if err := checkMetadata(md); err != nil {
-		return err
-	}
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.headed {
-		return errHeaderSent
+	if err := s.addHeader(md); err != nil {
+		return err
 	}
-	s.header = metadata.Join(s.header, md)
 	err := s.sendHeader()
 	c.flush()
 	return err

@@ -101,8 +101,8 @@ func encodeMessage(s string) string {
 
 func plain(c byte) bool { return c >= ' ' && c <= '~' && c != '%' }
 
-// decodeMessage undoes encodeMessage. It leaves invalid escapes as they are.
-func decodeMessage(s string) string {
+// DecodeMessage undoes encodeMessage. It leaves invalid escapes as they are.
+func DecodeMessage(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
 	}
@@ -129,9 +129,9 @@ var timeoutUnits = []struct {
 	{'S', time.Second}, {'M', time.Minute}, {'H', time.Hour},
 }
 
-// encodeTimeout encodes a grpc-timeout in the finest unit in which it has at most 8 digits, rounded
+// EncodeTimeout encodes a grpc-timeout in the finest unit in which it has at most 8 digits, rounded
 // up.
-func encodeTimeout(d time.Duration) string {
+func EncodeTimeout(d time.Duration) string {
 	d = max(d, 0)
 	for _, u := range timeoutUnits {
 		n := int64(d / u.unit)

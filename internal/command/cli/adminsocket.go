@@ -51,6 +51,7 @@ func (a *adminFlag) path(ctx context.Context) (string, error) {
 
 // Instance is a criproxy process on this machine. Its JSON is stable.
 type Instance struct {
+	Node    string `json:"node,omitempty"` // if other nodes were asked
 	Admin   string `json:"admin"`
 	PID     int    `json:"pid"`
 	Version string `json:"version"`
@@ -73,7 +74,7 @@ func instances(ctx context.Context) []Instance {
 		ctx, cancel := context.WithTimeout(ctx, instanceTime)
 		var v admin.Version
 		if _, err := admin.NewClient(path).Read(ctx, "version", &v); err == nil && v.PID != 0 {
-			found = append(found, Instance{path, v.PID, v.Version})
+			found = append(found, Instance{Admin: path, PID: v.PID, Version: v.Version})
 		}
 		cancel()
 	}

@@ -55,7 +55,7 @@ func TestOnlyAdminSocketsAreAsked(t *testing.T) {
 			ours = append(ours, found)
 		}
 	}
-	assert.Equal(t, []Instance{{one.Addr().String(), 7, "1.2.3"}}, ours)
+	assert.Equal(t, []Instance{{Admin: one.Addr().String(), PID: 7, Version: "1.2.3"}}, ours)
 	assert.Zero(t, asked.Load())
 }
 

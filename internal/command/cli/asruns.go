@@ -59,8 +59,11 @@ func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) (string, error) {
 		return "", nil
 	}
 	file := fileOf(&running)
-	if f.given["config"] && !sameFile(f.config, file) {
+	if f.given["config"] && f.config != "-" && !sameFile(f.config, file) { // what comes from standard input is to take its place
 		return "", nil
+	}
+	if f.config == "-" {
+		f.running = path
 	}
 	var added []string
 	add := func(name, value string) {

@@ -26,10 +26,13 @@ type callView struct {
 	assembler *calls.Assembler
 	past      past
 	every     func(c *calls.Call)
-	event     func(ev *capture.Event) // gets each event first; may be nil
+	event     func(ev *capture.Event)                       // gets each event first; may be nil
+	found     func(*capture.Event, *calls.Call, calls.What) // gets each event with what the assembler made of it; may be nil
+	story     *merger                                       // gets what is shown, of one of several nodes; may be nil
 
-	seen, shown int    // how many calls
-	latest      uint64 // number of the latest event
+	seen, shown int       // how many calls
+	latest      uint64    // number of the latest event
+	at          time.Time // of that event
 }
 
 // past selects which calls from before the start of the command are shown. The zero value shows all.
@@ -39,13 +42,15 @@ type past struct {
 	since time.Time // show no calls that began earlier
 	last  int       // show only the latest calls, so many; zero shows all
 
-	kept [][]byte // the text of the latest calls, if last is not zero
-	done bool     // all events from now on are later than the start of the command
-	over func()   // called when done becomes true; nil calls nothing
+	passed time.Time // show none of the events that the process before passed on, until that time
+
+	kept []said // the latest calls, if last is not zero
+	done bool   // all events from now on are later than the start of the command
+	over func() // called when done becomes true; nil calls nothing
 }
 
 // flags adds the flags that select and format calls to fs.
-func (l *callView) flags(fs *flag.FlagSet, errOut io.Writer) {
+func (l *callView) flags(fs *flag.FlagSet) {
 	fs.StringVar(&l.filter.Method, "method", "", "only methods that match `PATTERN`, such as 'Run*|Stop*'")
 	fs.StringVar(&l.filter.Backend, "backend", "", "only calls to backends that match `PATTERN`; a primary without a name is called primary")
 	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name matches `PATTERN`")
@@ -55,14 +60,14 @@ func (l *callView) flags(fs *flag.FlagSet, errOut io.Writer) {
 	fs.StringVar(&l.filter.Container, "container", "", "only calls about containers whose name matches `PATTERN`")
 	fs.StringVar(&l.filter.ID, "id", "", "only calls about an id that begins with `ID`")
 	fs.Var((*unitDuration)(&l.filter.Slower), "slower", "only calls that took at least `TIME`, such as 100ms")
-	fs.StringVar(&l.filter.FollowPod, "follow-pod", "", "all calls in the life of one `POD`: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id")
+	fs.StringVar(&l.filter.FollowPod, "follow-pod", "", "all calls in the life of one `POD`, or of several with commas between: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id")
 	fs.BoolVar(&l.filter.Memory, "memory", false, "only calls that criproxy answered from memory, for at least one runtime")
 	fs.StringVar(&l.filter.Find, "find", "", "only calls that contain all `WORDS` anywhere: in names, ids, the status, or its message")
 	fs.Uint64Var(&l.filter.Call, "call", 0, "only the call with this `NUMBER`, which the page of a recording and -o json show")
 	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
 	fs.BoolVar(&l.printer.Full, "full", false, "show the messages, with the names of their fields, on each leg")
 	fs.BoolVar(&l.printer.Changes, "diff", false, "show what criproxy changed on the way, field by field")
-	l.output.lineFlags(fs, errOut)
+	l.output.lineFlags(fs)
 	l.schema.flags(fs)
 }
 
@@ -93,34 +98,48 @@ func (l *callView) check(command string) error {
 
 // add takes an event, and shows the call when it is complete.
 func (l *callView) add(ev *capture.Event) error {
-	l.latest = ev.Seq
+	l.latest, l.at = ev.Seq, ev.Time
 	if l.event != nil {
 		l.event(ev)
 	}
-	if l.past.done || ev.Seq > l.past.until {
+	before := !l.past.done && ev.Seq <= l.past.until || ev.Passed && !ev.Time.After(l.past.passed)
+	if !before {
 		l.present()
-		return l.show(ev)
 	}
 	var err error
 	switch p := &l.past; {
-	case p.none:
+	case before && p.none:
 		l.assembler.Add(ev)
-	case p.last == 0:
+	case l.story == nil && (!before || p.last == 0):
 		err = l.show(ev)
 	default:
 		var b bytes.Buffer
 		out := l.printer.Out
 		l.printer.Out = &b
 		err = l.show(ev)
-		if l.printer.Out = out; b.Len() > 0 {
-			p.kept = append(p.kept, b.Bytes())
+		one := said{at: ev.Time.Add(-l.printer.Off), text: b.Bytes()}
+		switch l.printer.Out = out; {
+		case b.Len() == 0:
+		case before && p.last > 0:
+			p.kept = append(p.kept, one)
 			p.kept = p.kept[max(len(p.kept)-p.last, 0):]
+		default:
+			l.write(one)
 		}
 	}
-	if ev.Seq == l.past.until {
+	if before && ev.Seq == l.past.until {
 		l.present()
 	}
 	return err
+}
+
+// write writes what was shown of a call.
+func (l *callView) write(s said) {
+	if l.story != nil {
+		l.story.put(s.at, s.text)
+	} else {
+		_, _ = l.printer.Out.Write(s.text) // showing the next call reports the error
+	}
 }
 
 // present ends the past, and shows the calls kept of it.
@@ -130,7 +149,7 @@ func (l *callView) present() {
 	}
 	l.past.done = true
 	for _, one := range l.past.kept {
-		_, _ = l.printer.Out.Write(one) // showing the next call reports the error
+		l.write(one)
 	}
 	l.past.kept = nil
 	if l.past.over != nil {
@@ -141,6 +160,9 @@ func (l *callView) present() {
 // show shows the call of an event, if the event completes it or is a message of a stream.
 func (l *callView) show(ev *capture.Event) error {
 	c, what := l.assembler.Add(ev)
+	if l.found != nil {
+		l.found(ev, c, what)
+	}
 	if ev.Kind == capture.Missed && !l.printer.JSON {
 		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
 	}

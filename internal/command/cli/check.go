@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
@@ -31,16 +33,20 @@ type Report struct {
 
 // aboutCheck describes the command.
 const aboutCheck = `check tries a configuration without serving it. It shows the name and the API versions of each runtime,
-every mistake, and what would change in the criproxy that runs. It fails if something would not work.`
+every mistake, what would change in the criproxy that runs, and which pods are on runtimes that it leaves out. It
+fails if something would not work. With -nodes, each node tries the file -f against its own runtimes and pods.`
 
 // Check is the subcommand that tries a configuration without serving it.
 func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 	var output outputFlags
 	var withDrift *bool
 	var verbose verbosity
+	nodes := nodeFlags{timeout: unitDuration(time.Minute)}
 	fs, f := NewFlags()
 	f.own(fs, aboutCheck, out, func() {
-		output.flags(fs, errOut)
+		output.flags(fs)
+		nodes.choosing(fs)
+		fs.StringVar(&f.config, "f", "", "the same as -config: `FILE`; - is standard input")
 		withDrift = fs.Bool("drift", false, "show what the profile does not know: fields that look like ids and have no rule, and what the criproxy that runs has seen; with -admin alone, no -connect is needed")
 	})
 	log := fs.Lookup("v")
@@ -50,6 +56,17 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	if err := output.check("check"); err != nil {
 		return err
+	}
+	f.given["config"] = f.given["config"] || f.given["f"]
+	f.stdin = true
+	if several, err := nodes.instead(f); err != nil {
+		return err
+	} else if several {
+		q := show.Query{Format: output.format, Screen: show.NewScreen(out)}
+		if err := nodes.choose(ctx, &q, errOut); err != nil {
+			return err
+		}
+		return checkAll(ctx, q, f, fs)
 	}
 	// Trying a profile, or asking the criproxy that runs, needs no backends.
 	f.dry = f.given["profile"] || *withDrift
@@ -65,17 +82,20 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
+	running := cmp.Or(f.running, cfg.Admin)
 	if len(cfg.Backends) > 0 {
-		changes, unknown := changesOf(ctx, cfg)
+		changes, unknown := changesOf(ctx, cfg, running)
 		if r.Changes = changes; unknown != nil {
 			r.ChangesUnknown = unknown.Error()
 		}
 	}
+	left := leftBehind(ctx, cfg, running)
 	found, err := daemon.Examine(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	r.Examination = *found
+	r.Errors = append(r.Errors, left...)
 	r.warn()
 	if *withDrift {
 		if r.Drift, err = daemon.FindDrift(ctx, cfg, len(cfg.Backends) > 0 || f.given["admin"]); err != nil {

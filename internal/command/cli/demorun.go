@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/command/node"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
@@ -76,7 +77,7 @@ func runDemo(ctx context.Context, o demoOptions, out, errOut io.Writer) (err err
 	if err := daemon.Check(cfg); err != nil {
 		return err
 	}
-	p, err := daemon.New(cfg, daemon.Options{File: file})
+	p, err := daemon.New(cfg, daemon.Options{File: file, Finder: &node.Look{}})
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func runDemo(ctx context.Context, o demoOptions, out, errOut io.Writer) (err err
 		return err
 	}
 	fmt.Fprintf(out, "\nThe demo runs until Ctrl-C. Try these commands in another terminal:\n\n  export CRIPROXY_ADMIN=%[3]s CONTAINER_RUNTIME_ENDPOINT=unix://%[1]s\n"+
-		"  %[2]s ui\n  %[2]s pods\n  %[2]s tail -past\n  %[2]s check\n", cfg.Listen, program, cfg.Admin)
+		"  %[2]s ui\n  %[2]s pods\n  %[2]s tail -past\n  %[2]s events\n  %[2]s why\n  %[2]s check\n", cfg.Listen, program, cfg.Admin)
 	if o.Idle {
 		fmt.Fprint(out, "  crictl pods\n")
 		<-ctx.Done()

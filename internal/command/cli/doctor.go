@@ -16,9 +16,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/command/node"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
@@ -43,13 +45,23 @@ clients and log links. It says what would not work and how to fix it. It fails i
 // ExamineNode is the subcommand that examines the node and says what would not work.
 func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) error {
 	var output outputFlags
+	nodes := nodeFlags{timeout: unitDuration(time.Minute)}
 	fs, f := NewFlags()
-	f.own(fs, aboutDoctor, out, func() { output.flags(fs, errOut) })
+	f.own(fs, aboutDoctor, out, func() { output.flags(fs); nodes.choosing(fs) })
 	if err := f.parse(fs, args); err != nil {
 		return err
 	}
 	if err := output.check("doctor"); err != nil {
 		return err
+	}
+	if several, err := nodes.instead(f); err != nil {
+		return err
+	} else if several {
+		q := show.Query{Format: output.format, Screen: show.NewScreen(out)}
+		if err := nodes.choose(ctx, &q, errOut); err != nil {
+			return err
+		}
+		return findingsOfAll(ctx, q, newErrand("doctor", ExamineNode, fs))
 	}
 	asRuns, err := f.asRuns(ctx, fs)
 	if err != nil {
@@ -162,7 +174,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 		}
 	}
 	if r.Config.Error != "" {
-		d.add(node.Error, about, "the-configuration-has-mistakes", "the configuration was not reloaded: "+show.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
+		d.add(node.Error, about, "the-configuration-has-mistakes", "the configuration was not reloaded: "+calls.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
 	}
 	for _, w := range r.Config.NeedsRestart {
 		d.add(node.Warning, about, "changes-wait-for-a-restart", "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
@@ -201,7 +213,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []node.Bac
 	var wg sync.WaitGroup
 	for i, b := range cfg.Backends {
 		wg.Go(func() {
-			conn, err := director.NewConn(director.ConnConfig{Name: b.Name, Address: b.Address, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
+			conn, err := dial.New(dial.Config{Name: b.Name, Address: b.Address, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
 			if err != nil {
 				return // the profile cannot be used; check reports why
 			}
@@ -230,7 +242,7 @@ func kubeletVersion(exe string) (string, error) {
 	}
 	_, version, ok := strings.Cut(strings.TrimSpace(string(out)), "Kubernetes ")
 	if !ok {
-		return "", errors.New("kubelet --version prints " + show.Cut(string(out), 100))
+		return "", errors.New("kubelet --version prints " + calls.Cut(string(out), 100))
 	}
 	return version, nil
 }
@@ -242,17 +254,10 @@ func (d *Diagnosis) print(out *show.Screen) {
 		out.Say(0, "This node's kubelet is %s, process %d, and speaks to %s.", show.OrDash(k.Version), k.Process, show.OrDash(k.Endpoint))
 		out.Gap()
 	}
-	colours := map[node.Level]show.Colour{node.Error: show.Red, node.Warning: show.Yellow, node.Note: show.Dim}
-	narrow := *out
-	if narrow.Width == 0 || narrow.Width > readable {
-		narrow.Width = readable
-	}
 	bad := 0
-	for _, f := range d.Findings {
-		out.Paint(colours[f.Level], 0, "%s  %s", strings.ToUpper(string(f.Level)), f.About)
-		narrow.Say(4, "%s", f.Text)
-		narrow.Say(4, "-> %s", f.Cure)
-		out.Paint(show.Dim, 4, "see %s", f.Runbook)
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		sayFinding(out, f, "")
 		if f.Level == node.Error {
 			bad++
 		}
@@ -268,6 +273,3 @@ func (d *Diagnosis) print(out *show.Screen) {
 		out.Paint(show.Green, 0, "Nothing is wrong with this node.")
 	}
 }
-
-// readable is the greatest width of a line of prose.
-const readable = 100

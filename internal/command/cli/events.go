@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
@@ -44,49 +46,92 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 	if err := filter.Check(); err != nil {
 		return &UsageError{err}
 	}
-	path, err := e.nodes.one(ctx)
+	nodes, err := e.nodes.chosen(ctx)
 	if err != nil {
 		return err
 	}
 	printer := calls.Printer{Out: e.output.lines(out), Date: true, JSON: e.output.programs(), Colour: show.Colours(out)}
-	client, from, shown := admin.NewClient(path), time.Now().Add(-time.Duration(e.since)), 0
-	seen := map[capture.ChangeKey]bool{} // after a handover, the next process answers from the beginning
-	for {
-		response, err := e.ask(ctx, client, from)
-		if err != nil {
-			return err
+	shown, from := 0, time.Now().Add(-time.Duration(e.since))
+	if !e.nodes.several() {
+		shown, err = e.show(ctx, admin.NewClient(nodes[0].Address), from, &printer, func(time.Time) {})
+		if errors.Is(err, errStopped) {
+			fmt.Fprintln(errOut, "criproxy: the criproxy at", nodes[0].Address, "has stopped")
+			err = nil
 		}
-		err = eachChange(response.Body, func(c *capture.Change) error {
-			if key := c.Key(); !seen[key] && (e.backend == "" || c.Backend != "" && filter.MatchChange(c)) {
-				seen[key] = e.follow
-				shown++
-				printer.Event(c)
-			}
-			return printer.Err()
+	} else {
+		var counting sync.Mutex
+		story := &merger{out: printer.Out, behind: len(nodes)}
+		err = story.merge(ctx, func(ctx context.Context) error {
+			return e.nodes.stream(ctx, nodes, errOut, func(ctx context.Context, n admin.Node, connected func()) error {
+				caughtUp := sync.OnceFunc(story.caughtUp)
+				defer caughtUp()
+				var text bytes.Buffer
+				client, p := admin.NewClient(n.Address), printer
+				p.Out, p.Node, p.Wide = &text, n.Name, width(nodes)
+				some, err := e.show(ctx, client, from, &p, func(at time.Time) {
+					if at.IsZero() {
+						connected()
+						p.Off = client.ClockOff()
+						clockOff(errOut, n.Name, p.Off)
+						time.AfterFunc(hold, caughtUp) // what happened before is here by then
+						return
+					}
+					story.put(at.Add(-p.Off), text.Bytes())
+					text.Reset()
+				})
+				counting.Lock()
+				defer counting.Unlock()
+				shown += some
+				return err
+			})
 		})
-		_ = response.Body.Close() // it is read to its end
-		if ctx.Err() != nil {
-			break // Ctrl-C
-		}
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return err
-		}
-		if !e.follow {
-			break
-		}
-		if !reachable(ctx, client) {
-			fmt.Fprintln(errOut, "criproxy: the criproxy at", path, "has stopped")
-			break
-		}
 	}
-	if shown == 0 && !printer.JSON && ctx.Err() == nil {
+	if err == nil && shown == 0 && !printer.JSON && ctx.Err() == nil {
 		to := ""
 		if e.backend != "" {
 			to = " to runtimes that match " + e.backend
 		}
 		fmt.Fprintf(errOut, "criproxy: nothing happened%s in the last %s\n", to, time.Duration(e.since))
 	}
-	return nil
+	return err
+}
+
+// errStopped is why there are no more events to follow.
+var errStopped = errors.New("its criproxy has stopped")
+
+// show prints what happened to a criproxy since a time, and returns how much. It calls after with the time of each change
+// that it has printed, and first, when there is an answer, with no time.
+func (e *eventsFlags) show(ctx context.Context, client *admin.Client, from time.Time, printer *calls.Printer, after func(time.Time)) (shown int, err error) {
+	filter := calls.Filter{Backend: e.backend}
+	seen := map[capture.ChangeKey]bool{} // after a handover, the next process answers from the beginning
+	for first := true; ; first = false {
+		response, err := e.ask(ctx, client, from)
+		if err != nil {
+			return shown, err
+		}
+		if first {
+			after(time.Time{})
+		}
+		err = eachChange(response.Body, func(c *capture.Change) error {
+			if key := c.Key(); !seen[key] && (e.backend == "" || c.Backend != "" && filter.MatchChange(c)) {
+				seen[key] = e.follow
+				shown++
+				printer.Event(c)
+				after(c.Time)
+			}
+			return printer.Err()
+		})
+		_ = response.Body.Close() // it is read to its end
+		if ctx.Err() != nil {
+			return shown, nil // Ctrl-C
+		}
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || !e.follow {
+			return shown, err
+		}
+		if !reachable(ctx, client) {
+			return shown, errStopped
+		}
+	}
 }
 
 // ask requests the changes since a time.

@@ -28,6 +28,8 @@ type Flags struct {
 	koord     koordFlags
 	typed     config.Config // the values of Options on the command line
 	dry       bool          // a configuration without backends is valid
+	stdin     bool          // the file - is standard input
+	running   string        // the admin socket of the criproxy whose configuration the one from standard input is to replace
 
 	given map[string]bool // :: name of a flag → it was on the command line
 	help  func()          // prints the help of the command
@@ -165,6 +167,18 @@ func (f *Flags) saysWhat() bool {
 	return f.given["config"] || f.given["connect"] || f.koord.given(f.given)
 }
 
+// read reads the file, which no other user may be able to change.
+func (f *Flags) read() ([]byte, error) {
+	if f.stdin && f.config == "-" {
+		return io.ReadAll(os.Stdin)
+	}
+	data, err := os.ReadFile(f.config)
+	if err == nil {
+		err = host.File(f.config)
+	}
+	return data, err
+}
+
 // readConfig reads the file that -config names, or the default one, and puts the flags over it.
 func (f *Flags) readConfig() (*config.Config, error) {
 	c := &config.Config{NoBackends: f.dry}
@@ -172,11 +186,8 @@ func (f *Flags) readConfig() (*config.Config, error) {
 		f.config = f.fallback // a watcher watches it from now on
 	}
 	if f.config != "" {
-		data, err := os.ReadFile(f.config)
+		data, err := f.read()
 		f.content = string(data)
-		if err == nil {
-			err = host.File(f.config)
-		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}

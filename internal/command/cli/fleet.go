@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,27 +22,53 @@ type nodeFlags struct {
 	selector string
 	kube     admin.Kube
 	timeout  unitDuration
+	assumed  bool // $CRIPROXY_NODES chose the nodes
+
+	namespace string // of the pods that arguments name; empty for that of kubectl's context
 }
 
+// NodesVariable is the environment variable with the nodes to ask, unless flags choose some. kubectl criproxy asks all.
+const NodesVariable = "CRIPROXY_NODES"
+
+// flags adds all flags to fs.
 func (n *nodeFlags) flags(fs *flag.FlagSet) {
 	n.admin.flags(fs)
+	n.choosing(fs)
+}
+
+// choosing adds the flags to fs, except -admin.
+func (n *nodeFlags) choosing(fs *flag.FlagSet) {
 	const usage = "ask the criproxy of `NODES`: names in Kubernetes or addresses as in -admin, separated by commas; or all"
 	fs.StringVar(&n.names, "node", "", usage)
 	fs.StringVar(&n.names, "nodes", "", "the same as -node: `NODES`, or all")
-	fs.StringVar(&n.selector, "l", "", "ask the criproxys of all nodes that have the `LABELS`, such as pool=gpu")
+	fs.StringVar(&n.selector, "l", "", "also ask the criproxys of all nodes that have the `LABELS`, such as pool=gpu")
 	fs.StringVar(&n.kube.Context, "context", "", "the `NAME` of kubectl's context")
 	fs.StringVar(&n.kube.Kubeconfig, "kubeconfig", "", "kubectl's configuration `FILE`")
-	n.timeout = unitDuration(10 * time.Second)
-	fs.Var(&n.timeout, "timeout", "how much `TIME` each node has to answer")
+	if n.timeout == 0 {
+		n.timeout = unitDuration(10 * time.Second)
+	}
+	fs.Var(&n.timeout, "timeout", fmt.Sprintf("how much `TIME` each node has to answer (default %s)", time.Duration(n.timeout)))
+}
+
+// ofPods adds the flag of commands whose arguments are pods.
+func (n *nodeFlags) ofPods(fs *flag.FlagSet) {
+	fs.StringVar(&n.namespace, "n", "", "find the nodes of each POD with kubectl, in this `NAMESPACE`; POD may also be TYPE/NAME, such as deployment/web, or a label, such as app=web")
 }
 
 // check returns an error if the flags are invalid.
 func (n *nodeFlags) check() error {
-	if n.admin.given != "" && (n.names != "" || n.selector != "") {
+	if n.admin.given == "" && !n.several() {
+		n.names = os.Getenv(NodesVariable)
+		n.assumed = n.names != ""
+	}
+	if n.admin.given != "" && n.several() {
 		return &UsageError{errors.New("-admin and -nodes exclude each other")}
 	}
 	if n.timeout <= 0 {
 		return &UsageError{errors.New("-timeout must be longer than nothing")}
+	}
+	if err := n.kube.Check(n.selector, n.namespace); err != nil {
+		return &UsageError{err}
 	}
 	for _, address := range append(strings.Split(n.names, ","), n.admin.given) {
 		if err := admin.CheckAddress(address); err != nil {
@@ -54,24 +81,33 @@ func (n *nodeFlags) check() error {
 // several reports whether nodes are chosen. The answer then says which node each part is from.
 func (n *nodeFlags) several() bool { return n.names != "" || n.selector != "" }
 
-// one returns the address to ask, of a command that asks one criproxy: that of -admin, or of the one node.
-func (n *nodeFlags) one(ctx context.Context) (string, error) {
+// instead reports whether a command that examines a node examines those that the flags choose, instead of this one. -admin
+// is a flag of serve there, and may be the address of another node.
+func (n *nodeFlags) instead(f *Flags) (bool, error) {
+	if admin.IsRemote(f.typed.Admin) || n.several() {
+		n.admin.given = f.typed.Admin
+	} else if f.given["admin"] {
+		return false, nil
+	}
 	if err := n.check(); err != nil {
-		return "", err
+		return false, err
 	}
-	if !n.several() {
-		return n.admin.path(ctx)
+	if n.admin.given != "" {
+		n.names, n.admin.given = n.admin.given, ""
 	}
-	nodes, err := n.nodes(ctx)
-	switch {
-	case err != nil:
-		return "", err
-	case len(nodes) > 1:
-		return "", &UsageError{fmt.Errorf("these are %d nodes, and this command shows one; choose it with -node", len(nodes))}
-	case nodes[0].Err != nil:
-		return "", fmt.Errorf("%s: %w", nodes[0].Name, nodes[0].Err)
+	return n.several(), nil
+}
+
+// chosen returns the nodes to ask. If none are chosen, it is the one of -admin, without a name.
+func (n *nodeFlags) chosen(ctx context.Context) ([]admin.Node, error) {
+	if err := n.check(); err != nil {
+		return nil, err
 	}
-	return nodes[0].Address, nil
+	if n.several() {
+		return n.nodes(ctx)
+	}
+	path, err := n.admin.path(ctx)
+	return []admin.Node{{Address: path}}, err
 }
 
 // nodes returns the nodes to ask. There is at least one.
@@ -118,38 +154,43 @@ func (n *nodeFlags) nodes(ctx context.Context) ([]admin.Node, error) {
 
 // choose adds the criproxys to ask to a query: the Path of one, or the Nodes that are chosen.
 func (n *nodeFlags) choose(ctx context.Context, q *show.Query, errOut io.Writer) (err error) {
-	if err := n.check(); err != nil {
-		return err
-	}
-	if !n.several() {
-		q.Path, err = n.admin.path(ctx)
-		return err
-	}
-	q.Nodes, err = n.nodes(ctx)
 	q.Timeout, q.Waiting = time.Duration(n.timeout), errOut
-	return err
+	nodes, err := n.chosen(ctx)
+	if n.several() || err != nil {
+		q.Nodes = nodes
+		return err
+	}
+	q.Path = nodes[0].Address
+	return nil
 }
 
-// podNodes returns the pods that arguments name, in a namespace, empty for that of kubectl's context. It chooses their
-// nodes as the nodes to ask.
-func (n *nodeFlags) podNodes(ctx context.Context, namespace string, args []string) ([]admin.KubePod, error) {
-	if n.admin.given != "" || n.selector != "" || n.names != "" {
-		return nil, &UsageError{errors.New("the pods choose the nodes: -admin, -nodes and -l cannot be given as well")}
+// pods finds out which pods arguments name, and chooses their nodes as the nodes to ask. It returns the pods as
+// [calls.Filter.FollowPod] has them. It asks kubectl if there is a namespace, or if nothing else chooses nodes; without a
+// namespace, pods that kubectl does not find are looked for on all nodes, unless errOut is nil.
+func (n *nodeFlags) pods(ctx context.Context, args []string, errOut io.Writer) ([]string, error) {
+	if err := n.check(); err != nil || len(args) == 0 || n.namespace == "" && !n.assumed {
+		return args, err
 	}
-	var pods []admin.KubePod
-	var names []string
+	if n.several() && !n.assumed || n.admin.given != "" {
+		return nil, &UsageError{errors.New("with -n, the pods choose the nodes: -admin, -nodes and -l cannot be given as well")}
+	}
+	var pods, names []string
 	for _, what := range args {
-		found, err := n.kube.Pods(ctx, namespace, what)
+		found, err := n.kube.Pods(ctx, n.namespace, what)
+		if err != nil && n.namespace == "" && ctx.Err() == nil && errOut != nil {
+			fmt.Fprintf(errOut, "criproxy: looking for %s on all nodes: %v\n", what, err)
+			return args, nil
+		}
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range found {
-			pods = append(pods, p)
+			pods = append(pods, p.Namespace+"/"+p.Name)
 			if !slices.Contains(names, p.Node) {
 				names = append(names, p.Node)
 			}
 		}
 	}
-	n.names = strings.Join(names, ",")
+	n.names, n.assumed = strings.Join(names, ","), false
 	return pods, nil
 }

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/command/node"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -38,7 +38,7 @@ func runtimeAt(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	conn, err := director.NewConn(director.ConnConfig{Address: path, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
+	conn, err := dial.New(dial.Config{Address: path, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
 	if err != nil {
 		return "", err
 	}

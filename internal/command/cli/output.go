@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -15,30 +14,25 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
-// outputFlags are the flag -o, which chooses the format of the output, and -json, its name in earlier releases. -o means
-// nothing else in any command.
+// outputFlags are the flag -o, which chooses the format of the output. -o means nothing else in any command.
 type outputFlags struct {
 	format  string
 	formats []string
 }
 
-// flags adds the flags to fs. more are formats in addition to json and yaml.
-func (o *outputFlags) flags(fs *flag.FlagSet, errOut io.Writer, more ...string) {
-	o.add(fs, errOut, append(more, show.JSON, show.YAML), "print `FORMAT` "+strings.Join(append(more, show.JSON, show.YAML), " or ")+" instead of text")
+// flags adds the flag to fs. more are formats in addition to json and yaml.
+func (o *outputFlags) flags(fs *flag.FlagSet, more ...string) {
+	o.add(fs, append(more, show.JSON, show.YAML), "print `FORMAT` "+strings.Join(append(more, show.JSON, show.YAML), " or ")+" instead of text")
 }
 
-// lineFlags adds the flags to fs, for a command that prints call by call.
-func (o *outputFlags) lineFlags(fs *flag.FlagSet, errOut io.Writer) {
-	o.add(fs, errOut, []string{show.JSON, show.YAML}, "print calls as `FORMAT` json, one line for each call, or yaml, one document for each")
+// lineFlags adds the flag to fs, for a command that prints call by call.
+func (o *outputFlags) lineFlags(fs *flag.FlagSet) {
+	o.add(fs, []string{show.JSON, show.YAML}, "print calls as `FORMAT` json, one line for each call, or yaml, one document for each")
 }
 
-func (o *outputFlags) add(fs *flag.FlagSet, errOut io.Writer, formats []string, usage string) {
+func (o *outputFlags) add(fs *flag.FlagSet, formats []string, usage string) {
 	o.formats = formats
 	fs.StringVar(&o.format, "o", "", usage)
-	fs.BoolFunc("json", "", replaced(errOut, "json", "-o json", func(string) error {
-		o.format = cmp.Or(o.format, show.JSON)
-		return nil
-	}))
 }
 
 // programs reports whether the output is for programs.

@@ -55,7 +55,7 @@ does not answer. It fails if the list is not complete.`
 // Where is the subcommand that shows which runtime a pod or container is on.
 func Where(ctx context.Context, args []string, out, errOut io.Writer) error {
 	a := askFlags("where", errOut)
-	namespace := a.String("n", "", "look up the pod ID in this `NAMESPACE` with kubectl, and ask the criproxy of its node")
+	a.nodes.ofPods(a.FlagSet)
 	about := `where ID shows which runtime a pod or container is on. ID is its id, as clients see it or as the runtime
 made it, or the uid of the pod; the first characters are enough. Or it is the name of the pod, NAME or
 NAMESPACE/NAME. With -n, it may also be TYPE/NAME, such as deployment/web, or a label, such as app=web,
@@ -63,16 +63,9 @@ that select pods.`
 	if err := a.parse(args, out, about, 1); err != nil {
 		return err
 	}
-	id := []string{a.Arg(0)}
-	if *namespace != "" {
-		pods, err := a.nodes.podNodes(ctx, *namespace, id)
-		if err != nil {
-			return err
-		}
-		id = nil
-		for _, p := range pods {
-			id = append(id, p.UID)
-		}
+	id, err := a.nodes.pods(ctx, a.Args(), errOut)
+	if err != nil {
+		return err
 	}
 	q, err := a.query(ctx, show.NewScreen(out))
 	if err != nil {
@@ -86,23 +79,54 @@ that select pods.`
 
 // Instances is the subcommand that lists the criproxy processes on this machine.
 func Instances(ctx context.Context, args []string, out, errOut io.Writer) error {
-	a := answerFlags("instances", errOut)
-	if err := a.parse(args, out, "instances lists the criproxy processes on this machine whose admin sockets you can open.", 0); err != nil {
+	a := answerFlags("instances")
+	var asked nodeFlags
+	asked.choosing(a.FlagSet)
+	if err := a.parse(args, out, "instances lists the criproxy processes on this machine, or on other nodes, whose admin sockets you can open.", 0); err != nil {
 		return err
 	}
-	found := instances(ctx)
+	if err := asked.check(); err != nil {
+		return err
+	}
+	var found []Instance
+	var unanswered error
+	if asked.several() {
+		q := show.Query{Format: a.output.format, Screen: show.NewScreen(out)}
+		if err := asked.choose(ctx, &q, errOut); err != nil {
+			return err
+		}
+		e := newErrand("instances", func(context.Context, []string, io.Writer, io.Writer) error {
+			return errors.New("it is a socket of this machine; instances without flags lists the processes here")
+		}, a.FlagSet)
+		all := onEach[[]Instance](ctx, q, e)
+		for _, of := range all {
+			if of.Value != nil {
+				for _, one := range *of.Value {
+					one.Node = of.Name
+					found = append(found, one)
+				}
+			}
+		}
+		unanswered = show.Finish(q, all)
+	} else {
+		found = instances(ctx)
+	}
 	if a.output.format != show.Text {
-		return show.Encode(out, a.output.format, append([]Instance{}, found...))
+		return errors.Join(show.Encode(out, a.output.format, append([]Instance{}, found...)), unanswered)
 	}
 	screen := show.NewScreen(out)
-	if len(found) == 0 {
+	head := []string{"PROCESS", "VERSION", "ADMIN SOCKET"}
+	if asked.several() {
+		head = append([]string{"NODE"}, head...)
+	} else if len(found) == 0 {
 		screen.Say(0, "No criproxy with an admin socket that you can open runs on this machine.")
 		return nil
 	}
 	var rows [][]show.Cell
 	for _, one := range found {
-		rows = append(rows, show.Cells(fmt.Sprint(one.PID), one.Version, one.Admin))
+		row := show.Cells(one.Node, fmt.Sprint(one.PID), one.Version, one.Admin)
+		rows = append(rows, row[len(row)-len(head):])
 	}
-	screen.Table([]string{"PROCESS", "VERSION", "ADMIN SOCKET"}, rows)
-	return nil
+	screen.Table(head, rows)
+	return unanswered
 }

@@ -19,7 +19,7 @@ type versions struct {
 
 // Version is the subcommand that prints the versions of criproxy and of what it is built with.
 func Version(_ context.Context, args []string, out, errOut io.Writer) error {
-	a := answerFlags("version", errOut)
+	a := answerFlags("version")
 	if err := a.parse(args, out, "version prints the versions of criproxy and of what it is built with.", 0); err != nil {
 		return err
 	}

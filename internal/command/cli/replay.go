@@ -73,7 +73,7 @@ func ReplayCalls(ctx context.Context, args []string, out, errOut io.Writer) erro
 	speed := fs.Float64("speed", 1, "play `N` times faster than recorded; 0 waits only for earlier calls to end")
 	backend := fs.String("backend", "", "send the calls that backend `NAME` got, instead of those that clients made; a primary without a name is called primary")
 	var output outputFlags
-	output.lineFlags(fs, errOut)
+	output.lineFlags(fs)
 	var flags schemaFlags
 	flags.flags(fs)
 	err := parseSub(fs, args, out, `replay FILE -to SOCKET sends the recorded calls of clients again, and shows how the answers differ.

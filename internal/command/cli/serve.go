@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/command/node"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -84,7 +85,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, err := daemon.New(cfg, daemon.Options{File: f.config, Flags: f.overriding(fs), Legacy: legacy, Stderr: errOut})
+	p, err := daemon.New(cfg, daemon.Options{File: f.config, Flags: f.overriding(fs), Legacy: legacy, Stderr: errOut, Finder: &node.Look{}})
 	if err != nil {
 		return err
 	}

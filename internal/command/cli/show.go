@@ -2,8 +2,13 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
 	"io"
+	"os"
+	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/show"
@@ -16,9 +21,9 @@ type answering struct {
 }
 
 // answerFlags returns the flags of a command. more are formats in addition to json and yaml.
-func answerFlags(name string, errOut io.Writer, more ...string) *answering {
+func answerFlags(name string, more ...string) *answering {
 	a := &answering{FlagSet: subFlags(name)}
-	a.output.flags(a.FlagSet, errOut, more...)
+	a.output.flags(a.FlagSet, more...)
 	return a
 }
 
@@ -38,7 +43,13 @@ type asking struct {
 }
 
 func askFlags(name string, errOut io.Writer, more ...string) *asking {
-	a := &asking{answering: answerFlags(name, errOut, more...), errOut: errOut}
+	return askFlagsWithin(name, 0, errOut, more...)
+}
+
+// askFlagsWithin does so for a command that has a time of its own for nodes to answer, unless it is zero.
+func askFlagsWithin(name string, timeout time.Duration, errOut io.Writer, more ...string) *asking {
+	a := &asking{answering: answerFlags(name, more...), errOut: errOut}
+	a.nodes.timeout = unitDuration(timeout)
 	a.nodes.flags(a.FlagSet)
 	return a
 }
@@ -72,10 +83,22 @@ func ShowStatus(ctx context.Context, args []string, out, errOut io.Writer) error
 	a := askFlags("status", errOut)
 	again := a.Bool("watch", false, "repeat every two seconds, until Ctrl-C")
 	check := a.Bool("exit-code", false, "exit with 3 if a runtime is slow or gone, and with 1 if criproxy is not ready")
+	before := a.String("before", "", "with -exit-code: no runtime counts that was no better in this `FILE`, which is what status -o json printed before a change")
+	line := a.Bool("line", false, "print one line: which runtimes are slow or gone, since when, and how many pods they have")
 	about := `status shows how a running criproxy is doing: its sockets, the runtimes with their pods and outages, the
 plugins, the latest errors that clients got, how far back the recorder reaches, and the configuration.`
 	if err := a.parse(args, out, about, 0); err != nil {
 		return err
+	}
+	earlier := &admin.Report{}
+	if *before != "" {
+		text, err := os.ReadFile(*before)
+		if err == nil {
+			err = json.Unmarshal(text, earlier)
+		}
+		if err != nil {
+			return &UsageError{fmt.Errorf("-before: %w", err)}
+		}
 	}
 	print := func(to *show.Screen) error {
 		q, err := a.query(ctx, to)
@@ -83,11 +106,17 @@ plugins, the latest errors that clients got, how far back the recorder reaches, 
 			return err
 		}
 		var reports []*admin.Report
-		if q.Nodes != nil {
+		if q.Nodes != nil && *before != "" {
+			return &UsageError{errors.New("status: -before compares one node with its own state; ask each node by itself")}
+		} else if q.Nodes != nil {
 			reports, err = show.StatusOfAll(ctx, q)
 		} else {
 			reports = make([]*admin.Report, 1)
-			reports[0], err = show.Status(ctx, q)
+			status := show.Status
+			if *line {
+				status = show.StatusLine
+			}
+			reports[0], err = status(ctx, q)
 		}
 		if err != nil || !*check {
 			return err
@@ -96,7 +125,7 @@ plugins, the latest errors that clients got, how far back the recorder reaches, 
 			switch {
 			case !r.Ready:
 				return ErrReported
-			case r.Trouble() != "":
+			case r.Worse(earlier) != "":
 				err = ErrDegraded
 			}
 		}

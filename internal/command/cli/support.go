@@ -13,9 +13,12 @@ import (
 	"os/exec"
 	"path"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
@@ -26,38 +29,81 @@ const supportTime = 20 * time.Second
 // Support is the subcommand that collects in one file what a bug report needs.
 func Support(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs := subFlags("support")
-	var asked adminFlag
+	asked := nodeFlags{timeout: unitDuration(5 * time.Minute)}
 	asked.flags(fs)
-	given := fileArgument(fs, errOut)
 	file := fs.String("config", "", "the configuration `FILE` (default that of the running criproxy, else "+config.DefaultConfig+")")
-	about := `support FILE collects in one file what a bug report needs: status, pods, the output of doctor, the
-configuration, the recorded calls, the log of the service, and versions. It leaves out credentials,
+	about := `support FILE collects in one file what a bug report needs: status, pods, the output of doctor and
+why, the configuration, the recorded calls, the log of the service, and versions. It leaves out credentials,
 environments and the output of commands. The names of pods, images and namespaces are in it. FILE is
-a .tar.gz that must not exist yet; without FILE, its name is criproxy-support-TIME.tar.gz.`
+a .tar.gz that must not exist yet; without FILE, its name is criproxy-support-TIME.tar.gz; - is standard
+output. Other nodes collect it themselves, and each has its own FILE, with the node's name before the first dot.`
 	if err := parseSub(fs, args, out, about, 0, 1); err != nil {
 		return err
 	}
-	socket, err := asked.path(ctx)
+	nodes, err := asked.chosen(ctx)
 	if err != nil {
 		return err
-	}
-	if admin.IsRemote(socket) {
-		return &UsageError{fmt.Errorf("support collects files and logs of this node, and %s is another one; run it there", socket)}
 	}
 	name := "criproxy-support-" + time.Now().UTC().Format("20060102T150405Z")
-	to := cmp.Or(given(), name+".tar.gz")
-	bundle, err := createFile(to)
-	if err != nil {
-		return err
+	to := cmp.Or(fs.Arg(0), name+".tar.gz")
+	screen := show.NewScreen(out)
+	complete := func(to string) {
+		screen.Say(0, "%s is complete. Look into it before you pass it on: it contains the names of pods and images.", to)
+	}
+	if asked.several() || admin.IsRemote(nodes[0].Address) {
+		return supportOfAll(ctx, &asked, nodes, to, newErrand("support", Support, fs), errOut, complete)
+	}
+	bundle := os.Stdout
+	if to != "-" {
+		if bundle, err = createFile(to); err != nil {
+			return err
+		}
+	} else {
+		screen = show.NewScreen(errOut)
 	}
 	zip := gzip.NewWriter(bundle)
-	b := &supportBundle{folder: name, tar: tar.NewWriter(zip), out: show.NewScreen(out)}
-	b.collect(ctx, socket, *file)
+	b := &supportBundle{folder: name, tar: tar.NewWriter(zip), out: screen}
+	b.collect(ctx, nodes[0].Address, *file)
 	if err := errors.Join(b.err, b.tar.Close(), zip.Close(), bundle.Close()); err != nil {
 		return fmt.Errorf("writing %s: %w", to, err)
 	}
-	b.out.Say(0, "%s is complete. Look into it before you pass it on: it contains the names of pods and images.", to)
+	complete(to)
 	return nil
+}
+
+// supportOfAll lets each node collect a bundle, and saves it here.
+func supportOfAll(ctx context.Context, asked *nodeFlags, nodes []admin.Node, to string, e errand, errOut io.Writer, complete func(string)) error {
+	e.args = slices.DeleteFunc(e.args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	done := make([]string, len(nodes))
+	nodes = show.EachNode(ctx, nodes, time.Duration(asked.timeout), errOut, func(ctx context.Context, i int) error {
+		if !admin.IsRemote(nodes[i].Address) {
+			return errors.New("support collects files and logs of the node that it runs on; choose a socket of this node with -admin")
+		}
+		path := to
+		if nodes[i].Name != "" {
+			path = fileOfNode(to, nodes[i].Name)
+		}
+		bundle, err := createFile(path)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(e.do(ctx, nodes[i], bundle, "-"), bundle.Close()); err != nil {
+			_ = os.Remove(path) // there is no bundle in it
+			return err
+		}
+		done[i] = path
+		return nil
+	})
+	for _, path := range done {
+		if path != "" {
+			complete(path)
+		}
+	}
+	err := (*show.Unanswered)(nil).Of(nodes)
+	if len(nodes) == 1 && nodes[0].Name == "" && err != nil {
+		return nodes[0].Err
+	}
+	return err
 }
 
 // runningConfig returns the path of the running criproxy's configuration file, empty if there is none.
@@ -88,7 +134,7 @@ func (b *supportBundle) add(ctx context.Context, name string, make func(ctx cont
 		says = err.Error()
 		fmt.Fprintf(&text, "\ncriproxy: %v\n", err)
 	}
-	b.out.Say(2, "%-16s %s", name, show.Cut(says, 200))
+	b.out.Say(2, "%-16s %s", name, calls.Cut(says, 200))
 	header := &tar.Header{Name: path.Join(b.folder, name), Mode: 0o600, Size: int64(text.Len()), ModTime: time.Now()}
 	if err := b.tar.WriteHeader(header); err != nil {
 		b.err = errors.Join(b.err, err)
@@ -141,6 +187,9 @@ func (b *supportBundle) collect(ctx context.Context, socket, given string) {
 		}
 		return ExamineNode(ctx, args, to, to)
 	})
+	b.add(ctx, "why.txt", func(ctx context.Context, to io.Writer) error {
+		return Why(ctx, []string{"-admin", socket, "-since", "24h"}, to, to)
+	})
 	b.add(ctx, "config.yaml", func(_ context.Context, to io.Writer) error {
 		data, err := os.ReadFile(file)
 		if err == nil {
@@ -177,7 +226,7 @@ func fetch(ctx context.Context, socket, path string, to io.Writer) error {
 // inURL finds the user and the password in a URL. isSecret finds values whose key says that they are secret.
 var (
 	inURL    = regexp.MustCompile(`(://)[^/@\s"']+@`)
-	isSecret = regexp.MustCompile(`(?i)((?:password|token|secret|authorization)["']?\s*[:=]\s*)\S+`)
+	isSecret = regexp.MustCompile(`(?i)((?:password|token|secret|authorization|api-?key)["']?\s*[:=]\s*["']?)(?:(?:bearer|basic)\s+)?\S+`)
 )
 
 // withoutCredentials returns text with credentials replaced.

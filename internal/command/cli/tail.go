@@ -4,31 +4,34 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
 // Tail is the subcommand that shows calls as they happen.
 func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	l := &callView{}
 	fs := subFlags("tail")
-	l.flags(fs, errOut)
+	l.flags(fs)
 	var asked nodeFlags
 	asked.flags(fs)
 	all := fs.Bool("past", false, "also show all calls recorded so far")
 	last := fs.Int("last", 0, "also show the latest `N` calls recorded so far")
-	fs.Func("n", "", replaced(errOut, "n", "-last N", func(n string) error { return fs.Set("last", n) }))
+	asked.ofPods(fs)
 	var since unitDuration
 	fs.Var(&since, "since", "also show the recorded calls of the last `TIME`, such as 5m")
-	if err := parseSub(fs, args, out, "tail shows the calls of a running criproxy as they happen, until Ctrl-C.", 0, 0); err != nil {
+	if err := parseSub(fs, args, out, `tail shows the calls of a running criproxy as they happen, until Ctrl-C; of several nodes, in the order of
+time. After POD, as in tail web-1, it shows only the calls in the life of these pods.`, 0, anyNumber); err != nil {
 		return err
 	}
 	if err := l.check("tail"); err != nil {
@@ -37,7 +40,14 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if *last < 0 || since < 0 {
 		return &UsageError{errors.New("tail: -last and -since cannot be negative")}
 	}
-	socket, err := asked.one(ctx)
+	pods, err := asked.pods(ctx, fs.Args(), errOut)
+	if err != nil {
+		return err
+	}
+	if len(pods) > 0 {
+		l.filter.FollowPod = strings.Join(pods, ",")
+	}
+	nodes, err := asked.chosen(ctx)
 	if err != nil {
 		return err
 	}
@@ -45,31 +55,113 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if since > 0 {
 		look.since = time.Now().Add(-time.Duration(since))
 	}
+	if asked.several() {
+		return l.tailAll(ctx, &asked, nodes, look, out, errOut)
+	}
 	if !look.none {
 		look.over = func() { l.none(errOut, "recorded calls") }
 	}
-	client := admin.NewClient(socket)
-	response, err := client.Get(ctx, "/events?follow=true")
+	client := admin.NewClient(nodes[0].Address)
+	response, err := client.Get(ctx, l.asks(look))
 	if err != nil {
 		return err
 	}
+	ended, err := l.tail(ctx, client, response, look, out, func() {
+		fmt.Fprintln(errOut, "criproxy: another process has taken over; its calls follow")
+	})
+	if ended {
+		fmt.Fprintln(errOut, "criproxy: the criproxy at", nodes[0].Address, "has stopped")
+	}
+	if err == nil {
+		l.none(errOut, "calls")
+	}
+	return err
+}
+
+// tail shows the calls of one criproxy. It reports whether that has ended, and calls next when another process has taken
+// over.
+func (l *callView) tail(ctx context.Context, client *admin.Client, response *http.Response, look past, out io.Writer, next func()) (ended bool, err error) {
 	for first := true; ; first = false {
 		err := l.follow(response, look, first, out)
 		if ctx.Err() != nil {
-			break // Ctrl-C
+			return false, nil // Ctrl-C
 		}
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return err
+			return false, err
 		}
 		if response = l.reconnect(ctx, client); response == nil {
-			fmt.Fprintln(errOut, "criproxy: the criproxy at", socket, "has stopped")
-			break
+			return ctx.Err() == nil, nil
 		}
-		fmt.Fprintln(errOut, "criproxy: another process has taken over; its calls follow")
-		look = past{none: true}
+		next()
+		look = past{none: true, over: look.over}
 	}
+}
+
+// A call that takes longer may be shown without its beginning, unless all that is recorded was asked for.
+const longCall = 10 * time.Minute
+
+// asks returns the path of the events that follow looks at, and those of calls that were under way before.
+func (l *callView) asks(look past) string {
+	q := url.Values{"follow": {"true"}}
+	switch {
+	case look.none:
+		q.Set("since", time.Minute.String())
+	case !look.since.IsZero():
+		q.Set("since", (time.Since(look.since) + longCall).String())
+	}
+	if !look.none && l.filter.Method != "" {
+		q.Set("method", l.filter.Method)
+	}
+	if s := strings.ToUpper(l.filter.Status); !look.none && (s == "!OK" || s != "" && s[0] != '!' && !strings.Contains(s, "OK")) {
+		q.Set("failed", "true")
+	}
+	return "/events?" + q.Encode()
+}
+
+// tailAll shows the calls of several nodes in the order of time.
+func (l *callView) tailAll(ctx context.Context, asked *nodeFlags, nodes []admin.Node, look past, out, errOut io.Writer) error {
+	wide := width(nodes)
+	if !l.printer.JSON {
+		titles := l.printer
+		titles.Out, titles.Wide, titles.Node = out, wide, "NODE"
+		titles.Header()
+	}
+	story := &merger{out: l.output.lines(out)}
+	if !look.none {
+		story.behind = len(nodes)
+	}
+	var counting sync.Mutex
+	err := story.merge(ctx, func(ctx context.Context) error {
+		return asked.stream(ctx, nodes, errOut, func(ctx context.Context, n admin.Node, connected func()) error {
+			caughtUp := sync.OnceFunc(story.caughtUp)
+			defer caughtUp()
+			client := admin.NewClient(n.Address)
+			response, err := client.Get(ctx, l.asks(look))
+			if err != nil {
+				return err
+			}
+			connected()
+			off := client.ClockOff()
+			clockOff(errOut, n.Name, off)
+			one, look := *l, look
+			one.story, one.printer.Node, one.printer.Wide, one.printer.Off = story, n.Name, wide, off
+			if look.over = caughtUp; !look.since.IsZero() {
+				look.since = look.since.Add(off)
+			}
+			ended, err := one.tail(ctx, client, response, look, story, func() {
+				fmt.Fprintf(errOut, "criproxy: %s: another process has taken over\n", n.Name)
+			})
+			counting.Lock()
+			defer counting.Unlock()
+			l.seen, l.shown = l.seen+one.seen, l.shown+one.shown
+			if ended {
+				err = errors.New("its criproxy has stopped")
+			}
+			return err
+		})
+	})
 	l.none(errOut, "calls")
-	return nil
+	return err
 }
 
 // follow shows the events in the answer of a process until the answer ends. Of what the process has inherited from the
@@ -80,23 +172,27 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	if err != nil {
 		return err
 	}
-	latest := l.latest
+	latest, at := l.latest, l.at
 	if err := l.open(r.Header(), out); err != nil {
 		return err
 	}
-	from := telemetry.RecordedHeader
+	from := admin.RecordedHeader
 	if !first { // what the process before this one recorded after it had passed on its recording has the same numbers
-		from = telemetry.InheritedHeader
+		from = admin.InheritedHeader
 	}
 	look.until, _ = strconv.ParseUint(response.Header.Get(from), 10, 64)
 	switch {
 	case first && !l.printer.JSON:
-		l.printer.Header()
+		if l.story == nil {
+			l.printer.Header()
+		}
 		l.trouble(r.Header())
 	case !first:
-		look.until = min(look.until, latest)
+		look.until, look.passed = min(look.until, latest), at
 	}
-	l.past = look
+	if l.past = look; look.over != nil && (look.none || look.until == 0) {
+		look.over()
+	}
 	return l.read(r)
 }
 
@@ -116,7 +212,7 @@ const reconnectTime = 5 * time.Second
 // reconnect returns the answer of the process that has taken over, nil if there is none.
 func (l *callView) reconnect(ctx context.Context, client *admin.Client) *http.Response {
 	for until := time.Now().Add(reconnectTime); time.Now().Before(until); {
-		if response, err := client.Get(ctx, "/events?follow=true"); err == nil {
+		if response, err := client.Get(ctx, l.asks(past{})); err == nil {
 			return response
 		}
 		select {
@@ -131,60 +227,102 @@ func (l *callView) reconnect(ctx context.Context, client *admin.Client) *http.Re
 // Dump is the subcommand that saves what a running criproxy has recorded.
 func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
 	fs := subFlags("dump")
-	var asked nodeFlags
+	asked := nodeFlags{timeout: unitDuration(5 * time.Minute)}
 	asked.flags(fs)
-	to := fileArgument(fs, errOut)
 	var schema schemaFlags
 	schema.flags(fs)
 	var since, until unitDuration
 	fs.Var(&since, "since", "only calls that began in the last `TIME`, such as 5m")
 	fs.Var(&until, "until", "only calls that began before the last `TIME`, such as 1m")
 	if err := parseSub(fs, args, out, `dump FILE saves the latest calls, which a running criproxy keeps in memory, in FILE.jsonl, .pcapng or
-.binlog, which must not exist yet; with .zst behind that, as in FILE.jsonl.zst, the file is compressed. Without FILE it prints them, as JSON lines.`, 0, 1); err != nil {
+.binlog, which must not exist yet; with .zst behind that, as in FILE.jsonl.zst, the file is compressed. Without FILE it prints them, as JSON lines. Of several
+nodes, each has its own FILE, with the node's name before the first dot.`, 0, 1); err != nil {
 		return err
 	}
 	if since < 0 || until < 0 || since > 0 && until >= since {
 		return &UsageError{errors.New("dump: -since and -until say how long ago: they cannot be negative, and -since must be longer ago than -until")}
 	}
 	now := time.Now()
-	chosen := choice{before: now.Add(-time.Duration(until)), calls: map[uint64]bool{}}
+	chosen := choice{before: now.Add(-time.Duration(until))}
 	if until == 0 {
 		chosen.before = time.Time{}
 	}
 	if since > 0 {
 		chosen.from = now.Add(-time.Duration(since))
 	}
-	path := to()
+	path := fs.Arg(0)
 	format := capture.JSONL
 	if path != "" {
 		if format, err = capture.FormatOf(path); err != nil {
 			return &UsageError{fmt.Errorf("dump: %w", err)}
 		}
 	}
-	socket, err := asked.one(ctx)
+	nodes, err := asked.chosen(ctx)
 	if err != nil {
 		return err
 	}
-	response, err := admin.NewClient(socket).Get(ctx, "/events")
-	if err != nil {
+	save := func(ctx context.Context, n admin.Node, path string) error {
+		client := admin.NewClient(n.Address)
+		asks := url.Values{}
+		if since > 0 {
+			asks.Set("since", (time.Duration(since) + longCall).String())
+		}
+		if time.Duration(until) > longCall {
+			asks.Set("until", (time.Duration(until) - longCall).String())
+		}
+		response, err := client.Get(ctx, "/events?"+asks.Encode())
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		r, err := capture.NewReader(response.Body)
+		if err != nil {
+			return err
+		}
+		which := chosen.by(client.ClockOff())
+		if n.Name != "" {
+			r.Header().Node = n.Name
+		}
+		count, err := copyCapture(r, &schema, format, path, out, which.has)
+		switch {
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return fmt.Errorf("the criproxy at %s ended while it sent its calls, as in a handover; only the first %d events are in %s: dump again, into another file",
+				n.Address, count, cmp.Or(path, "the output"))
+		case err == nil && path != "":
+			fmt.Fprintf(errOut, "criproxy: %d events in %s\n", count, path)
+		}
 		return err
 	}
-	defer response.Body.Close()
-	r, err := capture.NewReader(response.Body)
-	if err != nil {
-		return err
+	switch {
+	case !asked.several():
+		return save(ctx, nodes[0], path)
+	case path == "" && len(nodes) > 1:
+		return &UsageError{fmt.Errorf("dump: the calls of %d nodes do not fit into one stream; want a FILE, such as calls.jsonl.zst, for files such as calls-%s.jsonl.zst", len(nodes), nodes[0].Name)}
 	}
-	n, err := copyCapture(r, &schema, format, path, out, chosen.has)
-	if err == nil && path != "" {
-		fmt.Fprintf(errOut, "criproxy: %d events in %s\n", n, path)
-	}
-	return err
+	return (*show.Unanswered)(nil).Of(show.EachNode(ctx, nodes, time.Duration(asked.timeout), errOut, func(ctx context.Context, i int) error {
+		to := path
+		if path != "" {
+			to = fileOfNode(path, nodes[i].Name)
+		}
+		return save(ctx, nodes[i], to)
+	}))
 }
 
 // choice selects the events of calls that began in a time.
 type choice struct {
 	from, before time.Time       // zero for no bound
 	calls        map[uint64]bool // :: call → whether it is selected
+}
+
+// by returns the same choice for events of a node whose clock is ahead by so much.
+func (c choice) by(off time.Duration) *choice {
+	for _, t := range []*time.Time{&c.from, &c.before} {
+		if !t.IsZero() {
+			*t = t.Add(off)
+		}
+	}
+	c.calls = map[uint64]bool{}
+	return &c
 }
 
 // has reports whether to keep an event: by its own time, or by that of the first event of its call.
@@ -198,14 +336,6 @@ func (c *choice) has(ev *capture.Event) bool {
 	}
 	c.calls[ev.Call] = in
 	return in
-}
-
-// fileArgument returns a function that returns the file to write to: the argument of the command, or the value of -o, as
-// in earlier releases. The function may be called after fs has been parsed.
-func fileArgument(fs *flag.FlagSet, errOut io.Writer) func() string {
-	var former string
-	fs.Func("o", "", replaced(errOut, "o", fs.Name()+" FILE", func(file string) error { former = file; return nil }))
-	return func() string { return cmp.Or(fs.Arg(0), former) }
 }
 
 // copyCapture writes the events of a reader to the file at path, or to out if path is empty. It returns how many events

@@ -16,6 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -29,11 +30,11 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	cfg := &config.Config{StateDir: "none", Hooks: "none"}
 	l := &callView{}
 	fs := subFlags("tap")
-	l.flags(fs, errOut)
+	l.flags(fs)
 	connect := fs.String("connect", "", "the `PATH` of the server's socket")
 	fs.StringVar(&cfg.Listen, "listen", "", "the `PATH` of the socket at which to listen for clients")
 	fs.StringVar(&cfg.Admin, "admin", "", "the `PATH` of the socket for tail and dump; none opens no such socket (default beside -listen)")
-	fs.IntVar(&cfg.FlightRecorder, "flight-recorder", 0, "record the latest calls in memory of this size, in `BYTES` (default 8388608)")
+	fs.IntVar(&cfg.FlightRecorder, "flight-recorder", 0, "record the latest calls in memory of this size, in `BYTES` (default 16777216)")
 	fs.StringVar(&cfg.Capture.Path, "capture", "", "write all calls to `FILE`.jsonl, .pcapng (for Wireshark) or .binlog")
 	fs.Int64Var(&cfg.Capture.MaxBytes, "capture-max-bytes", 0, "begin a new file of -capture after `BYTES`; -1 for no limit (default 67108864)")
 	fs.IntVar(&cfg.Capture.MaxFiles, "capture-files", 0, "keep `N` files of -capture (default 5)")
@@ -113,7 +114,7 @@ func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOu
 func reflectServer(ctx context.Context, cfg *config.Config, errOut io.Writer) *codec.Schema {
 	ctx, cancel := context.WithTimeout(ctx, reflectTime)
 	defer cancel()
-	conn, err := director.NewConn(director.ConnConfig{Address: cfg.Backends[0].Address})
+	conn, err := dial.New(dial.Config{Address: cfg.Backends[0].Address})
 	if err != nil {
 		return nil
 	}

@@ -4,22 +4,33 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
+	"path"
+	"strings"
+	"time"
 
+	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/page"
+	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
 // UI is the subcommand that shows a running criproxy in a browser.
-func UI(ctx context.Context, args []string, out, _ io.Writer) error {
+func UI(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs := subFlags("ui")
 	var asked nodeFlags
 	asked.flags(fs)
+	asked.ofPods(fs)
 	address := fs.String("listen", "127.0.0.1:0", "the loopback `ADDRESS` to which the browser connects; port 0 chooses a free one")
 	var schema schemaFlags
 	schema.flags(fs)
-	about := "ui shows the calls, pods and status of a running criproxy in a browser on this machine, until Ctrl-C."
-	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
+	about := `ui shows the calls, pods and status of a running criproxy in a browser on this machine, until Ctrl-C. Of several
+nodes, it shows the condition of each runtime, and leads to the page of each node. After POD, it shows only the
+nodes of these pods, and their calls.`
+	if err := parseSub(fs, args, out, about, 0, anyNumber); err != nil {
 		return err
 	}
 	l, err := page.Listen(*address)
@@ -27,17 +38,60 @@ func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 		return &UsageError{fmt.Errorf("ui: %w", err)}
 	}
 	defer l.Close() // the server has closed it, if there was one
-	socket, err := asked.one(ctx)
+	pods, err := asked.pods(ctx, fs.Args(), errOut)
 	if err != nil {
 		return err
 	}
-	server := page.New(page.Config{Admin: socket, Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
-		shown := callView{schema: schema}
-		if err := shown.open(h, io.Discard); err != nil {
-			return nil, nil, err
-		}
-		return &shown.printer, shown.assembler, nil
-	}}, l)
-	fmt.Fprintf(out, "Open this link in a browser. It works once:\n\n  %s\n\nThe page is served until Ctrl-C. To open it from another machine, first run there: ssh -L %[2]s:127.0.0.1:%[2]s HOST\n", server.URL(), server.Port())
+	var names []string
+	for _, pod := range pods {
+		names = append(names, path.Base(pod)) // without the namespace
+	}
+	fragment := ""
+	if len(names) > 0 {
+		fragment = url.Values{"pod": {strings.Join(names, "|")}}.Encode()
+	}
+	nodes, err := asked.chosen(ctx)
+	if err != nil {
+		return err
+	}
+	open := func() page.Config {
+		return page.Config{Admin: nodes[0].Address, Find: func() page.Finder { return &node.Look{} }, Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
+			shown := callView{schema: schema}
+			if err := shown.open(h, io.Discard); err != nil {
+				return nil, nil, err
+			}
+			return &shown.printer, shown.assembler, nil
+		}}
+	}
+	var server interface {
+		URL() string
+		Port() string
+		Serve(context.Context, net.Listener) error
+	}
+	if len(nodes) == 1 && nodes[0].Err == nil {
+		server = page.New(open(), l)
+	} else {
+		server = page.NewFleet(page.FleetConfig{Page: open, Fragment: fragment, List: asked.nodes,
+			Ask: func(ctx context.Context, nodes []admin.Node, answered func(int, *admin.Report, time.Duration, error)) {
+				for i, n := range show.EachNode(ctx, nodes, time.Duration(asked.timeout), nil, func(ctx context.Context, i int) error {
+					var r admin.Report
+					client := admin.NewClient(nodes[i].Address)
+					_, err := client.Read(ctx, "status", &r)
+					if err == nil {
+						answered(i, &r, client.ClockOff(), nil)
+					}
+					return err
+				}) {
+					if n.Err != nil && ctx.Err() == nil {
+						answered(i, nil, 0, n.Err)
+					}
+				}
+			}}, l)
+		fragment = ""
+	}
+	if fragment != "" {
+		fragment = "#" + fragment
+	}
+	fmt.Fprintf(out, "Open this link in a browser. It works once:\n\n  %s\n\nThe page is served until Ctrl-C. To open it from another machine, first run there: ssh -L %[2]s:127.0.0.1:%[2]s HOST\n", server.URL()+fragment, server.Port())
 	return server.Serve(ctx, l)
 }

@@ -10,9 +10,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/criproxy/criproxy/internal/base/suggest"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
@@ -42,13 +44,13 @@ func ExitCode(command string, err error, errOut io.Writer) int {
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
+	case errors.As(err, &unanswered):
+		PrintError(errOut, err)
+		return 4
 	case errors.Is(err, ErrReported):
 		return 1
 	case errors.Is(err, ErrDegraded):
 		return 3
-	case errors.As(err, &unanswered):
-		PrintError(errOut, err)
-		return 4
 	case errors.As(err, &usage):
 		PrintError(errOut, usage.error)
 		see := "criproxy help"
@@ -66,10 +68,11 @@ func ExitCode(command string, err error, errOut io.Writer) int {
 	}
 }
 
-// PrintError prints each line of err, which may be several errors joined.
+// PrintError prints each line of err, which may be several errors joined. What runtimes and other nodes say in them cannot
+// control the terminal.
 func PrintError(errOut io.Writer, err error) {
 	for _, line := range strings.Split(err.Error(), "\n") {
-		fmt.Fprintf(errOut, "criproxy: %s\n", line)
+		fmt.Fprintf(calls.Terminal{Writer: errOut}, "criproxy: %s\n", line)
 	}
 }
 
@@ -79,6 +82,9 @@ func subFlags(name string) *flag.FlagSet {
 	fs.SetOutput(io.Discard) // errors are returned, and printed once
 	return fs
 }
+
+// anyNumber is a number of arguments that no command line has.
+const anyNumber = 1 << 20
 
 // parseSub reads the arguments of a subcommand: flags, and from least to most other arguments. Flags may follow the
 // other arguments. what describes the command, for -h.
@@ -92,7 +98,12 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 			return err
 		}
 		if err != nil {
-			return &UsageError{fmt.Errorf("%s: %w", fs.Name(), flagError(fs, err))}
+			now, ok := replaced(fs, args, os.Stderr)
+			if !ok {
+				return &UsageError{fmt.Errorf("%s: %w", fs.Name(), flagError(fs, err))}
+			}
+			args = now
+			continue
 		}
 		if fs.NArg() == 0 {
 			break
@@ -115,6 +126,29 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 	return fs.Parse(append([]string{"--"}, rest...))
 }
 
+// replaced returns the arguments that are to be parsed after fs has refused a flag, if that is a spelling from before
+// version 1.0: -json, and -o for the file of dump and support. Version 1.0 accepts these, and says on errOut what to
+// write instead.
+func replaced(fs *flag.FlagSet, args []string, errOut io.Writer) (now []string, ok bool) {
+	rest := fs.Args() // those after the refused flag
+	refused := args[len(args)-len(rest)-1]
+	name, value, set := strings.Cut(strings.TrimLeft(refused, "-"), "=")
+	want := ""
+	switch {
+	case name == "json" && !set && fs.Lookup("o") != nil:
+		want, now = "-o json", append([]string{"-o", "json"}, rest...)
+	case name == "o" && fs.Lookup("o") == nil && (fs.Name() == "dump" || fs.Name() == "support"):
+		want, now = fs.Name()+" FILE", rest
+		if set {
+			now = append([]string{value}, rest...)
+		}
+	default:
+		return nil, false
+	}
+	fmt.Fprintf(errOut, "criproxy: -%s is now %s; the next release will not accept it as -%[1]s\n", name, want)
+	return now, true
+}
+
 // flagError adds the nearest flag to the error about an unknown flag.
 func flagError(fs *flag.FlagSet, err error) error {
 	name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
@@ -123,28 +157,13 @@ func flagError(fs *flag.FlagSet, err error) error {
 	}
 	var names []string
 	fs.VisitAll(func(one *flag.Flag) {
-		if one.Usage != "" {
-			names = append(names, "-"+one.Name)
-		}
+		names = append(names, "-"+one.Name)
 	})
 	return fmt.Errorf("there is no flag -%s%s", name, suggest.Nearest("-"+name, names))
 }
 
-// replaced returns the function of a flag that an earlier release had: it accepts the value, with a hint at what to write
-// now. Such a flag has no usage, so that help, manual page and completion do not show it.
-func replaced(errOut io.Writer, name, now string, set func(value string) error) func(string) error {
-	return func(value string) error {
-		fmt.Fprintf(errOut, "criproxy: -%s is now %s; the next release will not accept it as -%[1]s\n", name, now)
-		return set(value)
-	}
-}
-
-// printFlag prints the help on a flag, with usage in place of the flag's own if it is not empty. It prints nothing about
-// a flag without any.
+// printFlag prints the help on a flag, with usage in place of the flag's own if it is not empty.
 func printFlag(out io.Writer, f *flag.Flag, usage string) {
-	if f.Usage == "" {
-		return
-	}
 	if usage != "" {
 		f = &flag.Flag{Name: f.Name, Usage: usage, Value: f.Value}
 	}

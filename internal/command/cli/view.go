@@ -16,11 +16,11 @@ import (
 func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	l := &callView{}
 	fs := subFlags("view")
-	l.flags(fs, errOut)
+	l.flags(fs)
 	sequence := fs.Bool("sequence", false, "print a sequence diagram in Mermaid's syntax")
 	stats := fs.Bool("stats", false, "count calls, errors, bytes and times by method")
 	file := fs.String("html", "", "write an HTML page to `FILE`, which must not exist yet; - is standard output")
-	if err := parseSub(fs, args, out, "view FILE shows the calls in a file that criproxy wrote; - is standard input.", 1, 1); err != nil {
+	if err := parseSub(fs, args, out, "view FILE shows the calls in a file that criproxy wrote; - is standard input. -html takes the files of several nodes.", 1, anyNumber); err != nil {
 		return err
 	}
 	if err := l.check("view"); err != nil {
@@ -37,16 +37,24 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	if *file != "" && (*sequence || *stats || l.printer.JSON || l.printer.Full || l.printer.Changes) {
 		return &UsageError{errors.New("view: the page of -html already shows what -sequence, -stats, -o, -full and -diff show; choose one")}
 	}
-	r, err := capture.Open(fs.Arg(0))
-	if err != nil {
-		return err
+	if fs.NArg() > 1 && *file == "" {
+		return &UsageError{errors.New("view: only -html takes several files")}
 	}
-	defer r.Close()
-	if err := l.open(r.Header(), out); err != nil {
-		return err
+	var recordings []*capture.Reader
+	for _, path := range fs.Args() {
+		r, err := capture.Open(path)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		recordings = append(recordings, r)
 	}
 	if *file != "" {
-		return l.writePage(r, fs, *file, out, errOut)
+		return l.writePage(recordings, fs, *file, out, errOut)
+	}
+	r := recordings[0]
+	if err := l.open(r.Header(), out); err != nil {
+		return err
 	}
 	l.printer.Date = true
 	var all []*calls.Call

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,13 +12,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/criproxy/criproxy/internal/command/node"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/page"
 )
 
-// writePage writes the calls of r as a page for browsers to the file at path.
-func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, out, errOut io.Writer) (err error) {
+// writePage writes the calls of recordings as a page for browsers to the file at path. Several are of several nodes.
+func (l *callView) writePage(all []*capture.Reader, fs *flag.FlagSet, path string, out, errOut io.Writer) (err error) {
 	if path != "-" {
 		file, err := createFile(path)
 		if err != nil {
@@ -27,34 +29,152 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 		out = file
 	}
 	buffered := bufio.NewWriterSize(out, 1<<16)
-	w := page.NewWriter(buffered, &l.printer)
-	n := 0
 	l.printer.JSON = true // the page itself lists missing events
-	w.Story.Begin(r.Header())
-	l.event, l.assembler.Lists = w.Story.Take, true
-	l.every = func(c *calls.Call) { w.Add(c); n++ }
+	w := page.NewWriter(buffered, &l.printer)
 	info := page.Info{Title: filepath.Base(fs.Arg(0)), Filter: givenFlags(fs, "html")}
-	info.Of(r.Header())
-	switch err := l.read(r); {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		info.Cut = true
-	case err != nil:
-		return fmt.Errorf("%s: %w", fs.Arg(0), err)
-	}
-	rest := l.assembler.UnderWay()
-	slices.SortFunc(rest, func(a, b *calls.Call) int { return a.Began.Compare(b.Began) })
-	for _, c := range rest {
-		if l.filter.Match(c) {
-			l.every(c)
+	var looks looks
+	var recordings []*recording
+	for i, r := range all {
+		view := *l
+		if err := view.open(r.Header(), out); err != nil {
+			return fmt.Errorf("%s: %w", fs.Arg(i), err)
 		}
+		look := &node.Look{}
+		look.Follow(view.assembler)
+		look.Begin(r.Header())
+		one := &recording{view: &view, file: fs.Arg(i), reader: r}
+		if len(all) == 1 {
+			info.Of(r.Header())
+		} else {
+			one.node = nodeOf(r.Header(), one.file)
+			if info.Files[one.node] != "" {
+				return &UsageError{fmt.Errorf("view: %s and %s are both of %s", filepath.Base(one.file), info.Files[one.node], one.node)}
+			}
+			info.Add(one.node, filepath.Base(one.file), r.Header())
+			info.Title = fmt.Sprintf("%d nodes", len(all))
+		}
+		w.Of(one.node, &view.printer)
+		w.Story.Begin(r.Header())
+		view.found, view.event, view.assembler.Lists = look.Take, w.Story.Take, true
+		view.every = w.Add
+		looks = append(looks, lookOf{one.node, look})
+		recordings = append(recordings, one)
+	}
+	w.Finder = looks
+	if info.Cut, err = readTogether(recordings, func(r *recording) { w.Of(r.node, &r.view.printer) }); err != nil {
+		return err
 	}
 	if err := errors.Join(w.Close(info), buffered.Flush()); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	if path != "-" {
-		fmt.Fprintf(errOut, "criproxy: %d calls in %s; open it in a browser\n", n, path)
+		fmt.Fprintf(errOut, "criproxy: %d calls in %s; open it in a browser\n", w.Calls(), path)
 	}
 	return nil
+}
+
+// A recording is one of those that a page shows.
+type recording struct {
+	view   *callView
+	node   string // empty if it is the only one
+	file   string
+	reader *capture.Reader
+	next   *capture.Event // nil at the end
+}
+
+// advance reads the next event. cut says that the recording ends in the middle of it.
+func (r *recording) advance() (cut bool, err error) {
+	r.next = &capture.Event{}
+	err = r.reader.Next(r.next)
+	if err == nil {
+		return false, nil
+	}
+	r.next = nil
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.Is(err, io.ErrUnexpectedEOF), nil
+	}
+	return false, fmt.Errorf("%s: %w", r.file, err)
+}
+
+// readTogether shows the calls of all recordings, in the order of their events, and at last those under way. It calls of
+// before it shows something of a recording. cut says that one ends in the middle of an event.
+func readTogether(all []*recording, of func(*recording)) (cut bool, err error) {
+	advance := func(r *recording) error {
+		ends, err := r.advance()
+		cut = cut || ends
+		return err
+	}
+	for _, r := range all {
+		if err := advance(r); err != nil {
+			return cut, err
+		}
+	}
+	for {
+		var first *recording
+		for _, r := range all {
+			if r.next != nil && (first == nil || r.next.Time.Before(first.next.Time)) {
+				first = r
+			}
+		}
+		if first == nil {
+			break
+		}
+		of(first)
+		if err := errors.Join(first.view.add(first.next), advance(first)); err != nil {
+			return cut, err
+		}
+	}
+	for _, r := range all {
+		of(r)
+		rest := r.view.assembler.UnderWay()
+		slices.SortFunc(rest, func(a, b *calls.Call) int { return a.Began.Compare(b.Began) })
+		for _, c := range rest {
+			if r.view.filter.Match(c) {
+				r.view.every(c)
+			}
+		}
+	}
+	return cut, nil
+}
+
+// nodeOf returns the node of a recording: as criproxy dump wrote it, or the name of the file.
+func nodeOf(h *capture.FileHeader, file string) string {
+	base, _, _ := strings.Cut(filepath.Base(file), ".")
+	return cmp.Or(h.Node, base)
+}
+
+// looks are what is wrong on several nodes, or on one without a name.
+type looks []lookOf
+
+type lookOf struct {
+	node string
+	look *node.Look
+}
+
+// JSON returns one report of all nodes.
+func (l looks) JSON() []byte {
+	if len(l) == 1 {
+		return l[0].look.JSON()
+	}
+	all := node.Report{Findings: []node.Finding{}}
+	for _, one := range l {
+		r := one.look.Report(node.Options{})
+		for _, f := range r.Findings {
+			f.Text = one.node + ": " + f.Text
+			f.Show = strings.ReplaceAll(f.Show, "-backend ", "-backend "+one.node+"/")
+			all.Findings = append(all.Findings, f)
+		}
+		all.Seen.Calls += r.Seen.Calls
+		all.Seen.Missed += r.Seen.Missed
+		if all.Seen.From.IsZero() || !r.Seen.From.IsZero() && r.Seen.From.Before(all.Seen.From) {
+			all.Seen.From = r.Seen.From
+		}
+		if r.Seen.To.After(all.Seen.To) {
+			all.Seen.To = r.Seen.To
+		}
+	}
+	node.Sort(all.Findings)
+	return all.JSON()
 }
 
 // createFile makes a file that only its owner can read: calls name everything that runs on a node.

@@ -5,14 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/criproxy/criproxy/internal/command/node"
 	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/command/node"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
@@ -23,6 +24,7 @@ type whyFlags struct {
 	schema schemaFlags
 	since  unitDuration
 	file   string // the recording to look at; empty for the criproxy that runs
+	socket string // of the criproxy that runs
 	pod    string
 	line   string // of kubelet's log
 	known  []*node.Rule
@@ -31,18 +33,46 @@ type whyFlags struct {
 const aboutWhy = `why says what is wrong, as far as the recorded calls show it: since when, whom it concerns, which calls show it,
 what to do, and how sure that is. POD is a pod's name, NAMESPACE/NAME, its uid, or the beginning of its
 sandbox's id. FILE is a file of calls; without it, why asks the criproxy that runs. LINE is a line of
-kubelet's log, in quotes: why explains it, and looks for its cause. why fails if it finds something.`
+kubelet's log, in quotes: why explains it, and looks for its cause. why fails if it finds something.
+
+What it says of the calls is certain; after "probably" stands a cause that it infers.`
 
 // Why is the subcommand that says what is wrong.
 func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
-	w := &whyFlags{asking: askFlags("why", errOut), since: unitDuration(time.Hour)}
+	w := &whyFlags{asking: askFlagsWithin("why", time.Minute, errOut), since: unitDuration(time.Hour)}
 	w.Var(&w.since, "since", "look at the calls and events of the last `TIME`, such as 10m; of a file, all without this flag")
+	explain := w.String("explain", "", "explain this `RULE`, which a finding names, and look at nothing")
 	w.schema.flags(w.FlagSet)
+	w.nodes.ofPods(w.FlagSet)
 	if err := cmp.Or(parseSub(w.FlagSet, args, out, aboutWhy, 0, 2), w.output.check("why")); err != nil {
 		return err
 	}
+	if *explain != "" {
+		return w.explain(*explain, show.NewScreen(out))
+	}
 	if err := w.arguments(); err != nil {
 		return err
+	}
+	if w.file == "" {
+		if pods, err := w.nodes.pods(ctx, slices.DeleteFunc([]string{w.pod}, func(p string) bool { return p == "" }), nil); err != nil {
+			return err
+		} else if len(pods) == 1 {
+			w.pod = pods[0]
+		} else if len(pods) > 1 {
+			return &UsageError{fmt.Errorf("why: these are %d pods, and why looks at one: %s", len(pods), strings.Join(pods, ", "))}
+		}
+		q, err := w.query(ctx, show.NewScreen(out))
+		if err != nil {
+			return &BlindError{err}
+		}
+		if q.Nodes != nil {
+			e := newErrand("why", Why, w.FlagSet)
+			if w.pod != "" && len(e.args) > 0 && w.line == "" {
+				e.args[len(e.args)-1] = w.pod
+			}
+			return findingsOfAll(ctx, q, e)
+		}
+		w.socket = q.Path
 	}
 	report, err := w.look(ctx, errOut)
 	if err != nil {
@@ -60,6 +90,27 @@ func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return ErrReported
 	}
 	return nil
+}
+
+// explain shows what a rule knows.
+func (w *whyFlags) explain(name string, s *show.Screen) error {
+	var names []string
+	for _, r := range node.Rules() {
+		if r.Name == name {
+			sayRule(s, r)
+			return nil
+		}
+		names = append(names, r.Name)
+	}
+	return &UsageError{fmt.Errorf("why: there is no rule %q; want one of %s", name, strings.Join(names, ", "))}
+}
+
+// sayRule explains a rule.
+func sayRule(s *show.Screen, r *node.Rule) {
+	s.Paint(show.Bold, 0, "%s: %s", r.Name, r.Means)
+	s.Say(2, "shown by: %s", r.Shown)
+	s.Say(2, "it is not: %s", r.Not)
+	s.Say(2, "what to do: %s", r.Cure)
 }
 
 // arguments finds out what each argument is.
@@ -119,17 +170,10 @@ func (w *whyFlags) look(ctx context.Context, errOut io.Writer) (*node.Report, er
 
 // lookNow looks at the criproxy that runs.
 func (w *whyFlags) lookNow(ctx context.Context, o node.Options) (*node.Report, error) {
-	socket, err := w.nodes.one(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if w.nodes.several() {
-		w.nodes.admin.given = socket // for the commands that a finding shows
-	}
 	o.Now = time.Now()
 	o.Since = o.Now.Add(-time.Duration(w.since))
-	client := admin.NewClient(socket)
-	response, err := client.Get(ctx, "/events")
+	client := admin.NewClient(w.socket)
+	response, err := client.Get(ctx, "/events?since="+(time.Duration(w.since)+longCall).String())
 	if err != nil {
 		return nil, err
 	}
@@ -162,6 +206,7 @@ func (w *whyFlags) read(r *capture.Reader) (look *node.Look, last time.Time, err
 		return nil, last, err
 	}
 	look = node.New(m.schema, m.names)
+	look.Begin(r.Header())
 	for {
 		var ev capture.Event
 		if err := r.Next(&ev); errors.Is(err, io.EOF) {
@@ -180,15 +225,15 @@ func (w *whyFlags) given(name string) bool {
 }
 
 // wholeFindings is how many findings are shown in full; of the others, only what is wrong. A report fits a screen.
-const wholeFindings = 3
+const (
+	wholeFindings = 2
+	briefFindings = 8
+)
 
 // print shows a report to people.
 func (w *whyFlags) print(s *show.Screen, r *node.Report) {
 	for _, rule := range w.known {
-		s.Paint(show.Bold, 0, "%s: %s", rule.Name, rule.Means)
-		s.Say(2, "shown by: %s", rule.Shown)
-		s.Say(2, "it is not: %s", rule.Not)
-		s.Say(2, "what to do: %s", rule.Cure)
+		sayRule(s, rule)
 	}
 	if len(w.known) > 0 {
 		s.Gap()
@@ -196,11 +241,14 @@ func (w *whyFlags) print(s *show.Screen, r *node.Report) {
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		if i < wholeFindings {
-			w.finding(s, f)
+			sayFinding(s, f, w.command(f))
 			s.Gap()
 			continue
+		} else if i == wholeFindings+briefFindings {
+			s.Say(0, "... and %d more", len(r.Findings)-i)
+			break
 		}
-		s.Paint(colourOf(f), 0, "%s: %s", f.Level, show.Cut(f.Text, 160))
+		s.Paint(colourOf(f), 0, "%s  %s", strings.ToUpper(string(f.Level)), calls.Cut(f.Text, 200))
 	}
 	if len(r.Findings) > wholeFindings {
 		s.Say(0, "-o json shows all of each finding.")
@@ -209,36 +257,59 @@ func (w *whyFlags) print(s *show.Screen, r *node.Report) {
 	seen(s, r)
 }
 
-// finding shows a finding in full.
-func (w *whyFlags) finding(s *show.Screen, f *node.Finding) {
-	s.Paint(colourOf(f), 0, "%s: %s", f.Level, f.Text)
-	for _, p := range f.Evidence {
-		s.Paint(show.Dim, 2, "%s  %s", p.Time.UTC().Format("15:04:05.000"), p.Text)
-	}
+// command returns the command that shows the calls of a finding.
+func (w *whyFlags) command(f *node.Finding) string {
 	switch {
 	case f.Show == "":
+		return ""
 	case w.file != "":
-		s.Say(2, "all of them: criproxy view %s %s", f.Show, w.file)
+		return fmt.Sprintf("criproxy view %s %s", f.Show, w.file)
 	case w.nodes.admin.given != "":
-		s.Say(2, "all of them: criproxy dump -admin %s | criproxy view %s -", w.nodes.admin.given, f.Show)
-	default:
-		s.Say(2, "all of them: criproxy dump | criproxy view %s -", f.Show)
+		return fmt.Sprintf("criproxy dump -admin %s | criproxy view %s -", w.nodes.admin.given, f.Show)
 	}
-	state := "until now"
-	if f.Over {
-		state = "over since " + f.Last.UTC().Format("15:04:05")
-	}
-	s.Say(2, "since %s, %s; %s", f.Since.UTC().Format("2006-01-02 15:04:05"), state, f.Sure)
-	if f.Not != "" {
-		s.Say(2, "it is not: %s", f.Not)
-	}
-	if f.Cure != "" {
-		s.Say(2, "what to do: %s", f.Cure)
-	}
+	return fmt.Sprintf("criproxy dump | criproxy view %s -", f.Show)
 }
 
+// sayFinding shows a finding, of doctor or of why, in full. command shows its calls; it may be empty.
+func sayFinding(s *show.Screen, f *node.Finding, command string) {
+	narrow := *s
+	if narrow.Width == 0 || narrow.Width > readable {
+		narrow.Width = readable
+	}
+	s.Paint(colourOf(f), 0, "%s  %s", strings.ToUpper(string(f.Level)), f.About)
+	narrow.Say(4, "%s", f.Text)
+	if f.Cause != "" {
+		narrow.Say(4, "probably: %s", f.Cause)
+	}
+	for _, p := range f.Evidence {
+		s.Paint(show.Dim, 4, "%s  %s", p.Time.UTC().Format("15:04:05.000"), p.Text)
+	}
+	if command != "" {
+		s.Say(4, "all of them: %s", command)
+	}
+	if !f.Since.IsZero() {
+		state := "goes on"
+		if f.Over {
+			state = "is over"
+		}
+		s.Say(4, "since %s, last seen %s, %s", f.Since.UTC().Format("2006-01-02 15:04:05"), f.Last.UTC().Format("15:04:05"), state)
+	}
+	if f.Not != "" {
+		narrow.Say(4, "it is not: %s", f.Not)
+	}
+	narrow.Say(4, "-> %s", f.Cure)
+	see := f.Runbook
+	if f.Rule != "" {
+		see = "criproxy why -explain " + f.Rule + ", or " + see
+	}
+	s.Paint(show.Dim, 4, "see %s", see)
+}
+
+// readable is the greatest width of a line of prose.
+const readable = 100
+
 func colourOf(f *node.Finding) show.Colour {
-	return map[node.Level]show.Colour{node.Error: show.Red, node.Warning: show.Yellow}[f.Level]
+	return map[node.Level]show.Colour{node.Error: show.Red, node.Warning: show.Yellow, node.Note: show.Dim}[f.Level]
 }
 
 // seen says what the rules have looked at.

@@ -24,31 +24,27 @@ func (s runtimeService) CheckpointContainer(_ context.Context, r *runtimeapi.Che
 }
 
 func (s runtimeService) CheckpointPod(_ context.Context, r *runtimeapi.CheckpointPodRequest) (*runtimeapi.CheckpointPodResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, err := s.pods.get(r.GetPodSandboxId())
-	if err != nil {
-		return nil, err
-	}
-	var saved checkpoint
-	ids := r.GetContainerIds()
-	if len(ids) == 0 {
-		for _, c := range p.containers {
-			ids = append(ids, c.id)
+	return answer(s.Runtime, s.pods.named(r.GetPodSandboxId()), func(p *pod) (*runtimeapi.CheckpointPodResponse, error) {
+		var saved checkpoint
+		ids := r.GetContainerIds()
+		if len(ids) == 0 {
+			for _, c := range p.containers {
+				ids = append(ids, c.id)
+			}
 		}
-	}
-	for _, id := range ids {
-		c, err := s.running(id)
-		if err != nil {
-			return nil, err
+		for _, id := range ids {
+			c, err := s.running(id)
+			if err != nil {
+				return nil, err
+			}
+			if c.pod != p {
+				return nil, status.Errorf(codes.InvalidArgument, "container %q is in another sandbox", id)
+			}
+			saved.containers = append(saved.containers, c.config.GetMetadata().GetName())
 		}
-		if c.pod != p {
-			return nil, status.Errorf(codes.InvalidArgument, "container %q is in another sandbox", id)
-		}
-		saved.containers = append(saved.containers, c.config.GetMetadata().GetName())
-	}
-	s.checkpoint[r.GetOutputPath()] = &saved
-	return &runtimeapi.CheckpointPodResponse{}, nil
+		s.checkpoint[r.GetOutputPath()] = &saved
+		return &runtimeapi.CheckpointPodResponse{}, nil
+	})
 }
 
 // RestorePod creates the pod of the request, with the containers of the request that the checkpoint

@@ -35,17 +35,13 @@ type container struct {
 }
 
 func (s runtimeService) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, err := s.pods.get(r.GetPodSandboxId())
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.createContainer(p, r.GetConfig(), r.GetSandboxConfig())
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.CreateContainerResponse{ContainerId: c.id}, nil
+	return answer(s.Runtime, s.pods.named(r.GetPodSandboxId()), func(p *pod) (*runtimeapi.CreateContainerResponse, error) {
+		c, err := s.createContainer(p, r.GetConfig(), r.GetSandboxConfig())
+		if err != nil {
+			return nil, err
+		}
+		return &runtimeapi.CreateContainerResponse{ContainerId: c.id}, nil
+	})
 }
 
 func (rt *Runtime) createContainer(p *pod, config *runtimeapi.ContainerConfig, podConfig *runtimeapi.PodSandboxConfig) (*container, error) {
@@ -176,20 +172,16 @@ func (rt *Runtime) removeContainer(c *container) {
 
 // UpdateContainerResources changes only the values that the request sets.
 func (s runtimeService) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.containers.get(r.GetContainerId())
-	if err != nil {
-		return nil, err
-	}
-	resources := &runtimeapi.LinuxContainerResources{}
-	proto.Merge(resources, c.resources)
-	if len(r.GetLinux().GetHugepageLimits()) > 0 {
-		resources.HugepageLimits = nil // Merge would append
-	}
-	proto.Merge(resources, r.GetLinux())
-	c.resources = resources
-	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+	return answer(s.Runtime, s.containers.named(r.GetContainerId()), func(c *container) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+		resources := &runtimeapi.LinuxContainerResources{}
+		proto.Merge(resources, c.resources)
+		if len(r.GetLinux().GetHugepageLimits()) > 0 {
+			resources.HugepageLimits = nil // Merge would append
+		}
+		proto.Merge(resources, r.GetLinux())
+		c.resources = resources
+		return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+	})
 }
 
 func (s runtimeService) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {

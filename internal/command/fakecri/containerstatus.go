@@ -11,17 +11,13 @@ import (
 )
 
 func (s runtimeService) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.containers.get(r.GetContainerId())
-	if err != nil {
-		return nil, err
-	}
-	reply := &runtimeapi.ContainerStatusResponse{Status: s.containerStatus(c)}
-	if r.GetVerbose() {
-		reply.Info = verbose("sandboxID", c.pod.id, "imageID", c.imageID, "config", c.config)
-	}
-	return reply, nil
+	return answer(s.Runtime, s.containers.named(r.GetContainerId()), func(c *container) (*runtimeapi.ContainerStatusResponse, error) {
+		reply := &runtimeapi.ContainerStatusResponse{Status: s.containerStatus(c)}
+		if r.GetVerbose() {
+			reply.Info = verbose("sandboxID", c.pod.id, "imageID", c.imageID, "config", c.config)
+		}
+		return reply, nil
+	})
 }
 
 // containerStatus returns the status of c. It names the image by its first tag and digest; lists name

@@ -14,52 +14,36 @@ const maxOutput = 16 << 20
 
 // ExecSync runs one of the built-in commands (see commands.go), each of which ends at once.
 func (s runtimeService) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.running(r.GetContainerId())
-	if err != nil {
-		return nil, err
-	}
-	var stdout, stderr output
-	sh := &shell{c: c, hostname: hostname(c.pod.config), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
-	code, err := sh.run(ctx, r.GetCmd())
-	if err != nil {
-		return nil, status.Errorf(codes.Unknown, "executing in container %q: %v", c.id, err)
-	}
-	return &runtimeapi.ExecSyncResponse{Stdout: stdout.bytes, Stderr: stderr.bytes, ExitCode: code}, nil
+	return answer(s.Runtime, func() (*container, error) { return s.running(r.GetContainerId()) }, func(c *container) (*runtimeapi.ExecSyncResponse, error) {
+		var stdout, stderr output
+		sh := &shell{c: c, hostname: hostname(c.pod.config), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
+		code, err := sh.run(ctx, r.GetCmd())
+		if err != nil {
+			return nil, status.Errorf(codes.Unknown, "executing in container %q: %v", c.id, err)
+		}
+		return &runtimeapi.ExecSyncResponse{Stdout: stdout.bytes, Stderr: stderr.bytes, ExitCode: code}, nil
+	})
 }
 
 func (s runtimeService) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.streamed(r)
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ExecResponse{Url: s.promise("exec", s.execStreaming(c, r))}, nil
+	return answer(s.Runtime, func() (*container, error) { return s.streamed(r) }, func(c *container) (*runtimeapi.ExecResponse, error) {
+		return &runtimeapi.ExecResponse{Url: s.promise("exec", s.execStreaming(c, r))}, nil
+	})
 }
 
 func (s runtimeService) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.streamed(r)
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.AttachResponse{Url: s.promise("attach", s.attachStreaming(c, r))}, nil
+	return answer(s.Runtime, func() (*container, error) { return s.streamed(r) }, func(c *container) (*runtimeapi.AttachResponse, error) {
+		return &runtimeapi.AttachResponse{Url: s.promise("attach", s.attachStreaming(c, r))}, nil
+	})
 }
 
 func (s runtimeService) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, err := s.pods.get(r.GetPodSandboxId())
-	if err != nil {
-		return nil, err
-	}
-	if !p.ready {
-		return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", p.id)
-	}
-	return &runtimeapi.PortForwardResponse{Url: s.promise("portforward", forwardStreaming(p))}, nil
+	return answer(s.Runtime, s.pods.named(r.GetPodSandboxId()), func(p *pod) (*runtimeapi.PortForwardResponse, error) {
+		if !p.ready {
+			return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", p.id)
+		}
+		return &runtimeapi.PortForwardResponse{Url: s.promise("portforward", forwardStreaming(p))}, nil
+	})
 }
 
 // streamsRequest is a request of Exec, or of Attach.

@@ -94,45 +94,37 @@ func (rt *Runtime) removePod(p *pod) {
 }
 
 func (s runtimeService) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, err := s.pods.get(r.GetPodSandboxId())
-	if err != nil {
-		return nil, err
-	}
-	reply := &runtimeapi.PodSandboxStatusResponse{Status: p.status()}
-	if s.cfg.PodStatusHasContainers {
-		reply.Timestamp = s.now()
-		for _, c := range p.containers {
-			reply.ContainersStatuses = append(reply.ContainersStatuses, s.containerStatus(c))
+	return answer(s.Runtime, s.pods.named(r.GetPodSandboxId()), func(p *pod) (*runtimeapi.PodSandboxStatusResponse, error) {
+		reply := &runtimeapi.PodSandboxStatusResponse{Status: p.status()}
+		if s.cfg.PodStatusHasContainers {
+			reply.Timestamp = s.now()
+			for _, c := range p.containers {
+				reply.ContainersStatuses = append(reply.ContainersStatuses, s.containerStatus(c))
+			}
 		}
-	}
-	if r.GetVerbose() || p.updated {
-		reply.Info = verbose("sandboxID", p.id, "runtimeHandler", p.handler, "config", p.config)
-	}
-	return reply, nil
+		if r.GetVerbose() || p.updated {
+			reply.Info = verbose("sandboxID", p.id, "runtimeHandler", p.handler, "config", p.config)
+		}
+		return reply, nil
+	})
 }
 
 // UpdatePodSandboxResources changes the config that a verbose PodSandboxStatus shows.
 func (s runtimeService) UpdatePodSandboxResources(_ context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, err := s.pods.get(r.GetPodSandboxId())
-	if err != nil {
-		return nil, err
-	}
-	config := proto.CloneOf(p.config)
-	if config.Linux == nil {
-		config.Linux = &runtimeapi.LinuxPodSandboxConfig{}
-	}
-	if r.GetOverhead() != nil {
-		config.Linux.Overhead = r.GetOverhead()
-	}
-	if r.GetResources() != nil {
-		config.Linux.Resources = r.GetResources()
-	}
-	p.config, p.updated = config, true
-	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
+	return answer(s.Runtime, s.pods.named(r.GetPodSandboxId()), func(p *pod) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+		config := proto.CloneOf(p.config)
+		if config.Linux == nil {
+			config.Linux = &runtimeapi.LinuxPodSandboxConfig{}
+		}
+		if r.GetOverhead() != nil {
+			config.Linux.Overhead = r.GetOverhead()
+		}
+		if r.GetResources() != nil {
+			config.Linux.Resources = r.GetResources()
+		}
+		p.config, p.updated = config, true
+		return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
+	})
 }
 
 func (p *pod) state() runtimeapi.PodSandboxState {

@@ -12,13 +12,9 @@ import (
 // and a constant amount of memory and disk.
 
 func (s runtimeService) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.running(r.GetContainerId())
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ContainerStatsResponse{Stats: s.containerStats(c)}, nil
+	return answer(s.Runtime, func() (*container, error) { return s.running(r.GetContainerId()) }, func(c *container) (*runtimeapi.ContainerStatsResponse, error) {
+		return &runtimeapi.ContainerStatsResponse{Stats: s.containerStats(c)}, nil
+	})
 }
 
 func (s runtimeService) ListContainerStats(_ context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
@@ -79,16 +75,12 @@ func memory(id string, now int64) *runtimeapi.MemoryUsage {
 func value(v uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: v} }
 
 func (s runtimeService) PodSandboxStats(_ context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, err := s.pods.get(r.GetPodSandboxId())
-	if err != nil {
-		return nil, err
-	}
-	if !p.ready {
-		return nil, status.Errorf(codes.Unavailable, "sandbox %q is not ready", p.id)
-	}
-	return &runtimeapi.PodSandboxStatsResponse{Stats: s.podStats(p)}, nil
+	return answer(s.Runtime, s.pods.named(r.GetPodSandboxId()), func(p *pod) (*runtimeapi.PodSandboxStatsResponse, error) {
+		if !p.ready {
+			return nil, status.Errorf(codes.Unavailable, "sandbox %q is not ready", p.id)
+		}
+		return &runtimeapi.PodSandboxStatsResponse{Stats: s.podStats(p)}, nil
+	})
 }
 
 func (s runtimeService) ListPodSandboxStats(_ context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {

@@ -96,6 +96,23 @@ func (t *table[T]) ifThere(id string, do func(*T)) error {
 	return unlessGone(err)
 }
 
+// answer answers a call about the item that find finds: do makes the reply, while the runtime changes
+// nothing else.
+func answer[T, Reply any](rt *Runtime, find func() (*T, error), do func(*T) (*Reply, error)) (*Reply, error) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	item, err := find()
+	if err != nil {
+		return nil, err
+	}
+	return do(item)
+}
+
+// named returns a function that gets the item with an id.
+func (t *table[T]) named(id string) func() (*T, error) {
+	return func() (*T, error) { return t.get(id) }
+}
+
 // unlessGone returns err, unless it is NotFound: stopping or removing an item that does not exist
 // succeeds.
 func unlessGone(err error) error {

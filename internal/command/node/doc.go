@@ -1,7 +1,7 @@
-// Package node looks at the node that criproxy runs on, for criproxy doctor, and changes it, for
+// Package node finds out what is wrong with a node, for criproxy doctor and criproxy why, and changes the node, for
 // criproxy install -takeover.
 //
-// It also finds out from recorded calls what is wrong on a node. A [Look] takes the events of a recording, and has a
+// For criproxy why it reads recorded calls. A [Look] takes the events of a recording, and has a
 // [Report] of what the rules find in them:
 //
 //	look := node.New(schema, names)

@@ -27,9 +27,10 @@ type Finding struct {
 	// Runbook is the entry of the runbook that says more, such as "docs/runbook.md#a-runtime-is-gone".
 	Runbook string `json:"runbook"`
 
-	Rule     string    `json:"rule,omitempty"` // which rule found it
-	Sure     string    `json:"sure,omitempty"` // "certain", or "likely" if the calls could mean something else as well
-	Not      string    `json:"not,omitempty"`  // what it is not, although it looks like it
+	Rule     string    `json:"rule,omitempty"`  // which rule found it
+	Cause    string    `json:"cause,omitempty"` // what is behind it, inferred; Text has what the calls show
+	Sure     string    `json:"sure,omitempty"`  // "certain", or "likely" if there is a Cause
+	Not      string    `json:"not,omitempty"`   // what it is not, although it looks like it
 	Since    time.Time `json:"since,omitzero"`
 	Last     time.Time `json:"last,omitzero"`      // when it was last seen
 	Over     bool      `json:"over,omitempty"`     // it has ended by itself
@@ -38,6 +39,14 @@ type Finding struct {
 	Count    int       `json:"count,omitempty"`    // of calls that show it
 	Evidence []Proof   `json:"evidence,omitempty"` // some of these calls, the earliest first
 	Show     string    `json:"show,omitempty"`     // flags of criproxy view that select the calls
+}
+
+// Sentence returns what the finding says, with its cause.
+func (f *Finding) Sentence() string {
+	if f.Cause == "" {
+		return f.Text
+	}
+	return f.Text + "; probably: " + f.Cause
 }
 
 // A Proof is a call or a change that shows a finding.

@@ -26,7 +26,7 @@ const (
 func floods(v *view) []Finding {
 	by := map[string][]*call{}
 	kubelet := 0
-	for _, c := range v.calls {
+	for _, c := range v.complete() {
 		switch {
 		case c.own || c.stream:
 		case c.kubelet():
@@ -45,7 +45,7 @@ func floods(v *view) []Finding {
 		lasted := f.Last.Sub(f.Since)
 		rate := float64(len(all)) / max(lasted.Seconds(), 1)
 		during := 0
-		for _, c := range v.calls {
+		for _, c := range v.complete() {
 			if c.kubelet() && !c.began.Before(f.Since) && !c.began.After(f.Last) {
 				during++
 			}

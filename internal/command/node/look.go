@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -16,7 +15,8 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// A Look is what the rules know of a recording. Only one goroutine at a time may use it.
+// A Look is what the rules know of a recording. The zero Look must first follow one. Only one goroutine at a time may use
+// it.
 type Look struct {
 	schema    *codec.Schema
 	assembler *calls.Assembler
@@ -25,49 +25,29 @@ type Look struct {
 	calls   []*call
 	changes []*capture.Change
 
-	first, last time.Time
-	seq         uint64    // of the latest event
-	torn        time.Time // before it, calls that seem to be under way may have ended without a trace
-	pauses      []time.Time
-}
-
-// call is what the rules need of a call.
-type call struct {
-	method  string // without its service
-	from    string // the name of the client's process
-	pid     int
-	own     bool // criproxy made it itself
-	began   time.Time
-	took    time.Duration // so far, if it has not ended
-	timeout time.Duration // until the client gives up; zero if it never does
-	ended   bool
-	code    codes.Code
-	message string
-	about   calls.About
-	stream  bool
-	legs    []leg
-	memory  bool // memory answered for a runtime
-
-	asked time.Duration // the field timeout of a StopContainer or ExecSync
-	said  string        // of Version: the version; of Status: why the network or the runtime is not ready
-	lacks bool          // of ImageStatus: there is no such image
-	all   bool          // of a list: all items were asked for
-}
-
-// leg is the part of a call that a runtime had.
-type leg struct {
-	backend string
-	took    time.Duration
-	ended   bool
-	said    string // as in call
+	last   time.Time            // of all events
+	at     time.Time            // of the latest event, by the clock of the machine,
+	mono   time.Duration        // and by one that is never set
+	torn   time.Time            // before it, calls that seem to be under way may have ended without a trace
+	lost   map[*calls.Call]bool // so may these
+	pauses []time.Time
+	whole  time.Time // before it, quick calls may have been forgotten
 }
 
 // New returns a Look for recordings of an API. names must not be nil.
 func New(schema *codec.Schema, names calls.Namer) *Look {
-	l := &Look{schema: schema, words: map[string]string{}}
-	l.assembler = calls.NewAssembler(schema, &lists{Namer: names, seed: maphash.MakeSeed(), known: map[uint64]described{}})
-	l.assembler.KeepBytes = keepBytes
+	a := calls.NewAssembler(schema, &lists{Namer: names, seed: maphash.MakeSeed(), known: map[uint64]described{}})
+	a.KeepBytes = keepBytes
+	l := &Look{}
+	l.Follow(a)
 	return l
+}
+
+// Follow makes l look at the calls of a recording that the caller assembles with a, and passes to [Look.Take]. After a
+// handover, that is the recording of another process.
+func (l *Look) Follow(a *calls.Assembler) {
+	l.assembler, l.schema = a, a.Schema()
+	l.tear(l.last)
 }
 
 // keepBytes of each message are enough for the fields that rules read.
@@ -75,25 +55,72 @@ const keepBytes = 4096
 
 // Add takes in an event. It does not keep it.
 func (l *Look) Add(ev *capture.Event) {
-	if ev.Kind != capture.Changed {
-		if l.first.IsZero() {
-			l.first = ev.Time
-		}
-		if ev.Time.After(l.last) {
-			l.last = ev.Time
-		}
-	}
-	if ev.Kind == capture.Missed || ev.Seq != 0 && ev.Seq <= l.seq { // a gap, or another recording
-		l.tear(ev.Time)
-	}
-	l.seq = ev.Seq
 	c, what := l.assembler.Add(ev)
+	l.Take(ev, c, what)
+}
+
+// Take takes in an event, with what the assembler made of it. It keeps neither.
+func (l *Look) Take(ev *capture.Event, c *calls.Call, what calls.What) {
+	switch {
+	case ev.Kind == capture.Missed:
+		l.tear(ev.Time)
+		l.whole = ev.Time
+	case ev.Kind == capture.End && (ev.Leg == 0 || ev.Own) && what == calls.Nothing: // the call has no beginning
+		l.tear(ev.Time)
+	case ev.Kind != capture.Changed && !ev.Again:
+		l.keepTime(ev)
+	}
 	switch what {
 	case calls.Done:
+		if l.lost[c] {
+			delete(l.lost, c)
+			return
+		}
 		l.calls = append(l.calls, l.brief(c))
 	case calls.Changed:
 		l.AddChange(ev.Change)
 	}
+}
+
+// jump is how far the clock of the machine may be off between two events.
+const jump = time.Second
+
+// keepTime compares the two clocks of an event with those of the one before.
+func (l *Look) keepTime(ev *capture.Event) {
+	step := ev.Time.Sub(l.at) - (ev.Mono - l.mono)
+	switch {
+	case l.at.IsZero():
+	case ev.Mono < l.mono-jump: // another recording
+		l.tear(ev.Time)
+		l.lost = map[*calls.Call]bool{}
+		for _, c := range l.assembler.UnderWay() {
+			l.lost[c] = true
+		}
+	case ev.Time.Before(l.at.Add(-jump)): // the clock was set back: tell all times by the clock as it is now
+		l.shift(step)
+	case step > jump: // it was set forward, the machine slept, or this is another recording
+		l.tear(ev.Time)
+	}
+	l.at, l.mono = ev.Time, ev.Mono
+	if ev.Time.After(l.last) {
+		l.last = ev.Time
+	}
+}
+
+// shift changes all times so far.
+func (l *Look) shift(by time.Duration) {
+	for _, c := range l.calls {
+		c.began = c.began.Add(by)
+	}
+	for i, c := range l.changes {
+		moved := *c
+		moved.Time = c.Time.Add(by)
+		l.changes[i] = &moved
+	}
+	for i := range l.pauses {
+		l.pauses[i] = l.pauses[i].Add(by)
+	}
+	l.last, l.torn, l.whole = l.last.Add(by), l.torn.Add(by), l.whole.Add(by)
 }
 
 // AddChange takes in a change that may be older than the events. It ignores one that it has.
@@ -107,6 +134,40 @@ func (l *Look) AddChange(c *capture.Change) {
 		l.tear(c.Time) // another process does not know the calls under way
 	}
 	l.changes = append(l.changes, c)
+}
+
+// Begin takes in the conditions of the runtimes when the recording was written: what happened earlier is not an event of
+// the recording.
+func (l *Look) Begin(h *capture.FileHeader) {
+	for _, b := range h.Backends {
+		if b.State == capture.Slow || b.State == capture.Gone {
+			l.AddChange(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
+		}
+	}
+}
+
+// Forget forgets the calls that ended before a time, and the changes before it that are over.
+func (l *Look) Forget(before time.Time) {
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.end().Before(before) })
+	l.changes = changesSince(l.changes, before)
+	l.pauses = slices.DeleteFunc(l.pauses, before.After)
+	clear(l.words)
+}
+
+// changesSince returns the changes from a time on, and of each runtime the one that made it slow or gone at that time.
+func changesSince(all []*capture.Change, since time.Time) (kept []*capture.Change) {
+	latest := map[string]*capture.Change{} // :: runtime → its latest change before since
+	for _, c := range all {
+		if was := latest[c.Backend]; c.Backend != "" && c.Time.Before(since) && (was == nil || !c.Time.Before(was.Time)) {
+			latest[c.Backend] = c
+		}
+	}
+	for _, c := range all {
+		if !c.Time.Before(since) || latest[c.Backend] == c && (c.What == capture.Slow || c.What == capture.Gone) {
+			kept = append(kept, c)
+		}
+	}
+	return kept
 }
 
 // tear notes that events are missing around a time.
@@ -125,9 +186,12 @@ func (l *Look) brief(c *calls.Call) *call {
 		began: c.Began, took: c.Took, timeout: front.Timeout, ended: c.Ended, code: c.Code, message: l.word(c.Message), about: c.About,
 		memory: len(c.Remembered()) > 0,
 	}
+	if b.began.After(l.last.Add(jump)) { // the clock was set back meanwhile
+		b.began = l.last.Add(-b.took)
+	}
 	for _, one := range c.Legs {
 		if one.Number != 0 {
-			b.legs = append(b.legs, leg{backend: l.word(one.Backend), took: one.Took, ended: one.Ended, said: l.said(b.method, one)})
+			b.legs = append(b.legs, leg{backend: l.word(one.Backend), after: max(one.Began.Sub(c.Began), 0), took: one.Took, ended: one.Ended, said: l.said(b.method, one), has: l.handlers(b.method, one)})
 		}
 	}
 	m := l.schema.Method(c.Method)
@@ -140,11 +204,12 @@ func (l *Look) brief(c *calls.Call) *call {
 	case "StopContainer", "ExecSync":
 		b.asked = time.Duration(number(m.Input, request, "timeout")) * time.Second
 	case "ImageStatus":
-		b.lacks = c.Ended && c.Code == codes.OK && !has(m.Output, reply, "image")
+		_, has := field(m.Output, reply, "image")
+		b.lacks = c.Ended && c.Code == codes.OK && !has && !cutOff(front.Replies)
 	case "ListPodSandbox", "ListContainers":
 		b.all = len(request) == 0 || len(text(m.Input, request, "filter")) == 0
 	}
-	b.said = l.said(b.method, front)
+	b.said, b.has = l.said(b.method, front), l.handlers(b.method, front)
 	return b
 }
 
@@ -162,6 +227,27 @@ func (l *Look) said(method string, of *calls.Leg) string {
 		return l.word(notReady(m.Output, reply))
 	}
 	return ""
+}
+
+// handlers returns the handlers that a runtime has, as its Status says, or "".
+func (l *Look) handlers(method string, of *calls.Leg) string {
+	m := l.schema.Method(of.Method)
+	if method != "Status" || m == nil || cutOff(of.Replies) {
+		return ""
+	}
+	list := m.Output.Fields().ByName("runtime_handlers")
+	if list == nil || list.Message() == nil {
+		return ""
+	}
+	var names []string
+	for f, err := range wire.Fields(kept(of.Replies)) {
+		if err == nil && f.Number == list.Number() {
+			names = append(names, string(text(list.Message(), f.Bytes(), "name")))
+		}
+	}
+	names = slices.DeleteFunc(names, func(s string) bool { return s == "" }) // the default
+	slices.Sort(names)
+	return l.word(strings.Join(names, ", "))
 }
 
 // notReady returns the conditions in the answer of Status that are not met.
@@ -191,6 +277,9 @@ func notReady(md protoreflect.MessageDescriptor, reply []byte) string {
 
 // word returns s, which it keeps only once.
 func (l *Look) word(s string) string {
+	if l.words == nil {
+		l.words = map[string]string{}
+	}
 	if w, ok := l.words[s]; ok {
 		return w
 	}
@@ -230,11 +319,8 @@ func text(md protoreflect.MessageDescriptor, b []byte, name protoreflect.Name) [
 	return f.Bytes()
 }
 
-// has reports whether a message has a field, or is cut off and so may have it.
-func has(md protoreflect.MessageDescriptor, b []byte, name protoreflect.Name) bool {
-	_, ok := field(md, b, name)
-	return ok || len(b) >= keepBytes
-}
+// cutOff reports whether a part of the first message is missing.
+func cutOff(m calls.Messages) bool { return len(m.Kept) > 0 && m.Kept[0].Truncated }
 
 // lists remembers what long messages are about: on a node where nothing happens, all lists are alike.
 type lists struct {
@@ -276,65 +362,3 @@ func (n *lists) Message(md protoreflect.MessageDescriptor, payload []byte) (call
 
 // kubelets are the names of processes that are a kubelet, or have one in them.
 var kubelets = []string{"kubelet", "hyperkube", "k3s", "k3s-server", "rke2", "k0s", "kubelite", "microk8s"}
-
-// kubelet reports whether kubelet made the call.
-func (c *call) kubelet() bool { return slices.Contains(kubelets, c.from) }
-
-// ok reports whether the call has ended without an error.
-func (c *call) ok() bool { return c.ended && c.code == codes.OK }
-
-// left reports whether the client ended the call, or its deadline passed, after a time.
-func (c *call) gaveUp(after time.Duration) bool {
-	return c.ended && c.took >= after && (c.code == codes.DeadlineExceeded || capture.EndedByClient(c.code, c.message))
-}
-
-// failed reports whether the call has ended with an error that its client did not cause.
-func (c *call) failed() bool {
-	return c.ended && c.code != codes.OK && !capture.EndedByClient(c.code, c.message)
-}
-
-func (c *call) end() time.Time { return c.began.Add(c.took) }
-
-// pod returns NAMESPACE/NAME of the pod that the call is about, or "".
-func (c *call) pod() string {
-	if c.about.Pod == "" {
-		return ""
-	}
-	return strings.TrimPrefix(c.about.Namespace+"/"+c.about.Pod, "/")
-}
-
-// object returns what the call is about, for people: a container, a pod, an image or an id.
-func (c *call) object() string {
-	if p := c.pod(); p != "" && c.about.Container != "" {
-		return p + "/" + c.about.Container
-	} else if p != "" {
-		return p
-	}
-	if c.about.Image != "" {
-		return c.about.Image
-	}
-	if len(c.about.IDs) > 0 {
-		return calls.ShortID(c.about.IDs[0])
-	}
-	return ""
-}
-
-// id returns the main id that the call is about, or "".
-func (c *call) id() string {
-	if len(c.about.IDs) == 0 {
-		return ""
-	}
-	return c.about.IDs[0]
-}
-
-// slowest returns the runtime that took most of the time of the call, "" if that was none.
-func (c *call) slowest() string {
-	if len(c.legs) == 0 {
-		return ""
-	}
-	s := slices.MaxFunc(c.legs, func(a, b leg) int { return cmp.Compare(a.took, b.took) })
-	if s.ended && s.took < c.took/2 {
-		return ""
-	}
-	return s.backend
-}

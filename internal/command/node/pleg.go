@@ -26,7 +26,7 @@ func plegSlow(v *view) []Finding {
 	var found []Finding
 	methods := []string{"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus"}
 	asked := v.of((*call).kubelet, methods...)
-	slow := filter(asked, func(c *call) bool { return c.took >= plegCall })
+	slow := filter(asked, func(c *call) bool { return c.took >= plegCall && !v.inHang(c) })
 	for _, all := range groups(slow, func(c *call) string { return c.method + " " + c.slowest() }) {
 		f, worst := shown(all), longest(all)
 		same := filter(asked, func(c *call) bool { return c.method == worst.method })
@@ -37,9 +37,11 @@ func plegSlow(v *view) []Finding {
 			lost += c.took
 		}
 		f.About = worst.slowest()
-		where := "on " + f.About
-		if f.About == "" {
-			f.About, where = "criproxy", "in criproxy, which waits for a runtime (see criproxy events)"
+		where := " on " + f.About
+		if f.About == "" && v.blind() {
+			f.About, where = worst.method, ""
+		} else if f.About == "" {
+			f.About, where = "criproxy", " in criproxy, which waits for a runtime (see criproxy events)"
 		}
 		what := ""
 		switch o := worst.object(); {
@@ -50,7 +52,7 @@ func plegSlow(v *view) []Finding {
 		case worst.about.Items > 0:
 			what = fmt.Sprintf(", with %d items", worst.about.Items)
 		}
-		f.Text = fmt.Sprintf("%s hangs %s%s: it took up to %s, %s within %s; kubelet's view of its pods (PLEG) waits for such calls, and after %s without one the node is not ready", worst.method, where, what, round(worst.took), times(len(all)), round(f.Last.Sub(f.Since)), round(plegPeriod))
+		f.Text = fmt.Sprintf("%s hangs%s%s: it took up to %s, %s within %s; kubelet's view of its pods (PLEG) waits for such calls, and after %s without one the node is not ready", worst.method, where, what, round(worst.took), times(len(all)), round(f.Last.Sub(f.Since)), round(plegPeriod))
 		if quick := filter(same, func(c *call) bool { return c.took < plegCall }); len(quick) > 0 {
 			f.Text += fmt.Sprintf(" (%d other calls of %s took %s)", len(quick), worst.method, round(median(quick)))
 		}
@@ -82,7 +84,7 @@ func gaps(v *view) []Finding {
 	var found []Finding
 	var busy time.Time // until then a call was under way, or began
 	var before *call
-	for _, c := range v.calls {
+	for _, c := range v.complete() {
 		if c.own || !c.kubelet() {
 			continue
 		}
@@ -90,8 +92,8 @@ func gaps(v *view) []Finding {
 		if before != nil && c.pid == before.pid && c.pid != 0 && gap >= rhythm && !v.paused(busy, c.began) && v.regular(c.pid, busy) {
 			f := shown([]*call{before, c})
 			f.About, f.Since, f.Last, f.Over = "kubelet", busy, c.began, true
-			f.Pods, f.Show = nil, "-client "+c.from
-			f.Text = fmt.Sprintf("kubelet made no call for %s, from %s to %s, and waited for no answer: kubelet itself stood still, or the whole machine did", round(gap), clock(busy), clock(c.began))
+			f.Pods, f.Show, f.Cause = nil, "-client "+c.from, "kubelet itself stood still, or the whole machine did"
+			f.Text = fmt.Sprintf("kubelet made no call for %s, from %s to %s, and waited for no answer", round(gap), clock(busy), clock(c.began))
 			found = append(found, f)
 		}
 		if end := c.end(); end.After(busy) && !c.stream {
@@ -110,7 +112,7 @@ func gaps(v *view) []Finding {
 func (v *view) regular(pid int, until time.Time) bool {
 	const span, least = 20 * time.Second, 8
 	n := 0
-	for _, c := range v.calls {
+	for _, c := range v.complete() {
 		if c.pid == pid && slices.Contains([]string{"ListPodSandbox", "ListContainers", "Status"}, c.method) && !c.began.After(until) && until.Sub(c.began) < span {
 			n++
 		}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,25 +16,43 @@ var probes = Rule{
 	find:     slowProbes,
 }
 
+// many is of how many things one finding tells together.
+const many = 3
+
 func slowProbes(v *view) []Finding {
-	var found []Finding
 	execs := v.of(func(c *call) bool { return c.kubelet() && c.asked > 0 }, "ExecSync")
 	over := func(c *call) bool { return c.took >= c.asked }
+	var late [][]*call // by container
 	for _, all := range groups(execs, (*call).object) {
-		late := filter(all, over)
-		if len(late) < 2 {
-			continue
+		if len(filter(all, over)) > 1 {
+			late = append(late, all)
 		}
-		f, c := shown(late), longest(late)
+	}
+	if len(late) >= many {
+		all := filter(slices.Concat(late...), over)
+		slices.SortStableFunc(all, func(a, b *call) int { return a.began.Compare(b.began) })
+		f, c := shown(all), longest(all)
+		f.About = on(c)
+		f.Text = fmt.Sprintf("the exec probes of %d containers, such as %s, took longer than their time-outs, %s%s; up to %d at once", len(late), c.object(), times(len(all)), v.outOf(slices.Concat(late...)), atOnce(execs, f.Since, f.Last))
+		f.Cause = fmt.Sprintf("the node is busy or %s slow, and the containers may be well", on(c))
+		f.Cure = "use fewer or rarer exec probes, since each starts processes; look at CPU and disk, and at the runtime's log"
+		f.Over = !over(execs[len(execs)-1]) && execs[len(execs)-1].ok()
+		return []Finding{f}
+	}
+	var found []Finding
+	for _, all := range late {
+		slow := filter(all, over)
+		f, c := shown(slow), longest(slow)
 		f.About = c.object()
-		f.Text = fmt.Sprintf("the exec probe of %s took longer than its time-out of %s, %s of %d on %s; %s at once", f.About, round(c.asked), times(len(late)), len(all), on(c), count(atOnce(execs, f.Since, f.Last), "exec probe"))
-		if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ok() }); len(others) > 0 {
+		f.Text = fmt.Sprintf("the exec probe of %s took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), count(atOnce(execs, f.Since, f.Last), "exec probe"))
+		if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended }); len(others) > 0 && !slow[0].began.Before(v.whole) {
 			usual := median(others)
 			f.Text += fmt.Sprintf("; those of other containers took %s", round(usual))
-			if usual >= time.Second {
-				f.Text += ", so the node is busy or the runtime slow"
-			} else {
-				f.Text += ", so the command is slow and the runtime is not"
+			switch {
+			case usual >= time.Second:
+				f.Cause = "the node is busy or the runtime slow"
+			case usual < median(slow)/4 && len(late) == 1:
+				f.Cause = "the command is slow and the runtime is not"
 			}
 		}
 		if last := all[len(all)-1]; last.ok() && !over(last) {
@@ -42,6 +61,14 @@ func slowProbes(v *view) []Finding {
 		found = append(found, f)
 	}
 	return found
+}
+
+// outOf says how many calls there were, if all of them are there.
+func (v *view) outOf(all []*call) string {
+	if all[0].began.Before(v.whole) {
+		return ""
+	}
+	return fmt.Sprintf(" of %d", len(all))
 }
 
 // atOnce returns how many calls were under way at once at most between two times.

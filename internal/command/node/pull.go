@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 var pulls = Rule{
@@ -36,16 +38,15 @@ func (v *view) hanging(pulled []*call) []Finding {
 			continue
 		}
 		f := shown([]*call{c})
-		f.About, f.Level, f.Sure = registryOf(c.about.Image), Error, Likely
+		f.About, f.Level, f.Cause = registryOf(c.about.Image), Error, "the registry is slow or hangs, and kubelet pulls one image at a time"
 		f.Text = fmt.Sprintf("the pull of %s from %s has been under way for %s on %s", c.about.Image, registryOf(c.about.Image), round(c.took), on(c))
 		if p := c.pod(); p != "" {
 			f.Text += ", for " + p
 		}
 		if len(waiting) > 0 {
-			f.Text += fmt.Sprintf("; kubelet has not asked for %s since, which it needs as well: it pulls one image at a time", strings.Join(waiting, ", "))
+			f.Text += fmt.Sprintf("; kubelet has not asked for %s since, which it needs as well", strings.Join(waiting, ", "))
 		} else {
-			f.Text += ": the registry is slow or hangs, or the image is very large"
-			f.Level = Warning
+			f.Level, f.Cause = Warning, "the registry is slow or hangs, or the image is very large"
 		}
 		found = append(found, f)
 	}
@@ -81,15 +82,15 @@ func (v *view) waiting(pull *call) []string {
 
 // pullTroubles are causes of failed pulls that the runtime's answer tells.
 var pullTroubles = []obstacle{
-	{[]string{"401 Unauthorized", "403 Forbidden", "authorization failed", "no basic auth credentials", "pull access denied", "insufficient_scope"}, "the registry refuses the credentials, or there are none", Certain,
+	{[]string{"401 Unauthorized", "403 Forbidden", "authorization failed", "no basic auth credentials", "pull access denied", "insufficient_scope"}, "the registry refuses the credentials, or there are none",
 		"check the pull secrets of the pod and its service account, or kubelet's credential provider; a private image that does not exist looks the same"},
-	{[]string{": not found", "NotFound", "manifest unknown"}, "the registry has no such image or tag", Certain, "correct the name or the tag, or push the image"},
-	{[]string{"no such host", "server misbehaving", "Temporary failure in name resolution"}, "the name of the registry cannot be resolved", Certain, "check the node's DNS (/etc/resolv.conf): pulls use the node's, not the cluster's"},
-	{[]string{"x509:", "certificate"}, "the certificate of the registry is not trusted", Certain, "give the runtime the registry's CA (hosts.toml or the node's trust store), and restart the runtime if it reads that only at its start"},
-	{[]string{"server gave HTTP response to HTTPS client"}, "the registry speaks HTTP, not HTTPS", Certain, "configure the registry with http:// in the runtime's hosts.toml or registries.conf"},
-	{[]string{"toomanyrequests", "429 Too Many Requests"}, "the registry limits the number of pulls", Certain, "pull with credentials, or through a mirror"},
-	{[]string{"no space left on device"}, "the disk for images is full", Certain, "free space (crictl rmi --prune), or lower imageGCHighThresholdPercent"},
-	{[]string{"i/o timeout", "connection refused", "connection reset", "deadline exceeded", "EOF", "no route to host", "TLS handshake timeout"}, "the registry cannot be reached, or breaks off", Certain, ""},
+	{[]string{": not found", "NotFound", "manifest unknown"}, "the registry has no such image or tag", "correct the name or the tag, or push the image"},
+	{[]string{"no such host", "server misbehaving", "Temporary failure in name resolution"}, "the name of the registry cannot be resolved", "check the node's DNS (/etc/resolv.conf): pulls use the node's, not the cluster's"},
+	{[]string{"x509:", "certificate"}, "the certificate of the registry is not trusted", "give the runtime the registry's CA (hosts.toml or the node's trust store), and restart the runtime if it reads that only at its start"},
+	{[]string{"server gave HTTP response to HTTPS client"}, "the registry speaks HTTP, not HTTPS", "configure the registry with http:// in the runtime's hosts.toml or registries.conf"},
+	{[]string{"toomanyrequests", "429 Too Many Requests"}, "the registry limits the number of pulls", "pull with credentials, or through a mirror"},
+	{[]string{"no space left on device"}, "the disk for images is full", "free space (crictl rmi --prune), or lower imageGCHighThresholdPercent"},
+	{[]string{"i/o timeout", "connection refused", "connection reset", "deadline exceeded", "EOF", "no route to host", "TLS handshake timeout"}, "the registry cannot be reached, or breaks off", ""},
 }
 
 // failing finds images whose pull fails again and again.
@@ -103,13 +104,10 @@ func (v *view) failing(pulled []*call) []Finding {
 		f, last := shown(failed), failed[len(failed)-1]
 		f.About, f.Level, f.Show = registryOf(last.about.Image), Error, "-method PullImage -status '!OK'"
 		why := "the last answer was"
-		for _, t := range pullTroubles {
-			if containsAny(last.message, t.words) {
-				why, f.Cure = t.text, t.cure
-				break
-			}
+		if t := trouble(pullTroubles, last.message); t != nil {
+			why, f.Cure = t.text, t.cure
 		}
-		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, cut(last.message, 200))
+		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, calls.Cut(last.message, 200))
 		if newest := all[len(all)-1]; newest.ok() {
 			f.Over, f.Level = true, Warning
 			f.Text += "; it succeeded at " + clock(newest.end())

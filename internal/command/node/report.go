@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,6 +49,14 @@ type view struct {
 	pauses  []time.Time // around which events are missing
 	now     time.Time
 	missed  uint64
+	hung    []hang
+	whole   time.Time // from then on there are all calls; before, only those that failed, were slow or are notable
+}
+
+// complete returns the calls from the time on from which there are all.
+func (v *view) complete() []*call {
+	i, _ := slices.BinarySearchFunc(v.calls, v.whole, func(c *call, t time.Time) int { return c.began.Compare(t) })
+	return v.calls[i:]
 }
 
 // Report returns what the rules find in the events so far.
@@ -94,6 +103,32 @@ func (l *Look) Report(o Options) Report {
 	return r
 }
 
+// JSON returns the report about everything, as criproxy why -o json prints it.
+func (l *Look) JSON() []byte { return l.Report(Options{}).JSON() }
+
+// JSON returns the report as criproxy why -o json prints it.
+func (r Report) JSON() []byte {
+	b, err := json.Marshal(r)
+	if err != nil { // cannot happen: it holds strings, numbers and times of this century
+		return nil
+	}
+	return b
+}
+
+// Count returns how many findings are not over, by rule and level.
+func (l *Look) Count(now time.Time) map[[2]string]int {
+	n := map[[2]string]int{}
+	for _, r := range rules {
+		n[[2]string{r.Name, string(Error)}], n[[2]string{r.Name, string(Warning)}] = 0, 0
+	}
+	for _, f := range l.Report(Options{Now: now}).Findings {
+		if !f.Over && f.Level != Note {
+			n[[2]string{f.Rule, string(f.Level)}]++
+		}
+	}
+	return n
+}
+
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -109,9 +144,9 @@ var looks = []string{"PodSandboxStatus", "ContainerStatus", "ListPodSandbox", "L
 
 // view returns what there is to see for o.
 func (l *Look) view(o Options) *view {
-	v := &view{pauses: l.pauses, now: o.Now, missed: l.assembler.Missed()}
+	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed()}
 	if v.now.IsZero() {
-		v.now = l.last
+		v.now = l.at
 	}
 	for _, c := range l.calls {
 		if !c.end().Before(o.Since) {
@@ -119,25 +154,26 @@ func (l *Look) view(o Options) *view {
 		}
 	}
 	for _, c := range l.assembler.UnderWay() {
-		if c.Partial || !c.Began.After(l.torn) {
+		if c.Partial || !c.Began.After(l.torn) || l.lost[c] {
 			continue // it may have ended
 		}
 		b := l.brief(c)
-		b.took = max(v.now.Sub(c.Began), b.took)
+		b.took = max(v.now.Sub(b.began), b.took)
+		answered := len(b.legs) > 0
 		for i := range b.legs {
-			if !b.legs[i].ended {
-				b.legs[i].took = b.took
+			if one := &b.legs[i]; !one.ended {
+				one.took, answered = b.took, false
 			}
+		}
+		if b.timeout > 0 && b.took > b.timeout+jump || answered && b.took > c.Took+jump {
+			continue // it has ended: its deadline has passed, or all runtimes have answered
 		}
 		v.calls = append(v.calls, b)
 	}
-	for _, c := range l.changes {
-		if !c.Time.Before(o.Since) {
-			v.changes = append(v.changes, c)
-		}
-	}
+	v.changes = changesSince(l.changes, o.Since)
 	slices.SortStableFunc(v.changes, func(a, b *capture.Change) int { return a.Time.Compare(b.Time) })
 	slices.SortStableFunc(v.calls, func(a, b *call) int { return a.began.Compare(b.began) })
+	v.hung = v.hangsOf()
 	return v
 }
 
@@ -153,6 +189,11 @@ func (v *view) means(asked, name string) bool {
 		return true
 	}
 	return slices.ContainsFunc(v.calls, func(c *call) bool { return c.pod() == name && c.concerns(asked) })
+}
+
+// blind reports whether the recording has only what clients saw.
+func (v *view) blind() bool {
+	return !slices.ContainsFunc(v.calls, func(c *call) bool { return len(c.legs) > 0 })
 }
 
 // paused reports whether events are missing between two times.
@@ -198,7 +239,7 @@ const maxProofs = 3
 
 // shown returns a finding that calls show.
 func shown(by []*call) Finding {
-	f := Finding{Level: Warning, Sure: Certain, Count: len(by), Since: by[0].began}
+	f := Finding{Level: Warning, Count: len(by), Since: by[0].began}
 	var methods, names []string
 	pods, backends := map[string]bool{}, map[string]bool{}
 	for i, c := range by {
@@ -240,7 +281,7 @@ func (c *call) proof() Proof {
 	case c.code == codes.OK:
 		words = append(words, "OK")
 	default:
-		words = append(words, c.code.String()+": "+cut(c.message, 160))
+		words = append(words, c.code.String()+": "+calls.Cut(c.message, 160))
 	}
 	return Proof{Time: c.began, Text: strings.Join(words, " ")}
 }
@@ -261,15 +302,6 @@ func round(d time.Duration) string {
 		d = d.Round(time.Microsecond)
 	}
 	return d.String()
-}
-
-// cut shortens a text, without control characters.
-func cut(s string, to int) string {
-	s = strings.Join(strings.Fields(calls.Sanitize(s)), " ")
-	if r := []rune(s); len(r) > to {
-		return string(r[:to]) + "..."
-	}
-	return s
 }
 
 // times says how often something happened.

@@ -25,7 +25,7 @@ var containerReserved = Rule{
 	Means:    "kubelet gave up a CreateContainer at its deadline. The runtime goes on with it and keeps the name of the container, so each retry fails until it has finished.",
 	Shown:    "a CreateContainer that ended with its deadline, and later ones for the same container that fail at once because the name is reserved",
 	Not:      "a container that exists twice: the name is held by the first attempt, which has not ended",
-	Cure:     "find what holds up the first attempt in the runtime's log under the container's name: nearly always a slow disk, or an image with a VOLUME whose many files the runtime copies. Retries succeed by themselves when it ends",
+	Cure:     "find what holds up the first attempt in the runtime's log under the container's name: nearly always a slow disk, or an image with a VOLUME whose many files the runtime copies. Retries succeed by themselves when it ends. kubelet gives up after its runtimeRequestTimeout, by default 2m",
 	find: func(v *view) []Finding {
 		return v.reserved("CreateContainer", "the container", func(c *call) string {
 			if c.about.Container == "" {
@@ -72,10 +72,10 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 		f.About, f.Level = key(show[0]), Error
 		switch {
 		case left == nil:
-			f.Sure = Likely
-			f.Text = fmt.Sprintf("%s cannot make %s of %s: it still makes one that kubelet gave up before these calls, and %s failed because the name is reserved", on, what, f.About, count(refused, "retry"))
+			f.Cause = on + " still makes one that kubelet gave up before these calls"
+			f.Text = fmt.Sprintf("%s cannot make %s of %s: %s failed because the name is reserved", on, what, f.About, count(refused, "retry"))
 		case refused == 0:
-			f.Sure = Likely
+			f.Cause = on + " goes on with it, and keeps its name meanwhile"
 			f.Text = fmt.Sprintf("%s was too slow for %s of %s: kubelet gave up %s, the last time after %s", on, what, f.About, times(len(show)), round(left.took))
 		default:
 			f.Text = fmt.Sprintf("%s is too slow for %s of %s: kubelet gave up after %s, %s goes on, and %s failed because it still has the name", on, what, f.About, round(left.took), on, count(refused, "retry"))

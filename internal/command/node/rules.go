@@ -25,9 +25,12 @@ func Rules() []*Rule { return rules }
 
 // complete fills in what a finding has from its rule.
 func (r *Rule) complete(f Finding) Finding {
-	f.Rule, f.Runbook = r.Name, "docs/runbook.md#"+r.Name
+	f.Rule, f.Runbook, f.Sure = r.Name, "docs/runbook.md#"+r.Name, Certain
+	if f.Cause != "" {
+		f.Sure = Likely
+	}
 	if f.Cure == "" {
-		f.Cure = r.Cure
+		f.Cure = strings.ReplaceAll(r.Cure, "REGISTRY", f.About)
 	}
 	if f.Not == "" {
 		f.Not = r.Not

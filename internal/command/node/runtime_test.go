@@ -7,6 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -26,4 +29,87 @@ func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
 	assert.Regexp(t, `^kata\.io is gone since \S*:40\.000; from \S*:01\.000 on it was gone twice and slow once; no call of clients failed because of it$`, f.Text)
 	require.Len(t, f.Evidence, 4, "the recovery between them is told as well")
 	assert.Contains(t, f.Evidence[2].Text, "is up")
+}
+
+// Of older times the recorder keeps only calls that failed or were slow. That others are not there says nothing.
+func TestForgottenCallsAreNotTakenForSilence(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	slow := func(method string, from, to int) *call {
+		d := at(to).Sub(at(from))
+		return &call{method: method, from: "kubelet", pid: 1, began: at(from), took: d, ended: true, legs: []leg{{backend: "primary", took: d, ended: true}}}
+	}
+	v := &view{now: at(59), calls: []*call{slow("ListPodSandbox", 0, 20), slow("Status", 1, 20), slow("ListContainers", 2, 20)}}
+	require.Len(t, v.hangsOf(), 1, "the runtime answered nothing for 20s")
+	v.whole = at(30)
+	assert.Empty(t, v.hangsOf(), "it may have answered others")
+	probe := func(from int) *call {
+		c := slow("ExecSync", from, from+2)
+		c.asked, c.about.Pod, c.about.Container = time.Second, "web", "app"
+		return c
+	}
+	v.calls = []*call{probe(1), probe(5)}
+	assert.Contains(t, slowProbes(v)[0].Text, "time-out of 1s, twice on primary")
+	v.whole = time.Time{}
+	assert.Contains(t, slowProbes(v)[0].Text, "time-out of 1s, twice of 2 on primary")
+}
+
+// why looks at the last hour, and a runtime may be gone for a day. The outage is older than all calls.
+func TestAnOutageMayBeOlderThanTheTimeLookedAt(t *testing.T) {
+	now := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	day := now.Add(-24 * time.Hour)
+	gone := &capture.Change{Time: day, Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: "connection refused"}
+	up := &capture.Change{Time: day.Add(time.Hour), Backend: "kata.io", What: capture.Up, Was: capture.Gone, Since: day}
+	for name, one := range map[string]struct {
+		changes []*capture.Change
+		header  capture.FileHeader
+		found   bool
+	}{
+		"a change":                 {changes: []*capture.Change{gone}, found: true},
+		"a change, and it is over": {changes: []*capture.Change{gone, up}},
+		"only the file's header":   {header: capture.FileHeader{Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Gone, Since: day}}}, found: true},
+		"both": {changes: []*capture.Change{gone}, found: true,
+			header: capture.FileHeader{Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Gone, Since: day}}}},
+		"a header that says that it is up": {header: capture.FileHeader{Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Up, Since: day}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(codec.NewSchema(), nil) // no call needs a name
+			l.Begin(&one.header)
+			for _, c := range one.changes {
+				l.AddChange(c)
+			}
+			report := func() []Finding { return l.Report(Options{Now: now, Since: now.Add(-time.Hour)}).Findings }
+			if !one.found {
+				assert.Empty(t, report())
+				return
+			}
+			require.Len(t, report(), 1)
+			assert.Equal(t, Error, report()[0].Level)
+			assert.Equal(t, day, report()[0].Since)
+			l.Forget(now.Add(-10 * time.Minute))
+			assert.Len(t, report(), 1, "the alert lasts as long as the outage")
+		})
+	}
+}
+
+// Recordings of other programs, and of parts of a run, lack the changes of conditions.
+func TestCallsThatReachNoRuntimeNeedNoCondition(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	away := func(second int, message string) *call {
+		return &call{method: "ListPodSandbox", from: "kubelet", pid: 1, began: at(second), took: time.Millisecond, ended: true, code: codes.Unavailable, message: message}
+	}
+	refused := "criproxy: backend primary cannot be reached at /run/a.sock: connect: connection refused"
+	gone := "criproxy: backend primary is gone since 09:00:01: connection refused"
+	v := &view{now: at(59), calls: []*call{away(1, refused), away(2, gone), away(3, gone)}}
+	require.Len(t, v.unreached(), 1)
+	assert.Equal(t, Error, v.unreached()[0].Level)
+	assert.Equal(t, "calls of kubelet did not reach primary, 3 times from 09:00:01.000 on; the last answer was: "+gone, v.unreached()[0].Text)
+
+	v.calls = append(v.calls, &call{method: "Status", from: "kubelet", pid: 1, began: at(9), ended: true, legs: []leg{{backend: "primary", ended: true}}})
+	assert.True(t, v.unreached()[0].Over)
+	v.changes = []*capture.Change{{Time: at(1), Backend: "primary", What: capture.Gone}}
+	assert.Empty(t, v.unreached(), "the change says it better")
+	v.changes, v.calls = nil, v.calls[:2]
+	assert.Empty(t, v.unreached(), "two calls are not enough")
+	v.calls = []*call{away(1, "the runtime says so"), away(2, "the runtime says so"), away(3, "the runtime says so")}
+	assert.Empty(t, v.unreached(), "it was reached")
 }

@@ -2,13 +2,16 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 var stuckTerminating = Rule{
 	Name: "stuck-terminating",
-	Symptoms: []string{"error killing pod", "error killing terminating pod", "failed to stop sandbox", "kill container failed", "container termination failed", "failed to destroy network for sandbox",
+	Symptoms: []string{"error killing pod", "failed to \"killpodsandbox\"", "killpodsandboxerror", "failed to \"killcontainer\"", "killcontainererror", "error killing terminating pod", "failed to stop sandbox", "kill container failed", "container termination failed", "failed to destroy network for sandbox",
 		"stopcontainer from runtime service failed", "stoppodsandbox from runtime service failed", "failedkillpod", "failed to get task for container"},
 	Means: "kubelet wants to end a pod, and the runtime cannot: kubelet repeats StopContainer and StopPodSandbox, and the pod stays in Terminating.",
 	Shown: "StopContainer or StopPodSandbox for one pod that fail again and again, and what the runtime answers; or a StopContainer that took the whole grace period",
@@ -21,16 +24,28 @@ var stuckTerminating = Rule{
 type obstacle struct {
 	words []string // one of them is in the message
 	text  string
-	sure  string
 	cure  string
 }
 
-var obstacles = []obstacle{
-	{[]string{"failed to destroy network", "failed to teardown pod", "cni plugin", "netplugin failed"}, "its CNI plugin fails to remove the network", Certain,
+// trouble returns the first obstacle that a message tells, or nil.
+func trouble(all []obstacle, message string) *obstacle {
+	i := slices.IndexFunc(all, func(o obstacle) bool { return containsAny(message, o.words) })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+var cniFails = []obstacle{
+	{[]string{"failed to destroy network", "failed to teardown pod", "cni plugin", "netplugin failed"}, "its CNI plugin fails to remove the network",
 		"mend the CNI plugin named in the answer, or what it waits for; the pod ends by itself at the next try. Do not remove the pod by force: its address stays taken"},
-	{[]string{"ttrpc: closed", "shim disconnected", "connect: connection refused", "no such process", "cannot find shim"}, "its shim is gone", Likely,
+}
+
+// shimFails are obstacles that an answer makes likely.
+var shimFails = []obstacle{
+	{[]string{"ttrpc: closed", "shim disconnected", "connect: connection refused", "no such process", "cannot find shim"}, "its shim is gone",
 		"look at the processes of the pod with crictl inspectp; restart the runtime, which then cleans up pods without a shim"},
-	{[]string{"failed to get task", "context deadline exceeded"}, "its shim does not answer", Likely,
+	{[]string{"failed to get task", "context deadline exceeded"}, "its shim does not answer",
 		"find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT) or end it (kill -KILL); the runtime then cleans up"},
 }
 
@@ -54,13 +69,12 @@ func stuck(v *view) []Finding {
 		f := shown(show)
 		last := show[len(show)-1]
 		f.About, f.Level = last.target(), Error
-		f.Text = fmt.Sprintf("%s cannot end on %s: %s failed %s; the last answer was: %s", f.About, on(last), methodsOf(show), times(len(show)), cut(last.message, 160))
-		for _, o := range obstacles {
-			if containsAny(last.message, o.words) {
-				f.Text = fmt.Sprintf("%s cannot end on %s: %s (%s failed %s: %s)", f.About, on(last), o.text, methodsOf(show), times(len(show)), cut(last.message, 200))
-				f.Sure, f.Cure = o.sure, o.cure
-				break
-			}
+		f.Text = fmt.Sprintf("%s cannot end on %s: %s failed %s; the last answer was: %s", f.About, on(last), methodsOf(show), times(len(show)), calls.Cut(last.message, 160))
+		if o := trouble(cniFails, last.message); o != nil {
+			f.Text = fmt.Sprintf("%s cannot end on %s: %s (%s failed %s: %s)", f.About, on(last), o.text, methodsOf(show), times(len(show)), calls.Cut(last.message, 200))
+			f.Cure = o.cure
+		} else if o := trouble(shimFails, last.message); o != nil {
+			f.Cause, f.Cure = o.text, o.cure
 		}
 		if over != nil {
 			f.Over, f.Level = true, Warning
@@ -71,59 +85,43 @@ func stuck(v *view) []Finding {
 	return append(found, v.stubborn(stops)...)
 }
 
-// leastGrace is the shortest grace period whose end says something.
-const leastGrace = 2 * time.Second
+// leastGrace is the shortest grace period whose end says something: on a busy node a runtime takes seconds besides.
+const leastGrace = 5 * time.Second
 
 // stubborn finds containers that did not end at their signal.
 func (v *view) stubborn(stops []*call) []Finding {
 	var found []Finding
+	var killed []*call
 	for _, all := range groups(stops, func(c *call) string {
 		if c.method != "StopContainer" || c.asked < leastGrace || c.took < c.asked || !c.ok() && c.ended {
 			return ""
 		}
 		return c.object()
 	}) {
-		f, c := shown(all), longest(all)
-		f.Level, f.Over, f.About = Note, true, c.object()
-		f.Text = fmt.Sprintf("%s did not end within its grace period of %s after its signal, so that %s had to kill it", f.About, round(c.asked), on(c))
-		f.Not = "the runtime: it waited as long as kubelet asked for"
-		f.Cure = "make the program end at SIGTERM: a shell as process 1 does not pass the signal on (use exec, or an init), and a process 1 without a handler ignores it; or give it the time that it needs with terminationGracePeriodSeconds"
-		if !c.ended {
-			f.Over, f.Level, f.Sure = false, Warning, Likely
-			f.Text = fmt.Sprintf("%s has not ended %s after its signal, although its grace period was %s: %s does not get its process killed", f.About, round(c.took), round(c.asked), on(c))
+		c := longest(all)
+		switch {
+		case c.ended:
+			killed = append(killed, c)
+		case c.took > c.asked+10*time.Second:
+			f := shown(all)
+			f.About, f.Cause = c.object(), on(c)+" does not get its process killed"
+			f.Text = fmt.Sprintf("%s has not ended %s after its signal, although its grace period was %s", f.About, round(c.took), round(c.asked))
 			f.Cure = "look for a process of the container in state D (waiting for a disk or a network file system): nothing can kill it before that answers"
-		}
-		if c.ended || c.took > c.asked+10*time.Second {
 			found = append(found, f)
 		}
 	}
-	return found
-}
-
-var notRemoved = Rule{
-	Name:     "not-removed",
-	Symptoms: []string{"failed to remove container", "failed to remove sandbox", "removepodsandbox from runtime service failed", "removecontainer from runtime service failed", "failed to garbage collect required amount of images", "imagegcfailed", "removeimage from image service failed", "failed to remove image"},
-	Means:    "kubelet wants to remove a sandbox, a container or an image that it no longer needs, and the runtime cannot: it stays on the node and takes disk and addresses.",
-	Shown:    "RemovePodSandbox, RemoveContainer or RemoveImage of one id that fails again and again, and never succeeds",
-	Not:      "a pod that runs: nothing but what has ended is removed",
-	Cure:     "read the runtime's answer. Remove the thing by hand (crictl rmp, rm or rmi) when what it names is mended; mounts that are busy show in findmnt",
-	find: func(v *view) []Finding {
-		var found []Finding
-		for _, all := range groups(v.of((*call).kubelet, "RemovePodSandbox", "RemoveContainer", "RemoveImage"), func(c *call) string {
-			return c.method + " " + c.target()
-		}) {
-			last := all[len(all)-1]
-			failed := filter(all, (*call).failed)
-			if len(failed) < 3 || !last.failed() {
-				continue
-			}
-			f := shown(failed)
-			f.About = last.target()
-			f.Text = fmt.Sprintf("%s on %s fails for %s: it was tried %s, and the last answer was: %s", last.method, on(last), f.About, times(len(failed)), cut(last.message, 200))
-			found = append(found, f)
-		}
+	if len(killed) == 0 {
 		return found
-	},
+	}
+	f, c := shown(killed), killed[0]
+	f.Level, f.Over, f.About = Note, true, c.object()
+	f.Text = fmt.Sprintf("%s did not end within its grace period of %s after its signal, so that %s had to kill it", f.About, round(c.asked), on(c))
+	if more := len(killed) - 1; more > 0 {
+		f.Text += fmt.Sprintf("; so did %s", count(more, "other container"))
+	}
+	f.Not = "the runtime: it waited as long as kubelet asked for"
+	f.Cure = "make the program end at SIGTERM: a shell as process 1 does not pass the signal on (use exec, or an init), and a process 1 without a handler ignores it; or give it the time that it needs with terminationGracePeriodSeconds"
+	return append(found, f)
 }
 
 // on returns the runtimes that a call went to, for people.
@@ -166,6 +164,9 @@ func methodsOf(all []*call) string {
 			seen[c.method] = true
 			names = append(names, c.method)
 		}
+	}
+	if n := len(names) - 1; n > 1 {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
 	}
 	return strings.Join(names, " and ")
 }

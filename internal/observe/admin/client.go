@@ -17,6 +17,16 @@ import (
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
+// Headers in the answer to GET /events.
+const (
+	// RecordedHeader has the number of events that had been recorded when the request came.
+	RecordedHeader = "Criproxy-Recorded"
+	// OldestHeader has the number of the oldest of them that is in memory.
+	OldestHeader = "Criproxy-Oldest"
+	// InheritedHeader has the number of the last of them that the process has from the one before it.
+	InheritedHeader = "Criproxy-Inherited"
+)
+
 // Client is a client of the admin socket at an address.
 type Client struct {
 	path string // or the address of another node
@@ -77,6 +87,10 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) { // a process that handed over and ended
 		response, err = c.http.Do(request)
+	}
+	if late := ctx.Err(); err == nil && late != nil { // a server whose request has ended may still answer, with anything
+		_ = response.Body.Close()
+		response, err = nil, late
 	}
 	var child *childError
 	switch {

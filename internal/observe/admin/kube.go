@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Kube reaches the nodes of a cluster through kubectl. The zero value uses kubectl's own configuration.
@@ -30,6 +32,17 @@ type Node struct {
 	Err     error  // why it cannot be asked; nil if it can
 }
 
+// Check returns an error if a value that kubectl gets cannot be meant: one of k, or of more. They cannot be options in
+// any case.
+func (k Kube) Check(more ...string) error {
+	for _, value := range append(more, k.Context, k.Kubeconfig) {
+		if strings.ContainsFunc(value, unicode.IsControl) || strings.HasPrefix(value, "-") {
+			return fmt.Errorf("%q is no value for kubectl: it begins with a dash, or has control characters", value)
+		}
+	}
+	return nil
+}
+
 // command returns the command line of kubectl. A value stands in the same argument as its option, so no value can be an
 // option.
 func (k Kube) command(args ...string) []string {
@@ -45,9 +58,10 @@ func (k Kube) command(args ...string) []string {
 
 // get asks the API server, and decodes its answer.
 func (k Kube) get(ctx context.Context, answer any, args ...string) error {
-	out, err := runProgram(ctx, k.command(append([]string{"get", "--output=json"}, args...)...))
+	var out bytes.Buffer
+	err := runProgram(ctx, k.command(append([]string{"get", "--output=json"}, args...)...), nil, &out)
 	if err == nil {
-		err = json.Unmarshal(out, answer)
+		err = json.Unmarshal(out.Bytes(), answer)
 	}
 	if err != nil {
 		return fmt.Errorf("asking the API server: %w", err)
@@ -65,7 +79,7 @@ type kubePods struct {
 		Spec   struct{ NodeName string }
 		Status struct {
 			Phase             string
-			ContainerStatuses []struct{ Ready bool }
+			ContainerStatuses []struct{ State struct{ Running *struct{} } }
 		}
 	}
 }
@@ -84,9 +98,10 @@ func (k Kube) Nodes(ctx context.Context, node string) ([]Node, error) {
 	found := map[string]Node{}
 	for _, p := range pods.Items {
 		n := Node{Name: p.Spec.NodeName, Address: k.address(p.Metadata.Namespace, p.Metadata.Name)}
-		running := p.Status.Phase == "Running" && p.Metadata.DeletionTimestamp == "" && len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].Ready
+		// It need not be ready: that is for nodes that are not in trouble.
+		running := p.Status.Phase == "Running" && p.Metadata.DeletionTimestamp == "" && len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Running != nil
 		if !running {
-			n.Err = fmt.Errorf("its pod %s/%s is not ready (%s)", p.Metadata.Namespace, p.Metadata.Name, cmp.Or(p.Status.Phase, "unknown"))
+			n.Err = fmt.Errorf("its pod %s/%s does not run (%s)", p.Metadata.Namespace, p.Metadata.Name, cmp.Or(p.Status.Phase, "unknown"))
 		}
 		if other, ok := found[n.Name]; n.Name != "" && (!ok || other.Err != nil) { // one that goes may still be listed
 			found[n.Name] = n

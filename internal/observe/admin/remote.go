@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os/exec"
 	"path"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // A remote is the criproxy of another node, which ssh or kubectl reaches: they know how to connect and who may, and
@@ -102,6 +104,9 @@ func parseRemote(address string) (*remote, error) {
 				return refuse(fmt.Sprintf("%q is unknown", key))
 			}
 		}
+		if err := r.kube.Check(); err != nil {
+			return refuse(err.Error())
+		}
 		for _, name := range []string{u.Host, r.pod} {
 			if name != "" && !kubeName.MatchString(name) || u.Host == "" || u.User != nil {
 				return refuse(fmt.Sprintf("%q is not a name in Kubernetes", name))
@@ -150,6 +155,23 @@ func (r *remote) command(ctx context.Context, args []string) (argv []string, err
 	return append(r.kube.command("exec", "-i", "--namespace="+namespace, pod, "--", "criproxy-on-node"), args...), nil
 }
 
+// Run runs criproxy with args on the node at a remote address. in is its standard input, out gets its output. The error
+// of a criproxy that fails has the last of what it printed as errors.
+func Run(ctx context.Context, address string, in io.Reader, out io.Writer, args ...string) error {
+	r, err := parseRemote(address)
+	if err != nil {
+		return err
+	}
+	if r.path != "" {
+		args = append(args, "-admin="+r.path)
+	}
+	argv, err := r.command(ctx, args)
+	if err != nil {
+		return err
+	}
+	return runProgram(ctx, argv, in, out)
+}
+
 // dialArgs are the arguments with which criproxy copies between its standard streams and the admin socket of its node.
 func (r *remote) dialArgs() []string {
 	if r.path != "" {
@@ -158,20 +180,19 @@ func (r *remote) dialArgs() []string {
 	return []string{"dial-stdio"}
 }
 
-// runProgram returns the output of a program. The error says what failed, with the last of what the program printed as
-// errors.
-func runProgram(ctx context.Context, argv []string) ([]byte, error) {
+// runProgram runs a program. The error says what failed, with the last of what the program printed as errors.
+func runProgram(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	said := &tailBuffer{}
-	cmd.Stderr = said
-	out, err := cmd.Output()
-	switch {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, said
+	cmd.WaitDelay = time.Second // a grandchild may have its output open
+	switch err := cmd.Run(); {
 	case ctx.Err() != nil:
-		return nil, ctx.Err() // it was killed
+		return ctx.Err() // it was killed
 	case err != nil:
-		return out, &childError{argv[0], err, said.String()}
+		return &childError{argv[0], err, said.String()}
 	}
-	return out, nil
+	return nil
 }
 
 // A childError is the end of a program that reaches a node, in the program's own words.

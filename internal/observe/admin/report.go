@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,8 @@ type Report struct {
 	Hooks     *hook.State `json:"hooks,omitempty"`
 	Errors    []CallError `json:"errors"` // that clients got, the latest first
 	Recorder  *Recorder   `json:"recorder,omitempty"`
-	Panics    uint64      `json:"panics"` // that did not end the process; each is in the log
+	Export    *Export     `json:"export,omitempty"` // missing if nothing is exported
+	Panics    uint64      `json:"panics"`           // that did not end the process; each is in the log
 	Config    Config      `json:"config"`
 }
 
@@ -69,8 +71,19 @@ type Outage struct {
 
 // Recorder is the flight recorder. Its JSON is stable.
 type Recorder struct {
-	Events uint64    `json:"events"`          // since it began
-	Oldest time.Time `json:"oldest,omitzero"` // time of the oldest event in memory
+	Events  uint64    `json:"events"`           // since it began
+	Oldest  time.Time `json:"oldest,omitzero"`  // from when on all events are in memory
+	Notable time.Time `json:"notable,omitzero"` // from when on those of calls are that failed, were slow or changed something
+}
+
+// Export is what goes to a store of logs. Its JSON is stable.
+type Export struct {
+	URL     string            `json:"url"`
+	Sent    uint64            `json:"sent"`             // records that the store has taken, since this process began
+	Queued  int               `json:"queued"`           // records that wait
+	Lost    map[string]uint64 `json:"lost,omitempty"`   // records that no store gets, by why: full, refused, stopped
+	Failing time.Time         `json:"failing,omitzero"` // since when the store cannot be reached; missing if it can
+	Error   string            `json:"error,omitempty"`  // the latest; missing after a success
 }
 
 // CallError is an error that clients got from a method, once or more often. Its JSON is stable.
@@ -86,6 +99,7 @@ type CallError struct {
 // Config describes the configuration and its reloads. Its JSON is stable.
 type Config struct {
 	File         string            `json:"file,omitempty"`
+	ID           string            `json:"id,omitempty"`           // of the text of the file in use: the first 8 digits that sha256sum prints
 	Flags        map[string]string `json:"flags,omitempty"`        // that take precedence over the file, by their names
 	Loaded       time.Time         `json:"loaded"`                 // when the configuration in use was loaded
 	Reloads      int               `json:"reloads"`                // successful reloads
@@ -117,4 +131,18 @@ func (r *Report) Trouble() string {
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// Worse is the trouble of r without the runtimes that were in the same trouble, or gone, in a report from before.
+func (r *Report) Worse(before *Report) string {
+	worse := *r
+	worse.Backends = nil
+	for _, b := range r.Backends {
+		was := slices.IndexFunc(before.Backends, func(was Backend) bool { return was.Name == b.Name })
+		if was >= 0 && (before.Backends[was].State == b.State || before.Backends[was].State == memory.Gone.String()) {
+			b.State = memory.Up.String()
+		}
+		worse.Backends = append(worse.Backends, b)
+	}
+	return worse.Trouble()
 }

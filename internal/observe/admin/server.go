@@ -76,6 +76,9 @@ func New(p Source, monitoring func(*http.ServeMux), events, changes http.Handler
 	return a
 }
 
+// Handler answers what the admin socket answers.
+func (a *Server) Handler() http.Handler { return a.mux }
+
 // servePprof adds the paths that go tool pprof requests.
 func servePprof(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

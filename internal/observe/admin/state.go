@@ -20,6 +20,7 @@ type State struct {
 	Panics    uint64 // that did not end the process
 	Config    Config
 	Capture   *Capture // nil if nothing is recorded
+	Export    *Export  // nil if nothing is exported
 	Drift     []drift.Finding
 	Plugins   *hook.State // nil if plugins are turned off
 }

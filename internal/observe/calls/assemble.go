@@ -49,6 +49,9 @@ const (
 // Missed returns how many events have been missed so far.
 func (a *Assembler) Missed() uint64 { return a.missed }
 
+// Schema returns the schema of the API.
+func (a *Assembler) Schema() *codec.Schema { return a.schema }
+
 // UnderWay returns the calls that have not ended.
 func (a *Assembler) UnderWay() []*Call {
 	return slices.Collect(maps.Values(a.calls))

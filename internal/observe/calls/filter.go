@@ -31,7 +31,7 @@ type Filter struct {
 	Call      uint64        // the number of a call; zero for all
 
 	// FollowPod shows the calls about one pod. It is the pod's name, NAMESPACE/NAME, its uid, or
-	// the beginning of its sandbox's id.
+	// the beginning of its sandbox's id; or several of these, separated by commas.
 	FollowPod string
 }
 
@@ -120,7 +120,9 @@ func (f *Filter) follows(c *Call) bool {
 	if a.Pod == "" && a.UID == "" && len(a.IDs) == 0 {
 		return false
 	}
-	return f.FollowPod == a.Pod || f.FollowPod == a.Namespace+"/"+a.Pod || f.FollowPod == a.UID || hasID(c, f.FollowPod)
+	return slices.ContainsFunc(strings.Split(f.FollowPod, ","), func(pod string) bool {
+		return pod != "" && (pod == a.Pod || pod == a.Namespace+"/"+a.Pod || pod == a.UID || hasID(c, pod))
+	})
 }
 
 // hasID reports whether a call is about an id that begins with start, with or without the backend's

@@ -47,6 +47,10 @@ func (p *Printer) json(v any) {
 		}
 		return
 	}
+	if p.Node != "" {
+		name, _ := json.Marshal(p.Node) // a string
+		b = append(append(append([]byte(`{"node":`), name...), ','), b[1:]...)
+	}
 	p.write(append(b, '\n'))
 }
 

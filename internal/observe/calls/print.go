@@ -22,11 +22,14 @@ type Printer struct {
 	Schema  *codec.Schema
 	Text    dump.Text // how to show values
 	Colour  bool
-	Date    bool     // print the day as well
-	Full    bool     // print the messages, on each leg
-	Changes bool     // print what the proxy changed in calls that have ended
-	Order   []string // backends in the order in which their replies are merged
-	JSON    bool     // print a line of JSON for each call, for programs
+	Date    bool          // print the day as well
+	Full    bool          // print the messages, on each leg
+	Changes bool          // print what the proxy changed in calls that have ended
+	Order   []string      // backends in the order in which their replies are merged
+	Node    string        // where the calls are from, for a column of its own; empty for none
+	Wide    int           // the width of that column
+	Off     time.Duration // how far the node's clock is ahead: people see times by this machine's clock
+	JSON    bool          // print a line of JSON for each call, for programs
 
 	err error
 }
@@ -50,7 +53,12 @@ const (
 
 // Header prints the titles of the columns.
 func (p *Printer) Header() {
-	p.write(p.columns(nil, cell("TIME", len(p.clock(time.Time{}))), "CLIENT", "METHOD", "BACKEND", "ABOUT", "    TOOK", "STATUS"))
+	titles := *p
+	if p.Wide > 0 {
+		titles.Node = "NODE"
+	}
+	when := titles.clock(time.Time{})
+	p.write(p.columns(nil, cell("TIME", len(when)-len(titles.column()))+titles.column(), "CLIENT", "METHOD", "BACKEND", "ABOUT", "    TOOK", "STATUS"))
 }
 
 func (p *Printer) columns(b []byte, when, client, method, backend, about, took, status string) []byte {
@@ -67,10 +75,19 @@ func cell(s string, width int) string {
 }
 
 func (p *Printer) clock(t time.Time) string {
+	layout := "15:04:05.000"
 	if p.Date {
-		return t.Local().Format("2006-01-02 15:04:05.000")
+		layout = "2006-01-02 " + layout
 	}
-	return t.Local().Format("15:04:05.000")
+	return t.Add(-p.Off).Local().Format(layout) + p.column()
+}
+
+// column returns the column of the node, which follows the time.
+func (p *Printer) column() string {
+	if p.Node == "" {
+		return ""
+	}
+	return "  " + cell(Sanitize(p.Node), p.Wide)
 }
 
 // took formats a duration in 8 characters, with about three significant digits.
@@ -96,7 +113,7 @@ const (
 	red    = "\x1b[31m"
 	green  = "\x1b[32m"
 	plain  = "\x1b[0m"
-	maxMsg = 120 // bytes of a status message on a line
+	maxMsg = 120 // characters of a status message on a line
 )
 
 func (p *Printer) colour(code, s string) string {
@@ -182,7 +199,7 @@ func (p *Printer) Streamed(c *Call) {
 func (p *Printer) line(c *Call, streamed string) {
 	about := Sanitize(c.About.String())
 	if c.About.Items > 0 && streamed == "" {
-		about = strings.TrimSpace(fmt.Sprintf("%s (%d)", about, c.About.Items))
+		about = strings.TrimSpace(about + " " + capture.Count(c.About.Items, "item"))
 	}
 	status := p.status(c.Code, c.Message)
 	switch {
@@ -210,10 +227,7 @@ func (p *Printer) line(c *Call, streamed string) {
 }
 
 func (p *Printer) status(code codes.Code, message string) string {
-	if len(message) > maxMsg {
-		message = strings.ToValidUTF8(message[:maxMsg], "") + "..."
-	}
-	return p.wholeStatus(code, message)
+	return p.wholeStatus(code, Cut(message, maxMsg))
 }
 
 // wholeStatus formats a status without cutting its message.

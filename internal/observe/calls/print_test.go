@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -152,4 +153,13 @@ func TestACallEndedByItsClientHasNotFailed(t *testing.T) {
 	require.NoError(t, calls.Sequence(&diagram, []*calls.Call{c}))
 	assert.NotContains(t, diagram.String(), "--x")
 	assert.Contains(t, diagram.String(), "Canceled")
+}
+
+// Errors are chains: what was tried comes first, and the cause last.
+func TestALongErrorKeepsItsEnd(t *testing.T) {
+	long := "failed to \x1b[31mdestroy network:\n" + strings.Repeat("é and so on ", 50) + "address already in use"
+	short := calls.Cut(long, 80)
+	assert.Regexp(t, `^failed to \[31mdestroy network: .* \.\.\. .*address already in use$`, short)
+	assert.Equal(t, 85, utf8.RuneCountInString(short))
+	assert.Equal(t, "short", calls.Cut("short", 60))
 }

@@ -10,6 +10,16 @@ import (
 // that comes from runtimes, plugins or clients.
 func Sanitize(s string) string { return sanitize(s, "") }
 
+// Cut shortens a text to about n characters, on one line. Of a long error it leaves out the middle: what failed is at its
+// beginning, and why at its end.
+func Cut(s string, n int) string {
+	s = strings.Join(strings.Fields(Sanitize(s)), " ")
+	if r := []rune(s); len(r) > n {
+		return string(r[:n/2]) + " ... " + string(r[len(r)-n/2:])
+	}
+	return s
+}
+
 // Terminal is a writer for texts that people read on a terminal. It replaces control characters
 // other than tabs and line ends, because errors quote runtimes, plugins and clients, and the reader
 // is root.

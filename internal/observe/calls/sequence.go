@@ -71,9 +71,5 @@ func participant(i int) string { return fmt.Sprintf("p%d", i) }
 
 // mermaidText removes characters that have a meaning in Mermaid, and cuts long text.
 func mermaidText(s string) string {
-	s = strings.NewReplacer(";", ",", "#", "", "%", "").Replace(Sanitize(s))
-	if len(s) > maxMsg {
-		s = strings.ToValidUTF8(s[:maxMsg], "") + "..."
-	}
-	return s
+	return Cut(strings.NewReplacer(";", ",", "#", "", "%", "").Replace(s), maxMsg)
 }

@@ -2,6 +2,7 @@ package capture_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"google.golang.org/grpc/metadata"
@@ -18,11 +19,12 @@ func BenchmarkRecord(b *testing.B) {
 	for name, redact := range map[string]*capture.Redactor{"plain": nil, "redacted": redactor} {
 		b.Run(name, func(b *testing.B) {
 			rec := capture.NewRecorder(capture.Config{Redact: redact})
+			method := muxtest.Method("Get")
 			b.ReportAllocs()
 			for b.Loop() {
-				ctx, client := rec.Begin(context.Background(), capture.LegInfo{Method: muxtest.Method("Get"), Client: true, Metadata: md})
+				ctx, client := rec.Begin(context.Background(), capture.LegInfo{Method: method, Client: true, Metadata: md})
 				client.Request(request)
-				_, back := rec.Begin(ctx, capture.LegInfo{Method: muxtest.Method("Get"), Backend: "primary", Metadata: md})
+				_, back := rec.Begin(ctx, capture.LegInfo{Method: method, Backend: "primary"})
 				back.Request(request)
 				back.Reply(reply)
 				back.End(nil, nil)
@@ -30,6 +32,30 @@ func BenchmarkRecord(b *testing.B) {
 				client.End(nil, nil)
 			}
 		})
+	}
+}
+
+// BenchmarkFollow measures how a follower reads one event of a call that is as the one before, secrets out.
+func BenchmarkFollow(b *testing.B) {
+	rec := capture.NewRecorder(capture.Config{Redact: redactor})
+	labels := ""
+	for i := range 14 {
+		labels += fmt.Sprintf(` labels {key: "io.kubernetes.container.label%d" value: "a value of usual length"}`, i)
+	}
+	request, reply := muxtest.Frame(b, "PutRequest", labels), muxtest.Frame(b, "Book", `id: "7f"`)
+	for range 1000 {
+		_, client := rec.Begin(context.Background(), capture.LegInfo{Method: muxtest.Method("Put"), Client: true})
+		client.Request(request)
+		client.Reply(reply)
+		client.End(nil, nil)
+	}
+	f := rec.Follow(true)
+	var ev capture.Event
+	b.ReportAllocs()
+	for b.Loop() {
+		if !f.TryNext(&ev) {
+			f = rec.Follow(true)
+		}
 	}
 }
 

@@ -41,6 +41,7 @@ type binlogExtra struct {
 	Name    string      `json:"name,omitempty"`
 	Own     bool        `json:"own,omitempty"`
 	Again   bool        `json:"again,omitempty"`
+	Passed  bool        `json:"passed,omitempty"`
 	Hidden  bool        `json:"redacted,omitempty"`
 	Missed  uint64      `json:"missed,omitempty"`
 	Change  *Change     `json:"change,omitempty"`
@@ -80,6 +81,7 @@ func appendExtra(b []byte, ev *Event) []byte {
 	text("name", ev.Peer.Name)
 	b = jsonFlag(b, "own", ev.Own)
 	b = jsonFlag(b, "again", ev.Again)
+	b = jsonFlag(b, "passed", ev.Passed)
 	b = jsonFlag(b, "redacted", ev.Redacted)
 	number("missed", int64(ev.Missed))
 	if ev.Change != nil {

@@ -122,7 +122,7 @@ func (d *binlogDecoder) event(entry *binlogpb.GrpcLogEntry, extra *binlogExtra, 
 	*ev = Event{Time: entry.GetTimestamp().AsTime(), Truncated: entry.GetPayloadTruncated()}
 	if extra != nil {
 		ev.Seq, ev.Call, ev.Leg, ev.Mono, ev.Method, ev.Backend = extra.Seq, extra.Call, extra.Leg, time.Duration(extra.Mono), extra.Method, extra.Backend
-		ev.Own, ev.Again, ev.Redacted, ev.Missed = extra.Own, extra.Again, extra.Hidden, extra.Missed
+		ev.Own, ev.Again, ev.Passed, ev.Redacted, ev.Missed = extra.Own, extra.Again, extra.Passed, extra.Hidden, extra.Missed
 		ev.Peer = Peer{PID: extra.PID, UID: extra.UID, Name: extra.Name}
 	} else {
 		ev.Seq, ev.Call = uint64(d.entries), entry.GetCallId()

@@ -29,6 +29,10 @@ const (
 	Unread = "unread" // stands where a part of the history cannot be read; it is never stored
 )
 
+// NowAt stands between a backend and its new address in the reason of Serving, Reloaded and HandedOver: "kata.io is now at
+// /run/kata.sock, before at /run/old.sock".
+const NowAt = " is now at "
+
 // A Change is a change of the condition of a backend, or of the state of the proxy itself. Its JSON is stable.
 type Change struct {
 	Time    time.Time `json:"time"` // since when it is so
@@ -42,6 +46,8 @@ type Change struct {
 
 	Pods       *int `json:"pods,omitempty"`       // of the backend; missing if not known
 	Containers *int `json:"containers,omitempty"` // likewise
+
+	Addresses map[string]string `json:"addresses,omitempty"` // :: backend → where it is, of Serving, Reloaded and HandedOver
 
 	PID int `json:"pid"` // of the process that it happened to
 }
@@ -112,10 +118,10 @@ func (c *Change) String() string {
 		more = append(more, fmt.Sprintf("%s for %s before", c.Was, Lasting(c.Lasted())))
 	}
 	if c.Pods != nil {
-		more = append(more, count(*c.Pods, "pod"))
+		more = append(more, Count(*c.Pods, "pod"))
 	}
 	if c.Containers != nil {
-		more = append(more, count(*c.Containers, "container"))
+		more = append(more, Count(*c.Containers, "container"))
 	}
 	if len(more) > 0 {
 		s += " (" + strings.Join(more, ", ") + ")"
@@ -129,7 +135,8 @@ var sentences = map[string]string{
 	Draining: "takes no new calls", Stopped: "has ended",
 }
 
-func count(n int, what string) string {
+// Count returns a number of things, such as "1 pod" or "9 pods".
+func Count(n int, what string) string {
 	if n != 1 {
 		what += "s"
 	}

@@ -2,14 +2,15 @@ package capture
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 )
 
-// In the ring an event is a record: its length in 4 bytes, its number in 8 bytes, and then the bytes
-// that [appendEvent] appends. Records never leave this process.
+// In the ring an event is a record: its length in 4 bytes, its number in 8 bytes, and then the bytes that [appendEvent]
+// appends. In a block it is only these bytes, in which what the block has said before is not said again: see [packing].
 const (
 	recordLen  = 0
 	recordSeq  = 4
@@ -21,6 +22,7 @@ const (
 	flagTruncated
 	flagRedacted
 	flagFrame // the payload is a frame; the record ends with its place in the chunk
+	flagPassed
 )
 
 func appendString[S ~string | ~[]byte](b []byte, s S) []byte {
@@ -28,9 +30,14 @@ func appendString[S ~string | ~[]byte](b []byte, s S) []byte {
 	return append(b, s...)
 }
 
-// appendEvent appends an event as a record, whose length and number the ring sets. With redact it
-// overwrites secret metadata.
-func appendEvent(b []byte, ev *Event, redact bool) []byte {
+// appendRecord appends an event as a record, whose length and number the ring sets. With redact it overwrites secret
+// metadata.
+func appendRecord(b []byte, ev *Event, redact bool) []byte {
+	return appendEvent(append(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), ev, redact, nil)
+}
+
+// appendEvent appends an event to a record, or to the block of p.
+func appendEvent(b []byte, ev *Event, redact bool, p *packing) []byte {
 	var flags byte
 	if ev.Own {
 		flags |= flagOwn
@@ -41,58 +48,97 @@ func appendEvent(b []byte, ev *Event, redact bool) []byte {
 	if ev.Redacted {
 		flags |= flagRedacted
 	}
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(ev.Kind), flags)
-	b = binary.LittleEndian.AppendUint64(b, uint64(ev.Time.UnixNano()))
-	b = binary.LittleEndian.AppendUint64(b, uint64(ev.Mono))
-	b = binary.AppendUvarint(b, ev.Call)
+	if ev.Passed {
+		flags |= flagPassed
+	}
+	body := len(b)
+	b = append(b, byte(ev.Kind), flags)
+	b = p.appendNumbers(b, ev)
 	b = binary.AppendUvarint(b, uint64(ev.Leg))
+	b, at := p.open(b)
 	b = appendString(b, ev.Method)
 	b = appendString(b, ev.Backend)
+	b = p.fold(b, at)
 	switch ev.Kind {
 	case Start:
+		b = binary.AppendUvarint(b, uint64(ev.Timeout))
+		b, at = p.open(b)
 		b = binary.AppendUvarint(b, uint64(ev.Peer.PID))
 		b = binary.AppendUvarint(b, uint64(ev.Peer.UID))
 		b = appendString(b, ev.Peer.Name)
-		b = binary.AppendUvarint(b, uint64(ev.Timeout))
+		b = appendMetadata(b, ev.Metadata, redact, body)
+		return p.fold(b, at)
 	case Request, Reply:
-		return append(binary.AppendUvarint(b, uint64(ev.Size)), ev.Payload...)
+		b = binary.AppendUvarint(b, uint64(ev.Size))
+		return p.appendPayload(b, ev)
 	case End:
+		b, at = p.open(b)
 		b = binary.AppendUvarint(b, uint64(ev.Code))
 		b = appendString(b, ev.Message)
 		b = appendString(b, ev.Details)
 	case Changed:
-		return append(b, ev.Change.encode()...)
+		return appendString(b, ev.Change.encode())
+	default:
+		b, at = p.open(b)
 	}
-	return appendMetadata(b, ev.Metadata, redact)
+	b = appendMetadata(b, ev.Metadata, redact, body)
+	return p.fold(b, at)
 }
 
 const recordFlags = recordBody + 1 // offset of the flags
 
-// appendMetadata appends pairs of key and value, with the secret ones overwritten.
-func appendMetadata(b []byte, md metadata.MD, redact bool) []byte {
-	n := 0
-	for _, values := range md {
-		n += len(values)
+// appendMetadata appends pairs of key and value, with the secret ones overwritten. The event begins at body.
+func appendMetadata(b []byte, md metadata.MD, redact bool, body int) []byte {
+	at, n := len(b), 0
+	b = append(b, 0) // how many pairs
+	if redact || len(md) < 2 {
+		for key, values := range md {
+			b, n = appendPairs(b, key, values, redact && SecretKey(key), body), n+len(values)
+		}
+	} else {
+		var room [16]string
+		for _, key := range sortedKeys(room[:0], md) { // so that a block can find that it is the same again
+			b, n = appendPairs(b, key, md[key], false, body), n+len(md[key])
+		}
 	}
-	b = binary.AppendUvarint(b, uint64(n))
-	for key, values := range md {
-		secret := redact && SecretKey(key)
-		for _, v := range values {
-			b = appendString(b, key)
-			b = appendString(b, v)
-			if secret && len(v) > 0 {
-				fill(b[len(b)-len(v):])
-				b[recordFlags] |= flagRedacted
-			}
+	if n < 0x80 {
+		b[at] = byte(n)
+		return b
+	}
+	return slices.Replace(b, at, at+1, binary.AppendUvarint(nil, uint64(n))...)
+}
+
+// sortedKeys appends the keys of md to keys, which is empty, in their order.
+func sortedKeys(keys []string, md metadata.MD) []string {
+	for key := range md {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func appendPairs(b []byte, key string, values []string, secret bool, body int) []byte {
+	for _, v := range values {
+		b = appendString(b, key)
+		b = appendString(b, v)
+		if secret && len(v) > 0 {
+			fill(b[len(b)-len(v):])
+			b[body+1] |= flagRedacted
 		}
 	}
 	return b
 }
 
-// reader parses a record. A record that is cut short would be a bug of ours; it yields zeros.
+// reader parses events. If a record or block is cut short, it yields zeros, and b is nil.
 type reader struct {
 	b     []byte
-	names map[string]string // strings that repeat, so that each is allocated only once
+	names map[string]string      // strings that repeat, so that each is allocated only once
+	known map[string]metadata.MD // likewise, metadata
+	alone bool                   // nothing follows the metadata
+}
+
+func newReader() reader {
+	return reader{names: map[string]string{}, known: map[string]metadata.MD{}}
 }
 
 func (r *reader) uint() uint64 {
@@ -113,6 +159,21 @@ func (r *reader) fixed() uint64 {
 	x := binary.LittleEndian.Uint64(r.b)
 	r.b = r.b[8:]
 	return x
+}
+
+func (r *reader) int() int64 {
+	x := r.uint()
+	return int64(x>>1) ^ -int64(x&1)
+}
+
+func (r *reader) byte() byte {
+	if len(r.b) == 0 {
+		r.b = nil
+		return 0
+	}
+	c := r.b[0]
+	r.b = r.b[1:]
+	return c
 }
 
 func (r *reader) bytes() []byte {
@@ -140,6 +201,13 @@ func (r *reader) name() string {
 }
 
 func (r *reader) metadata() metadata.MD {
+	if r.alone && len(r.b) > 1 {
+		if md, ok := r.known[string(r.b)]; ok {
+			r.b = r.b[len(r.b):]
+			return md
+		}
+	}
+	all := r.b
 	n := r.uint()
 	if n == 0 {
 		return nil
@@ -157,40 +225,53 @@ func (r *reader) metadata() metadata.MD {
 			md[key] = append(md[key], string(r.bytes()))
 		}
 	}
+	if r.alone && r.b != nil && len(r.b) == 0 && r.known != nil {
+		if len(r.known) >= 256 {
+			clear(r.known)
+		}
+		r.known[string(all)] = md
+	}
 	return md
 }
 
-// decode reads a record into ev. The payload of ev is a part of the record.
-func decode(record []byte, names map[string]string, ev *Event) {
-	*ev = Event{Seq: binary.LittleEndian.Uint64(record[recordSeq:])}
-	r := reader{b: record[recordBody+2:], names: names}
-	ev.Kind = Kind(record[recordBody])
-	flags := record[recordFlags]
+// decode reads a record into ev. Events may share their metadata. The payload of ev is a part of the record.
+func (r *reader) decode(record []byte, ev *Event) {
+	r.b, r.alone = record[recordBody:], true
+	r.event(ev, nil)
+	ev.Seq = binary.LittleEndian.Uint64(record[recordSeq:])
+}
+
+// event reads an event of a record, or of the block of u.
+func (r *reader) event(ev *Event, u *unpacking) {
+	*ev = Event{Kind: Kind(r.byte())}
+	flags := r.byte()
 	ev.Own, ev.Truncated, ev.Redacted = flags&flagOwn != 0, flags&flagTruncated != 0, flags&flagRedacted != 0
-	ev.Time = time.Unix(0, int64(r.fixed()))
-	ev.Mono = time.Duration(r.fixed())
-	ev.Call = r.uint()
+	ev.Passed = flags&flagPassed != 0
+	u.numbers(r, ev)
 	ev.Leg = int(r.uint())
-	ev.Method = r.name()
-	ev.Backend = r.name()
+	u.group(r, func() { ev.Method, ev.Backend = r.name(), r.name() })
 	switch ev.Kind {
 	case Start:
-		ev.Peer = Peer{PID: int(r.uint()), UID: int(r.uint()), Name: r.name()}
 		ev.Timeout = time.Duration(r.uint())
-		ev.Metadata = r.metadata()
+		u.group(r, func() {
+			ev.Peer = Peer{PID: int(r.uint()), UID: int(r.uint()), Name: r.name()}
+			ev.Metadata = r.metadata()
+		})
 	case Request, Reply:
 		ev.Size = int(r.uint())
-		ev.Payload = r.b
-	case Header:
-		ev.Metadata = r.metadata()
+		ev.Payload = u.payload(r)
 	case End:
-		ev.Code = codes.Code(r.uint())
-		ev.Message = string(r.bytes())
-		if d := r.bytes(); len(d) > 0 {
-			ev.Details = d
-		}
-		ev.Metadata = r.metadata()
+		u.group(r, func() {
+			ev.Code = codes.Code(r.uint())
+			ev.Message = string(r.bytes())
+			if d := r.bytes(); len(d) > 0 {
+				ev.Details = d
+			}
+			ev.Metadata = r.metadata()
+		})
 	case Changed:
-		ev.Change = decodeChange(r.b)
+		ev.Change = decodeChange(r.bytes())
+	default:
+		u.group(r, func() { ev.Metadata = r.metadata() })
 	}
 }

@@ -50,6 +50,7 @@ type Event struct {
 	Backend string // of a backend's leg, its name
 	Own     bool   // criproxy made this call itself: there is no client's leg
 	Again   bool   // of Start: the call began in an earlier file, which has this event too
+	Passed  bool   // the process before this one recorded it, after it had handed over
 
 	Peer    Peer          // of a client's Start
 	Timeout time.Duration // of Start: time left until the deadline, zero if there is none

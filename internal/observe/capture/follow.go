@@ -1,9 +1,11 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -11,15 +13,23 @@ import (
 // that the follower had not read, the follower gets an event of the kind [Missed] with their number.
 // It never makes a call wait. Only one goroutine at a time may use it.
 type Follower struct {
-	ring   *ring
-	redact *Redactor
-	linger time.Duration
-	chunk  *chunk
-	off    int
-	next   uint64 // number of the expected record
-	since  uint64 // number of the latest record when the follower began
-	skip   uint64 // events up to this number are skipped
-	names  map[string]string
+	ring    *ring
+	archive *archive // nil if there is none
+	past    *past    // what is read from the archive now; nil: nothing, but from the ring
+	want    *Want
+	kept    uint64 // events of notable calls that came before the time from which all are there
+	held    *Event // comes after the event of the kind Missed that was read last
+	redact  *Redactor
+	linger  time.Duration
+	chunk   *chunk
+	off     int
+	next    uint64 // number of the expected record
+	since   uint64 // number of the latest record when the follower began
+	own     bool   // events of other processes are skipped
+	skip    uint64 // of these, the number of the last one that Restore has added
+	reader  reader
+	passes  bool   // it is the archive's: nobody needs an event when it reads the next one
+	scratch []byte // the payload of such an event
 }
 
 // Linger is how long a follower that has read all events lets new ones gather, so that it does not
@@ -27,13 +37,22 @@ type Follower struct {
 const Linger = 20 * time.Millisecond
 
 // Follow returns a follower of future events. If everything is set, the follower first reads the
-// events that are still in memory.
-func (r *Recorder) Follow(everything bool) *Follower {
-	f := &Follower{ring: r.ring, redact: r.redact, linger: Linger, names: map[string]string{}}
+// events that are still in memory. Before the time from which all are, these are those of calls that failed, were slow, or
+// are notable for their method.
+func (r *Recorder) Follow(everything bool) *Follower { return r.follower(everything, nil) }
+
+func (r *Recorder) follower(everything bool, want *Want) *Follower {
+	f := &Follower{ring: r.ring, archive: r.archive, redact: r.redact, linger: Linger, reader: newReader(), want: want}
+	if everything && r.archive != nil {
+		f.past = r.archive.past(0, want)
+	}
 	r.ring.mu.Lock()
 	defer r.ring.mu.Unlock()
 	f.since = r.ring.seq
-	if everything {
+	switch {
+	case f.past != nil:
+		return f
+	case everything:
 		f.next = r.ring.oldest.first
 		f.enter(r.ring.oldest)
 		return f
@@ -44,17 +63,37 @@ func (r *Recorder) Follow(everything bool) *Follower {
 	return f
 }
 
-// FollowOwn returns a follower of all events but those that [Recorder.Restore] added.
+// FollowWanted is Follow(true), but leaves out events that are not wanted, most of them without decompressing them. It does
+// not count them as missing.
+func (r *Recorder) FollowWanted(want Want) *Follower {
+	want.began = r.Recorded()
+	return r.follower(true, &want)
+}
+
+// FollowOwn returns a follower of the events that this process records itself.
 func (r *Recorder) FollowOwn() *Follower {
 	f := r.Follow(true)
-	f.skip = r.restored
+	f.own, f.skip = true, r.restored
 	return f
 }
 
 // enter begins to read a chunk of the ring. The ring's lock is held.
 func (f *Follower) enter(c *chunk) {
-	c.seen = true
+	if f.passes {
+		f.ring.archiving = c
+	} else {
+		c.seen = true
+	}
 	f.chunk, f.off = c, 0
+}
+
+// room returns memory for the payload of an event.
+func (f *Follower) room(n int) []byte {
+	if !f.passes || n > maxCopied {
+		return make([]byte, 0, n)
+	}
+	f.scratch = slices.Grow(f.scratch[:0], n)
+	return f.scratch
 }
 
 // Next reads the next event into ev, and waits for one if there is none. The payload of ev stays
@@ -106,33 +145,61 @@ func (f *Follower) payload(ev *Event, place byte) {
 	}
 	defer frame.Free()
 	kept := min(ev.Size, f.ring.maxPayload)
-	ev.Payload = frame.AppendTo(make([]byte, 0, kept), kept)
+	ev.Payload = frame.AppendTo(f.room(kept), kept)
 }
 
 // try reads an event. If there is none, it returns a channel that is closed when the next event
 // comes, or nil if no more events will come.
 func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 	for {
+		got, wake := f.read(ev)
+		if got && (ev.Kind != Missed && (ev.Seq <= f.skip || f.own && ev.Passed) || !f.want.has(ev)) {
+			continue
+		}
+		return got, wake
+	}
+}
+
+// read is try, for all events.
+func (f *Follower) read(ev *Event) (bool, <-chan struct{}) {
+	if f.held != nil {
+		*ev, f.held = *f.held, nil
+		return true, nil
+	}
+	for {
+		if f.past != nil {
+			if f.pass(ev) {
+				return true, nil
+			}
+			continue
+		}
 		if f.off < int(f.chunk.used.Load()) {
-			n := int(binary.LittleEndian.Uint32(f.chunk.buf[f.off:]))
+			n := recordLength(f.chunk.buf[f.off:])
 			record := f.chunk.buf[f.off : f.off+n : f.off+n]
-			if seq := binary.LittleEndian.Uint64(record[recordSeq:]); seq > f.next && seq > f.skip {
+			seq := binary.LittleEndian.Uint64(record[recordSeq:])
+			if seq < f.next { // the archive had it
+				f.off += n
+				continue
+			}
+			if seq > f.next && seq > f.skip {
 				*ev = Event{Kind: Missed, Missed: seq - f.next, Seq: seq, Time: time.Now()}
 				f.ring.missed.Add(seq - f.next)
 				f.next = seq
 				return true, nil
 			}
 			f.off += n
-			f.next++
-			if f.next-1 <= f.skip {
-				continue
-			}
-			decode(record, f.names, ev)
-			held := record[recordFlags]&flagFrame != 0
-			if held {
+			f.next = seq + 1
+			f.reader.decode(record, ev)
+			secrets := f.redact.concerns(ev)
+			switch {
+			case record[recordFlags]&flagFrame != 0:
 				f.payload(ev, record[n-1])
+			case secrets != nil:
+				ev.Payload = append(f.room(len(ev.Payload)), ev.Payload...)
 			}
-			f.redact.event(ev, held)
+			if secrets != nil {
+				secrets.event(ev)
+			}
 			return true, nil
 		}
 		f.ring.mu.Lock()
@@ -141,13 +208,23 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 			continue
 		}
 		switch {
+		case f.chunk.gone && f.archive != nil && f.ring.oldest.first > f.next:
+			f.ring.mu.Unlock()
+			f.past = f.archive.past(f.next, f.want)
+			continue
 		case f.chunk.gone:
 			f.enter(f.ring.oldest)
 		case f.chunk.next != nil:
 			f.enter(f.chunk.next)
 		case f.ring.closed:
+			last := f.ring.seq
 			f.ring.mu.Unlock()
-			return false, nil
+			if f.next == 0 || last < f.next {
+				return false, nil
+			}
+			*ev = Event{Kind: Missed, Missed: last + 1 - f.next, Seq: last, Time: time.Now()} // nothing comes behind it
+			f.next = last + 1
+			return true, nil
 		default:
 			if f.ring.wake == nil {
 				f.ring.wake = make(chan struct{})
@@ -158,4 +235,51 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 		}
 		f.ring.mu.Unlock()
 	}
+}
+
+// pass reads the next event from the archive. At the end of that it goes on in the ring, and returns false.
+func (f *Follower) pass(ev *Event) bool {
+	ok, notable := f.past.next(ev)
+	if !ok {
+		f.leave()
+		return false
+	}
+	if f.next == 0 {
+		f.next = ev.Seq
+	} else if f.past.over >= f.next {
+		f.next = f.past.over + 1
+	}
+	if notable {
+		f.kept++
+		return true
+	}
+	if missing := ev.Seq - min(f.next+f.kept, ev.Seq); missing > 0 && ev.Seq > f.skip {
+		held := *ev
+		f.held = &held
+		*ev = Event{Kind: Missed, Missed: missing, Seq: held.Seq, Time: held.Time, Mono: held.Mono}
+	}
+	f.next, f.kept = max(f.next, f.past.at+1), 0
+	return true
+}
+
+// leave goes on in the ring behind what the archive had, or in what the archive has got meanwhile.
+func (f *Follower) leave() {
+	empty := f.past.at == 0
+	if !empty {
+		f.next = max(f.next, f.past.at+1)
+	}
+	f.past = nil
+	f.ring.mu.Lock()
+	c := f.ring.oldest
+	if f.next > 0 && c.first > f.next && !empty {
+		f.ring.mu.Unlock()
+		f.past = f.archive.past(f.next, f.want)
+		return
+	}
+	defer f.ring.mu.Unlock()
+	f.next = cmp.Or(f.next, c.first)
+	for c.next != nil && c.next.first <= f.next {
+		c = c.next
+	}
+	f.enter(c)
 }

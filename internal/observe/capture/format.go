@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ type FileHeader struct {
 	Program   string          `json:"program,omitempty"`
 	Created   time.Time       `json:"created"`
 	Listen    string          `json:"listen,omitempty"`     // the socket of the clients
+	Node      string          `json:"node,omitempty"`       // where it was recorded, if several nodes were asked
 	Backends  []HeaderBackend `json:"backends,omitempty"`   // the primary first
 	UnsafeRaw bool            `json:"unsafe_raw,omitempty"` // secrets are in the file
 	Changes   bool            `json:"changes,omitempty"`    // changes of conditions are events of the file
@@ -69,6 +71,7 @@ type HeaderBackend struct {
 	State string    `json:"state,omitempty"`
 	Since time.Time `json:"since,omitzero"` // since when
 	Why   string    `json:"why,omitempty"`
+	Pods  *int      `json:"pods,omitempty"` // of the backend; missing if not known
 }
 
 func (h *FileHeader) address(backend string) string {
@@ -103,7 +106,7 @@ func NewEncoder(f Format, schema *codec.Schema) Encoder {
 	case Binlog:
 		return &binlogEncoder{}
 	default:
-		return &jsonEncoder{schema: schema}
+		return &jsonEncoder{schema: schema, seed: maphash.MakeSeed(), spelled: map[uint64]spelled{}}
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // HTTP/2 as gRPC uses it: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
@@ -89,19 +87,6 @@ func appendMD(b []byte, md map[string][]string) ([]byte, int) {
 	return b, n
 }
 
-// grpcTimeout returns a grpc-timeout, in the finest unit in which it has at most 8 digits.
-func grpcTimeout(d time.Duration) string {
-	for _, u := range []struct {
-		unit string
-		d    time.Duration
-	}{{"n", 1}, {"u", time.Microsecond}, {"m", time.Millisecond}, {"S", time.Second}, {"M", time.Minute}, {"H", time.Hour}} {
-		if n := int64(d / u.d); n < 1e8 {
-			return strconv.FormatInt(n, 10) + u.unit
-		}
-	}
-	return "99999999H"
-}
-
 // percentEncode encodes a status message as gRPC does in grpc-message.
 func percentEncode(s string) string {
 	var b strings.Builder
@@ -111,21 +96,6 @@ func percentEncode(s string) string {
 		} else {
 			fmt.Fprintf(&b, "%%%02X", c)
 		}
-	}
-	return b.String()
-}
-
-func percentDecode(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 2
-				continue
-			}
-		}
-		b.WriteByte(s[i])
 	}
 	return b.String()
 }

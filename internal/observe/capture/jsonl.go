@@ -1,10 +1,10 @@
 package capture
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"maps"
-	"slices"
+	"hash/maphash"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +16,52 @@ import (
 	"github.com/criproxy/criproxy/internal/base/dump"
 )
 
-// jsonEncoder writes JSON lines.
-type jsonEncoder struct{ schema *codec.Schema }
+// jsonEncoder writes JSON lines. Most messages are as they were: on the other leg of the call, or in an earlier call.
+type jsonEncoder struct {
+	schema  *codec.Schema
+	seed    maphash.Seed
+	spelled map[uint64]spelled // :: hash of a message → its text
+	held    int                // bytes of these
+}
+
+// spelled is a message with its text.
+type spelled struct {
+	method  string
+	kind    Kind
+	payload []byte
+	text    []byte
+}
+
+const (
+	maxSpelled = 8 << 10   // bytes of a message whose text is kept
+	maxHeld    = 512 << 10 // bytes of all of these
+)
+
+// message appends the message of an event.
+func (e *jsonEncoder) message(dst []byte, ev *Event) []byte {
+	short := len(ev.Payload) <= maxSpelled
+	var hash uint64
+	if short {
+		hash = maphash.Bytes(e.seed, ev.Payload)
+		if s, ok := e.spelled[hash]; ok && s.kind == ev.Kind && s.method == ev.Method && bytes.Equal(s.payload, ev.Payload) {
+			return append(dst, s.text...)
+		}
+	}
+	at := len(dst)
+	dst = append(dst, `,"message":`...)
+	dst = dump.AppendJSON(dst, MessageOf(e.schema, ev.Method, ev.Kind), ev.Payload)
+	dst = append(dst, `,"raw":"`...)
+	dst = base64.StdEncoding.AppendEncode(dst, ev.Payload)
+	dst = append(dst, '"')
+	if short {
+		if e.held += len(ev.Payload) + len(dst) - at; e.held > maxHeld {
+			clear(e.spelled)
+			e.held = 0
+		}
+		e.spelled[hash] = spelled{ev.Method, ev.Kind, bytes.Clone(ev.Payload), bytes.Clone(dst[at:])}
+	}
+	return dst
+}
 
 func (e *jsonEncoder) Begin(dst []byte, h *FileHeader) []byte {
 	line, err := json.Marshal(struct {
@@ -67,11 +111,7 @@ func (e *jsonEncoder) Append(dst []byte, ev *Event) []byte {
 		}
 	case Request, Reply:
 		dst = jsonUint(dst, "size", uint64(ev.Size))
-		dst = append(dst, `,"message":`...)
-		dst = dump.AppendJSON(dst, MessageOf(e.schema, ev.Method, ev.Kind), ev.Payload)
-		dst = append(dst, `,"raw":"`...)
-		dst = base64.StdEncoding.AppendEncode(dst, ev.Payload)
-		dst = append(dst, '"')
+		dst = e.message(dst, ev)
 	case End:
 		dst = jsonText(dst, "code", ev.Code.String())
 		if ev.Message != "" {
@@ -129,7 +169,8 @@ func jsonString(dst []byte, v string) []byte {
 // jsonMetadata appends metadata, sorted by key; values of "-bin" keys are base64.
 func jsonMetadata(dst []byte, md metadata.MD) []byte {
 	dst = append(dst, '{')
-	for i, key := range slices.Sorted(maps.Keys(md)) {
+	var room [16]string
+	for i, key := range sortedKeys(room[:0], md) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}

@@ -21,9 +21,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+var nine = 9
+
 var header = capture.FileHeader{
 	Version: capture.Version, Program: "criproxy test", Created: time.Unix(1700000000, 5).UTC(), Listen: "/run/mux.sock",
-	Backends: []capture.HeaderBackend{{Name: "primary", Address: "/run/a.sock"}, {Name: "beta.io", Address: "/run/b.sock"}},
+	Backends: []capture.HeaderBackend{{Name: "primary", Address: "/run/a.sock"}, {Name: "beta.io", Address: "/run/b.sock", State: capture.Gone, Since: time.Unix(1699999999, 7).UTC(), Why: `it said "no" = never`, Pods: &nine}},
 }
 
 // session records a call to two backends, one that fails, one of criproxy's own,

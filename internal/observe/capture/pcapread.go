@@ -15,6 +15,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // pcapDecoder reads the pcapng files that we write. Each event ends with a packet whose comment holds
@@ -283,7 +285,7 @@ func (d *pcapDecoder) event(c map[string]string, f *flow, when time.Time, ev *Ev
 		}
 		ev.Payload = f.body[5:]
 	case End:
-		ev.Code, ev.Message = codes.Code(number(f.get("grpc-status"))), percentDecode(f.get("grpc-message"))
+		ev.Code, ev.Message = codes.Code(number(f.get("grpc-status"))), transport.DecodeMessage(f.get("grpc-message"))
 		if ev.Details, err = base64.RawStdEncoding.DecodeString(f.get("grpc-status-details-bin")); err == nil && len(ev.Details) == 0 {
 			ev.Details = nil
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // pcapEncoder writes calls as HTTP/2 over made-up TCP connections: one interface for the clients and
@@ -310,7 +311,7 @@ func (e *pcapEncoder) requestHeaders(b []byte, s *pcapStream, ev *Event) ([]byte
 		b = appendField(b, ":authority", authority)
 		b = appendField(b, "te", "trailers")
 		if ev.Timeout > 0 {
-			b = appendField(b, "grpc-timeout", grpcTimeout(ev.Timeout))
+			b = appendField(b, "grpc-timeout", transport.EncodeTimeout(ev.Timeout))
 		}
 		if len(ev.Metadata["content-type"]) == 0 {
 			b = appendField(b, "content-type", "application/grpc")

@@ -11,8 +11,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A Reader reads the events of a file in any of the formats, which it detects from the first bytes. The file may be
-// compressed.
+// A Reader reads the events of a file in any of the formats, and of a file of [Keeper], which it detects from the first
+// bytes. The file may be compressed.
 type Reader struct {
 	header FileHeader
 	dec    decoder
@@ -58,6 +58,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 	switch {
 	case len(magic) == 0:
 		c.dec = &binlogDecoder{r: br}
+	case bytes.HasPrefix(magic, []byte(blockMagic)):
+		c.dec = &blockDecoder{r: br}
 	case magic[0] == '{':
 		c.dec = &jsonDecoder{r: br}
 	case bytes.Equal(magic, []byte{0x0a, 0x0d, 0x0d, 0x0a}):

@@ -19,12 +19,13 @@ import (
 	"github.com/criproxy/criproxy/internal/base/buffers"
 )
 
-const defaultBytes = 8 << 20
+const defaultBytes = 16 << 20
 
 // Config says how a [Recorder] records. The zero Config hides only credentials in metadata.
 type Config struct {
-	// Bytes bounds the memory for events. Zero means 8 MiB. A message longer than a
-	// quarter of it is truncated, and its event says so.
+	// Bytes bounds the memory for events. Zero means 16 MiB. With a Schema, three sixteenths of it are for the latest events,
+	// as they were sent, and the rest for older ones, compressed. A message longer than a third of the memory for the latest
+	// events is truncated, and its event says so; without a Schema, a quarter.
 	Bytes int
 
 	// Redact finds secrets in messages. Followers get copies with these overwritten; calls do not
@@ -33,6 +34,13 @@ type Config struct {
 
 	// UnsafeRaw keeps all secrets, credentials in metadata included.
 	UnsafeRaw bool
+
+	// Schema describes the messages. With it, the recorder keeps older events compressed, while [Recorder.Archive] runs.
+	// Nil means that it has only the latest.
+	Schema *codec.Schema
+
+	// Notable reports whether calls of a method are kept as long as those that have failed or were slow. Optional.
+	Notable func(method string) bool
 }
 
 // A Recorder keeps the latest events of all calls in memory, and hands them to followers. When
@@ -40,21 +48,32 @@ type Config struct {
 // the payload. No call waits for a follower: a follower that is too slow misses events, and learns
 // how many. A Recorder is safe for concurrent use.
 type Recorder struct {
-	ring   *ring
-	redact *Redactor
-	raw    bool
-	began  time.Time
-	calls  atomic.Uint64
+	ring    *ring
+	archive *archive // nil if there is none
+	redact  *Redactor
+	raw     bool
+	began   time.Time
+	calls   atomic.Uint64
 
-	restored uint64 // number of the last event that Restore has added; zero: none
+	restored      uint64 // number of the last event that Restore has added; zero: none
+	restoredCalls uint64 // the largest number of a call of these
 }
 
 // NewRecorder returns a recorder.
 func NewRecorder(cfg Config) *Recorder {
-	r := &Recorder{ring: newRing(cmp.Or(cfg.Bytes, defaultBytes)), redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
+	bytes := cmp.Or(cfg.Bytes, defaultBytes)
+	r := &Recorder{redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
 	if r.raw {
 		r.redact = nil
 	}
+	if cfg.Schema == nil {
+		r.ring = newRing(bytes)
+		r.ring.maxPayload = bytes / 4
+		return r
+	}
+	latest := max(bytes*3/16, min(bytes/2, 512<<10))
+	r.ring = newRing(latest)
+	r.archive = newArchive(r, max(bytes-latest-packersHold, bytes/4), &cfg)
 	return r
 }
 
@@ -87,20 +106,30 @@ type LegInfo struct {
 	Metadata metadata.MD
 }
 
-// A Leg records one leg of a call.
+// A Leg records one leg of a call. A client's leg is the context of the call, too.
 type Leg struct {
+	context.Context
 	rec     *Recorder
 	call    uint64
 	leg     int
 	own     bool
+	began   time.Time
 	method  string
 	backend string
-	client  context.Context // the client's, which ends when the client goes; nil for criproxy's own calls
-	legs    atomic.Int32    // of a client's leg: how many backend legs the call has
+	client  *Leg         // of a backend's leg, the client's; nil for criproxy's own calls
+	legs    atomic.Int32 // of a client's leg: how many backend legs the call has
 	ended   atomic.Bool
 }
 
 type legKey struct{}
+
+// Value implements [context.Context].
+func (l *Leg) Value(key any) any {
+	if key == (legKey{}) {
+		return l
+	}
+	return l.Context.Value(key)
+}
 
 // IsOfClient reports whether a call with this context is a client's, or made for a client.
 func IsOfClient(ctx context.Context) bool {
@@ -112,12 +141,18 @@ func IsOfClient(ctx context.Context) bool {
 // be the parent of the contexts of the backend legs. Begin and the methods of the leg copy their
 // arguments before they return.
 func (r *Recorder) Begin(ctx context.Context, info LegInfo) (context.Context, *Leg) {
-	l := &Leg{rec: r, method: info.Method, backend: info.Backend}
+	l := &Leg{}
+	return r.BeginIn(ctx, info, l), l
+}
+
+// BeginIn is Begin, for a leg in memory of the caller, which must be zero.
+func (r *Recorder) BeginIn(ctx context.Context, info LegInfo, l *Leg) context.Context {
+	l.rec, l.method, l.backend, l.began = r, info.Method, info.Backend, time.Now()
 	if info.Client {
-		l.call, l.client = r.calls.Add(1), ctx
-		ctx = context.WithValue(ctx, legKey{}, l)
+		l.call, l.client, l.Context = r.calls.Add(1), l, ctx
+		ctx = l
 	} else if client, ok := ctx.Value(legKey{}).(*Leg); ok {
-		l.call, l.leg, l.client = client.call, int(client.legs.Add(1)), client.client
+		l.call, l.leg, l.client = client.call, int(client.legs.Add(1)), client
 	} else {
 		l.call, l.leg, l.own = r.calls.Add(1), 1, true
 	}
@@ -127,19 +162,28 @@ func (r *Recorder) Begin(ctx context.Context, info LegInfo) (context.Context, *L
 		ev.Timeout = max(deadline.Sub(ev.Time), 1) // zero would mean no deadline
 	}
 	r.record(&ev)
-	return ctx, l
+	return ctx
 }
+
+// maxPassed is how long a leg goes on without a look at the clock.
+const maxPassed = 100 * time.Millisecond
 
 // event returns an event that happens on the leg now.
 func (l *Leg) event(kind Kind) Event {
-	now := time.Now()
+	now := l.began
+	if kind != Start {
+		passed := time.Since(now) // takes half as long as time.Now
+		if now = now.Add(passed); passed > maxPassed {
+			now = time.Now() // somebody may have set the clock meanwhile
+		}
+	}
 	return Event{Kind: kind, Time: now, Mono: now.Sub(l.rec.began), Call: l.call, Leg: l.leg, Own: l.own, Method: l.method, Backend: l.backend}
 }
 
 // record puts an event without a message into the ring.
 func (r *Recorder) record(ev *Event) {
 	buf := getBuffer()
-	r.put(buf, appendEvent((*buf)[:0], ev, !r.raw), nil)
+	r.put(buf, appendRecord((*buf)[:0], ev, !r.raw), codec.Frame{})
 }
 
 // Request records a message towards the backend.
@@ -154,18 +198,20 @@ func (l *Leg) message(kind Kind, f *codec.Frame) {
 	kept := min(ev.Size, l.rec.ring.maxPayload)
 	ev.Truncated = kept < ev.Size
 	buf := getBuffer()
-	b := appendEvent((*buf)[:0], &ev, false)
+	b := appendRecord((*buf)[:0], &ev, false)
 	if kept < maxCopied {
-		l.rec.put(buf, f.AppendTo(b, kept), nil)
+		l.rec.put(buf, f.AppendTo(b, kept), codec.Frame{})
 		return
 	}
-	head := codec.FrameOfBuffers(buffers.Head(f.Buffers(), kept))
-	if buffers.Held(head.Buffers()) > 2*kept {
+	var head codec.Frame
+	if !ev.Truncated {
+		head = *f.Ref()
+	} else {
+		head = *codec.FrameOfBuffers(buffers.Head(f.Buffers(), kept))
+	}
+	if buffers.Held(head.Buffers()) > min(2*kept, l.rec.ring.holdable()) {
 		head.Free()
-		record := append(make([]byte, 0, len(b)+kept), b...)
-		l.rec.recycle(buf, b)
-		l.rec.ring.put(f.AppendTo(record, kept), nil)
-		return
+		head = *codec.NewFrame(f.AppendTo(make([]byte, 0, kept), kept))
 	}
 	b[recordFlags] |= flagFrame
 	b = append(b, 0) // the ring sets this to the frame's place
@@ -186,7 +232,7 @@ func (l *Leg) End(err error, trailer metadata.MD) {
 	}
 	ev := l.event(End)
 	ev.Code, ev.Message, ev.Details = statusOf(err)
-	if ev.Code == codes.Canceled && l.client != nil && l.client.Err() != nil {
+	if ev.Code == codes.Canceled && l.client != nil && l.client.Err() != nil { // its context ends when the client goes
 		ev.Message = clientEnded
 	}
 	ev.Metadata = trailer
@@ -228,7 +274,7 @@ func getBuffer() *[]byte { return scratch.Get().(*[]byte) }
 
 // put hands a record to the ring, and its buffer back to the pool, unless the
 // ring has taken it over.
-func (r *Recorder) put(buf *[]byte, record []byte, frame *codec.Frame) {
+func (r *Recorder) put(buf *[]byte, record []byte, frame codec.Frame) {
 	if r.ring.isLarge(len(record)) {
 		r.ring.put(slices.Clone(record), frame)
 	} else {

@@ -88,31 +88,25 @@ func (r *Redactor) Reply(method string, b []byte) (redacted, ok bool) {
 	return p.reply.redact(b, false)
 }
 
-// event redacts the payload of an event, in place if own is set, otherwise in a copy.
-func (r *Redactor) event(ev *Event, own bool) {
+// concerns returns where the message of an event may have secrets, nil if nowhere.
+func (r *Redactor) concerns(ev *Event) *secretNode {
 	p := r.method(ev.Method)
-	if p == nil {
-		return
+	switch {
+	case p != nil && ev.Kind == Request:
+		return p.request
+	case p != nil && ev.Kind == Reply:
+		return p.reply
 	}
-	var n *secretNode
-	switch ev.Kind {
-	case Request:
-		n = p.request
-	case Reply:
-		n = p.reply
-	}
-	if n == nil {
-		return
-	}
-	b := ev.Payload
-	if !own {
-		b = slices.Clone(b)
-	}
-	switch redacted, ok := n.redact(b, ev.Truncated); {
+	return nil
+}
+
+// event redacts the payload of an event in place.
+func (n *secretNode) event(ev *Event) {
+	switch redacted, ok := n.redact(ev.Payload, ev.Truncated); {
 	case !ok: // malformed: its secrets cannot be found
 		ev.Payload, ev.Truncated, ev.Redacted = nil, true, true
 	case redacted:
-		ev.Payload, ev.Redacted = b, true
+		ev.Redacted = true
 	}
 }
 
@@ -175,11 +169,12 @@ func (c *redactCompiler) node(md protoreflect.MessageDescriptor, all bool) *secr
 		secret := all || c.secrets.HasField(fd)
 		if fd.IsMap() {
 			m := &secretMap{all: c.content(fd.MapValue(), true), some: c.content(fd.MapValue(), c.secrets.HasField(fd.MapValue()))}
-			switch {
-			case secret:
+			if secret {
 				m.secret = func([]byte) bool { return true }
-			case c.secrets.Keys != nil && len(c.secrets.Keys(fd)) > 0:
-				m.secret = func(key []byte) bool { return c.secrets.HasKey(fd, key) }
+			} else if c.secrets.Keys != nil {
+				if patterns := c.secrets.Keys(fd); len(patterns) > 0 {
+					m.secret = func(key []byte) bool { return dump.MatchesKey(patterns, key) }
+				}
 			}
 			m.entry = &secretNode{fields: map[protowire.Number]*secretField{2: m.some}}
 			f = &secretField{entry: m}
@@ -368,6 +363,8 @@ func SecretKey(key string) bool {
 	switch key {
 	case "authorization", "proxy-authorization", "cookie", "set-cookie":
 		return true
+	case ":authority", "content-type", "user-agent", "grpc-accept-encoding", "traceparent": // of most calls
+		return false
 	}
 	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(key, word) })
 }

@@ -1,43 +1,186 @@
 package capture
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"time"
+
+	"github.com/criproxy/criproxy/codec"
 )
 
-// Restore adds the events of an earlier recording, which next reads up to io.EOF, as if r had
-// recorded them. They keep their numbers, and new calls and events continue these numbers. Restore
-// must be called before r records anything. It fails only if next fails; the events that were read
-// before stay.
-func (r *Recorder) Restore(next func(*Event) error) error {
-	var last Event
-	var calls uint64
-	var err error
-	for {
-		var ev Event
-		if err = next(&ev); err != nil {
-			break
+// Restore adds the events of earlier recordings, the oldest first, as if r had recorded them. They keep their numbers, and
+// new calls and events continue these numbers. Each recording is what [Recorder.Snapshot] or a [Keeper] has written, or a
+// capture. Restore must be called before r records anything. After an error, all that could be read is there.
+func (r *Recorder) Restore(recordings ...[]byte) error {
+	var errs []error
+	var last blockIndex
+	note := func(x *blockIndex) {
+		if x.Last > last.Last {
+			last.Last, last.At, last.Mono = x.Last, x.At, x.Mono
 		}
-		if ev.Kind < Start || ev.Kind == Missed || ev.Seq <= last.Seq {
-			continue // a gap, or a repeated event
+		last.Call = max(last.Call, x.Call)
+	}
+	for _, data := range recordings {
+		if r.archive != nil && bytes.HasPrefix(data, []byte(blockMagic)) {
+			_, blocks, lost := readBlocks(data)
+			errs = append(errs, lost)
+			for _, b := range r.archive.adopt(blocks) {
+				note(&b.blockIndex)
+			}
+			r.follow(last.Last)
+			continue
 		}
-		r.ring.mu.Lock()
-		r.ring.seq = ev.Seq - 1
-		r.ring.mu.Unlock()
-		r.ring.put(appendEvent(nil, &ev, false), nil)
-		if ev.Kind == Changed { // its time is that of the change
-			ev.Mono, ev.Time = last.Mono, last.Time
+		from, err := NewReader(bytes.NewReader(data))
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		last, calls = ev, max(calls, ev.Call)
+		for {
+			var ev Event
+			if err := from.Next(&ev); err != nil {
+				if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) { // a process that crashed may cut its file off
+					errs = append(errs, err)
+				}
+				break
+			}
+			if ev.Kind < Start || ev.Kind == Missed || ev.Seq <= last.Last {
+				continue // a gap, or a repeated event
+			}
+			r.Add(&ev)
+			note(&blockIndex{Last: ev.Seq, Call: ev.Call, At: ev.Time.UnixNano(), Mono: int64(ev.Mono)})
+		}
 	}
-	if last.Seq > 0 {
-		r.calls.Store(calls)
-		r.restored = last.Seq
-		r.began = r.began.Add(-last.Mono - max(time.Since(last.Time), 0)) // so that Mono continues from there
+	if last.Last > 0 {
+		r.calls.Store(last.Call)
+		r.restored, r.restoredCalls = last.Last, last.Call
+		passed := max(time.Since(time.Unix(0, last.At)), 0)
+		r.began = r.began.Add(-time.Duration(last.Mono) - passed) // so that Mono continues from there
 	}
-	if errors.Is(err, io.EOF) {
-		return nil
+	return errors.Join(errs...)
+}
+
+// Add adds an event of another recording, as it is. Its number must be larger than those before.
+func (r *Recorder) Add(ev *Event) {
+	r.ring.mu.Lock()
+	r.ring.seq = ev.Seq - 1
+	r.ring.mu.Unlock()
+	r.ring.put(appendRecord(nil, ev, false), codec.Frame{})
+	if r.archive != nil {
+		r.archive.take(takeAtOnce)
 	}
-	return err
+}
+
+// follow makes the next event, which must be the first, follow number seq.
+func (r *Recorder) follow(seq uint64) {
+	r.ring.mu.Lock()
+	r.ring.seq, r.ring.oldest.first = seq, seq+1
+	r.ring.mu.Unlock()
+	r.archive.ring.next = seq + 1
+}
+
+// adopt puts blocks of another archive on the shelves, and returns them.
+func (a *archive) adopt(blocks []*block) []*block {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range blocks {
+		s := &a.all
+		if b.kind == partNotable {
+			s = &a.notable
+		}
+		s.blocks = slices.DeleteFunc(s.blocks, func(has *block) bool { // the next file has all of a block, or has it again
+			return has.First >= b.First && has.Last <= b.Last
+		})
+		s.blocks = append(s.blocks, b)
+	}
+	a.all.forget()
+	a.notable.forget()
+	return blocks
+}
+
+// Snapshot returns all events, for [Recorder.Restore] in another process, and a follower of those that come later, for a
+// [Passage] there. h describes the events. All is nil if there is no archive.
+func (r *Recorder) Snapshot(h *FileHeader) (data []byte, rest *Follower) {
+	if r.archive == nil {
+		return nil, nil
+	}
+	data = appendHeader(nil, h)
+	r.archive.drain()
+	next := uint64(1)
+	r.archive.each(func(b *block) { data, next = append(data, b.parts...), r.archive.ring.next })
+	rest = r.Follow(true)
+	rest.next, rest.past = next, r.archive.past(next, nil)
+	return data, rest
+}
+
+// drain moves all that was recorded until now to the archive.
+func (a *archive) drain() {
+	a.ring.ring.mu.Lock()
+	last := a.ring.ring.seq
+	a.ring.ring.mu.Unlock()
+	for all := false; !all && a.position() < last; {
+		all, _ = a.take(takeAtOnce)
+	}
+}
+
+func appendHeader(b []byte, h *FileHeader) []byte {
+	content, err := json.Marshal(h)
+	if err != nil { // cannot happen: it holds strings and numbers
+		return b
+	}
+	return appendPart(b, partHeader, content)
+}
+
+// position returns the number of the latest event that the archive has.
+func (a *archive) position() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ring.next - 1
+}
+
+// each calls do for each block, the oldest first.
+func (a *archive) each(do func(*block)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range []*shelf{&a.notable, &a.all} {
+		s.packer.flush()
+		for _, b := range s.blocks {
+			do(b)
+		}
+	}
+}
+
+// blockDecoder reads a file of blocks, as the followers of a recorder that has it.
+type blockDecoder struct {
+	r io.Reader
+	f *Follower
+}
+
+// begin implements decoder.
+func (d *blockDecoder) begin() (FileHeader, error) {
+	data, err := io.ReadAll(io.LimitReader(d.r, maxRecord))
+	if err != nil {
+		return FileHeader{}, fmt.Errorf("reading a recording: %w", err)
+	}
+	h, blocks, lost := readBlocks(data)
+	if len(blocks) == 0 && lost != nil {
+		return h, fmt.Errorf("reading a recording: %w", lost)
+	}
+	rec := NewRecorder(Config{Schema: codec.NewSchema()})
+	rec.archive.all.max, rec.archive.notable.max = maxRecord, maxRecord // all of the file
+	rec.archive.adopt(blocks)
+	rec.Close()
+	d.f = rec.Follow(true)
+	return h, nil
+}
+
+// next implements decoder.
+func (d *blockDecoder) next(ev *Event) error {
+	if !d.f.TryNext(ev) {
+		return io.EOF
+	}
+	return nil
 }

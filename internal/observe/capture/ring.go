@@ -24,7 +24,8 @@ type ring struct {
 	total          int           // bytes of chunks and frames
 	held           int           // bytes of frames
 	seq            uint64        // number of the latest record
-	spare          []byte        // of length chunkSize, for the next chunk; nil if there is none
+	spare          *chunk        // with a buf of length chunkSize, for the next chunk; nil if there is none
+	archiving      *chunk        // which the archive reads; it has no event of another chunk
 	wake           chan struct{} // closed when there is a new record; nil if no follower waits
 	closed         bool
 }
@@ -37,11 +38,11 @@ type chunk struct {
 	first uint64       // number of its first record
 
 	// Guarded by the ring's mu.
-	frames    []*codec.Frame // the frames of its records, without those that were forgotten
-	forgotten int            // how many frames were forgotten, always the oldest
-	seen      bool           // a follower has read it: its events may refer to buf for any time
-	next      *chunk         // nil for the newest
-	gone      bool           // no longer in the ring; next is nil
+	frames    []codec.Frame // the frames of its records
+	forgotten int           // how many of these were forgotten, always the oldest
+	seen      bool          // a follower has read it: its events may refer to buf for any time
+	next      *chunk        // nil for the newest
+	gone      bool          // no longer in the ring; next is nil
 }
 
 const (
@@ -50,120 +51,134 @@ const (
 )
 
 // holdable returns how much of the memory large messages may take. Most of these are lists, which
-// come every second; other events are small, so the ring remembers them for longer.
-func (r *ring) holdable() int { return r.max / 2 }
+// come every second; other events are small, so the ring remembers them for longer. A message that fits is held.
+func (r *ring) holdable() int { return r.max / 3 }
 
 func newRing(size int) *ring {
-	r := &ring{max: size, maxPayload: size / 4, chunkSize: max(size/chunks, 4<<10)}
+	r := &ring{max: size, maxPayload: size / 3, chunkSize: max(size/chunks, 4<<10)}
 	r.link(r.fresh())
 	return r
 }
 
-// link appends a chunk.
-func (r *ring) link(buf []byte) {
-	c := &chunk{buf: buf, first: r.seq + 1}
+// link appends a chunk, whose first record is the next one.
+func (r *ring) link(c *chunk) {
+	c.first = r.seq + 1
 	if r.newest == nil {
 		r.oldest, r.holding = c, c
 	} else {
 		r.newest.next = c
 	}
 	r.newest = c
-	r.count(len(buf))
+	r.count(len(c.buf))
 }
 
-// count adds n bytes to the total, and removes the oldest chunks if there are too many.
+// count adds n bytes to the total. If there are too many, it forgets large messages, and removes the oldest chunks only if
+// chunks take more than their share.
 func (r *ring) count(n int) {
-	for r.total += n; r.total > r.max && r.oldest != r.newest; {
-		old := r.oldest
-		for len(old.frames) > 0 {
-			r.forget(old)
+	for r.total += n; r.total > r.max; {
+		switch {
+		case r.oldest != r.newest && r.total-r.held > r.max-r.holdable():
+			r.remove()
+		case r.held > 0:
+			r.forget()
+		default:
+			return
 		}
-		if r.holding == old {
-			r.holding = old.next
-		}
-		r.oldest, old.next, old.gone = old.next, nil, true // so that a follower that still reads it keeps no other chunk
-		r.total -= len(old.buf)
-		if !old.seen && len(old.buf) == r.chunkSize {
-			r.spare = old.buf
-		}
+	}
+}
+
+// remove removes the oldest chunk, which is not the newest.
+func (r *ring) remove() {
+	old := r.oldest
+	for len(old.frames) > old.forgotten {
+		r.forget()
+	}
+	if r.holding == old {
+		r.holding = old.next
+	}
+	r.oldest, old.next, old.gone = old.next, nil, true // so that a follower that still reads it keeps no other chunk
+	r.total -= len(old.buf)
+	if !old.seen && old != r.archiving && len(old.buf) == r.chunkSize {
+		r.spare = old
 	}
 }
 
 // hold adds a frame to the newest chunk, and forgets the oldest frames if they take too much memory.
 // It returns the frame's place.
-func (r *ring) hold(frame *codec.Frame) byte {
+func (r *ring) hold(frame codec.Frame) byte {
 	c := r.newest
 	c.frames = append(c.frames, frame)
-	place := byte(c.forgotten + len(c.frames) - 1)
+	place := byte(len(c.frames) - 1)
 	held := buffers.Held(frame.Buffers())
-	for r.held += held; r.held > r.holdable() && (r.holding != c || len(c.frames) > 1); {
-		if len(r.holding.frames) > 0 {
-			r.forget(r.holding)
-		} else {
-			r.holding = r.holding.next
-		}
+	for r.held += held; r.held > r.holdable() && r.held > held; {
+		r.forget()
 	}
 	r.count(held)
 	return place
 }
 
-// forget frees the oldest frame of a chunk.
-func (r *ring) forget(c *chunk) {
-	n := buffers.Held(c.frames[0].Buffers())
+// forget frees the oldest frame. There must be one.
+func (r *ring) forget() {
+	for r.holding.forgotten == len(r.holding.frames) {
+		r.holding = r.holding.next
+	}
+	f := &r.holding.frames[r.holding.forgotten]
+	n := buffers.Held(f.Buffers())
 	r.held -= n
 	r.total -= n
-	c.frames[0].Free()
-	c.frames = c.frames[1:]
-	c.forgotten++
+	f.Free()
+	r.holding.forgotten++
 }
 
 // frame returns a new reference to a frame of c, or nil if the frame was forgotten.
 func (r *ring) frame(c *chunk, place byte) *codec.Frame {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i := int(place) - c.forgotten; i >= 0 {
+	if i := int(place); i >= c.forgotten {
 		return c.frames[i].Ref()
 	}
 	return nil
 }
 
-// fresh returns memory for a chunk. It may hold old data: followers read only the used part.
-func (r *ring) fresh() []byte {
-	if buf := r.spare; buf != nil {
-		r.spare = nil
-		return buf
+// fresh returns a chunk. It may hold old data: followers read only the used part.
+func (r *ring) fresh() *chunk {
+	c := r.spare
+	if c == nil {
+		return &chunk{buf: make([]byte, r.chunkSize)}
 	}
-	return make([]byte, r.chunkSize)
+	r.spare = nil
+	c.used.Store(0)
+	c.frames, c.forgotten, c.gone = c.frames[:0], 0, false
+	return c
 }
 
 // isLarge reports whether a record of n bytes becomes a chunk of its own, without a copy.
 func (r *ring) isLarge(n int) bool { return n > r.chunkSize/2 }
 
 // put copies a finished record into the ring. It takes over a large record, which becomes a chunk of
-// its own. It also takes over frame, unless that is nil, and sets the last byte of the record to the
+// its own. It also takes over frame, unless that is empty, and sets the last byte of the record to the
 // frame's place in the chunk.
-func (r *ring) put(record []byte, frame *codec.Frame) {
+func (r *ring) put(record []byte, frame codec.Frame) {
+	framed := len(frame.Buffers()) > 0
 	binary.LittleEndian.PutUint32(record[recordLen:], uint32(len(record)))
 	large := r.isLarge(len(record))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		if frame != nil {
-			frame.Free()
-		}
+		frame.Free()
 		return
 	}
 	c := r.newest
 	switch {
 	case large:
-		r.link(record)
-	case int(c.used.Load())+len(record) > len(c.buf), frame != nil && c.forgotten+len(c.frames) == maxFrames:
+		r.link(&chunk{buf: record})
+	case int(c.used.Load())+len(record) > len(c.buf), framed && len(c.frames) == maxFrames:
 		r.link(r.fresh())
 	}
 	c = r.newest
 	r.seq++
 	binary.LittleEndian.PutUint64(record[recordSeq:], r.seq)
-	if frame != nil {
+	if framed {
 		record[len(record)-1] = r.hold(frame)
 	}
 	at := int(c.used.Load())
@@ -187,3 +202,10 @@ func (r *ring) close() {
 		r.wake = nil
 	}
 }
+
+func sealRecord(record []byte, seq uint64) {
+	binary.LittleEndian.PutUint32(record[recordLen:], uint32(len(record)))
+	binary.LittleEndian.PutUint64(record[recordSeq:], seq)
+}
+
+func recordLength(records []byte) int { return int(binary.LittleEndian.Uint32(records[recordLen:])) }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -284,6 +285,9 @@ func (w *Writer) Close() error {
 // packInterval is how long events for a compressed file gather: the more of them, the shorter the file.
 const packInterval = time.Second
 
+// yieldEach is after how many events a Writer lets calls go on.
+const yieldEach = 16
+
 // Run writes the events of a follower until ctx ends or the recorder is closed, including those that
 // have been recorded by then.
 func (w *Writer) Run(ctx context.Context, f *Follower) error {
@@ -306,6 +310,9 @@ func (w *Writer) Run(ctx context.Context, f *Follower) error {
 		}
 		if err := w.Write(&ev); err != nil {
 			return err
+		}
+		if ev.Seq%yieldEach == 0 {
+			runtime.Gosched() // calls that could go on must not wait until all is written
 		}
 	}
 }

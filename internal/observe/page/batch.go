@@ -34,15 +34,17 @@ const (
 	flagPartial
 	flagStream
 	flagMemory
-	flagNoRead // some messages could not be compared
 )
+
+// unknown is how many fields were rewritten as long as nobody has compared the messages.
+const unknown = -1
 
 // A Row is a call in the table.
 type Row struct {
 	Key     uint64      // identifies the call in the page; a row replaces an earlier one with the same key
+	Node    string      // where the call was made, if there are several nodes
 	Call    *calls.Call // Add copies what it needs
 	Changes int         // how many fields were rewritten
-	Gaps    bool        // some messages could not be compared
 	Lost    bool        // the call was under way when the recording ended
 }
 
@@ -62,10 +64,10 @@ func (b *Batch) Add(r Row) {
 			fromMemory = 1
 		}
 		began := max(l.Began.Sub(c.Began), 0)
-		legs = append(legs, b.place(l.Backend), began.Microseconds(), l.Took.Microseconds(), code(l.Ended, r.Lost, l.Failed(), int64(l.Code)), fromMemory)
+		legs = append(legs, b.place(named(r.Node, l.Backend)), began.Microseconds(), l.Took.Microseconds(), code(l.Ended, r.Lost, l.Failed(), int64(l.Code)), fromMemory)
 	}
 	for _, name := range remembered {
-		memory = append(memory, b.place(name))
+		memory = append(memory, b.place(named(r.Node, name)))
 	}
 	b.rows = append(b.rows, []any{
 		r.Key,
@@ -90,6 +92,7 @@ func (b *Batch) Add(r Row) {
 		r.Changes,
 		legs,
 		memory,
+		b.place(r.Node),
 	})
 }
 
@@ -99,7 +102,7 @@ func (r Row) flags() (flags int64) {
 		flag int64
 	}{
 		{r.Call.Own, flagOwn}, {r.Call.Partial, flagPartial}, {r.Call.Front().Replies.Count > 1, flagStream},
-		{len(r.Call.Remembered()) > 0, flagMemory}, {r.Gaps, flagNoRead},
+		{len(r.Call.Remembered()) > 0, flagMemory},
 	} {
 		if f.set {
 			flags |= f.flag

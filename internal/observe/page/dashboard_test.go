@@ -53,6 +53,7 @@ func TestQueriesAreAskedInPromQL(t *testing.T) {
 		{Query{Metric: "criproxy_ready"}, `criproxy_ready{instance=~"$instance"}`},
 		{Query{Metric: "go_goroutines"}, `go_goroutines{instance=~"$instance",job=~"$job"}`},
 		{Query{Metric: "criproxy_a", Where: []Label{{Name: "q", Is: "0.99"}}}, `criproxy_a{instance=~"$instance",q="0.99"}`},
+		{Query{Metric: "criproxy_a", Plus: "criproxy_b"}, `criproxy_a{instance=~"$instance"} + criproxy_b{instance=~"$instance"}`},
 		{Query{Metric: "criproxy_a", Rate: true, By: []string{}}, `sum(rate(criproxy_a{instance=~"$instance"}[$__rate_interval]))`},
 		{Query{Metric: "criproxy_a", Where: failed, Rate: true, By: []string{"method", "code"}},
 			`sum by (method, code) (rate(criproxy_a{instance=~"$instance",code!~"OK|Canceled"}[$__rate_interval]))`},
@@ -161,4 +162,19 @@ func TestRatesAreOfTheLatestHalfMinute(t *testing.T) {
 		last = m.Next(scrape(t, 10*i, "1", callsTotal+`criproxy_calls_total{method="A",code="OK"} `+n+"\n"))
 	}
 	assert.Equal(t, map[string]float64{"A": 1}, panel(t, last, "Calls of clients"))
+}
+
+// The panel called a runtime up that was slow.
+func TestThePanelOfRuntimesTellsSlowFromUp(t *testing.T) {
+	gauge := func(name string, values ...string) string {
+		s := "# TYPE " + name + " gauge\n"
+		for i, v := range values {
+			s += name + `{backend="` + string(rune('a'+i)) + `"} ` + v + "\n"
+		}
+		return s
+	}
+	var m Meter
+	all := panel(t, m.Next(scrape(t, 0, "1", gauge("criproxy_backend_up", "0", "1", "1")+gauge("criproxy_backend_slow", "0", "0", "1"))), "Runtimes")
+	words := Rows[0][1].Words
+	assert.Equal(t, []string{"gone", "up", "slow"}, []string{words[int(all["a"])], words[int(all["b"])], words[int(all["c"])]})
 }

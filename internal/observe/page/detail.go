@@ -73,7 +73,8 @@ func render(p calls.Printer, c *calls.Call, share func(json.RawMessage) json.Raw
 	p.Text.Unsafe = false // even if the recording has secrets: people mail pages to others
 	var d detail
 	opened := opening{p: &p, call: c, marks: marks{}, share: share}
-	row, changes, gaps := rowOf(&p, c)
+	changes, gaps := calls.Gaps(p.Diff(c))
+	row := Row{Call: c, Changes: len(changes)}
 	d.Gaps = gaps
 	for _, ch := range changes {
 		opened.marks.add(ch)
@@ -88,12 +89,6 @@ func render(p calls.Printer, c *calls.Call, share func(json.RawMessage) json.Raw
 		d.Legs = append(d.Legs, opened.leg(l))
 	}
 	return marshal(d), row
-}
-
-// rowOf returns the row of a call, without a key, and the differences between its legs.
-func rowOf(p *calls.Printer, c *calls.Call) (Row, []calls.Difference, []calls.Gap) {
-	changes, gaps := calls.Gaps(p.Diff(c))
-	return Row{Call: c, Changes: len(changes), Gaps: len(gaps) > 0}, changes, gaps
 }
 
 // marshal encodes strings and numbers, for which encoding cannot fail.

@@ -2,8 +2,11 @@ package page
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +28,14 @@ type link struct {
 	Error string `json:"error,omitempty"`
 }
 
+// A Finder says what is wrong, from the calls of a recording. Only one goroutine at a time uses it.
+type Finder interface {
+	Follow(*calls.Assembler) // the next calls are of another process
+	Take(*capture.Event, *calls.Call, calls.What)
+	Forget(before time.Time)
+	JSON() []byte // for the page: what criproxy why -o json prints
+}
+
 // A follower reads the events of the admin socket into a history.
 type follower struct {
 	client  *admin.Client
@@ -33,7 +44,37 @@ type follower struct {
 	info    atomic.Pointer[Info]
 	link    atomic.Pointer[link]
 	changed chan struct{} // gets a value when the link changes
+	finder  Finder        // nil if nobody looks for what is wrong
+	wanted  atomic.Bool   // a browser wants to know what is wrong
+	wrong   atomic.Pointer[[]byte]
+
+	session  string        // by which a page notices that another follower, or server, has taken the place of this one
+	reach    uint64        // how many of the recorded events it reads, those that come later aside
+	first    uint64        // number of the first event
+	at       uint64        // number of the latest one
+	caughtUp chan struct{} // closed when it has read what had been recorded when it began
+	upTo     func()        // closes caughtUp, once
 }
+
+const (
+	latest  = 40_000 // events, of about 5000 calls
+	further = 4      // so many times further back a page reaches each time that it asks for older calls
+)
+
+func newFollower(cfg Config, title string, reach uint64) *follower {
+	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), changed: make(chan struct{}, 1),
+		session: rand.Text(), reach: reach, caughtUp: make(chan struct{})}
+	f.upTo = sync.OnceFunc(func() { close(f.caughtUp) })
+	if cfg.Find != nil {
+		f.finder = cfg.Find()
+	}
+	f.link.Store(&link{Error: "connecting"})
+	f.info.Store(&Info{Title: title, Live: true})
+	return f
+}
+
+// wrongFor is how far back the page looks for what is wrong.
+const wrongFor = time.Hour
 
 // run follows one process after the other until ctx ends. A handover ends the connection; run then connects to the new
 // process.
@@ -68,7 +109,11 @@ func (f *follower) once(ctx context.Context) error {
 	if _, err := f.client.Read(ctx, "version", &process); err != nil {
 		return err
 	}
-	response, err := f.client.Get(ctx, "/events?follow=true")
+	asks := fmt.Sprintf("/events?follow=true&last=%d", f.reach)
+	if f.at > 0 {
+		asks += fmt.Sprintf("&after=%d", f.at)
+	}
+	response, err := f.client.Get(ctx, asks)
 	if err != nil {
 		return err
 	}
@@ -85,6 +130,9 @@ func (f *follower) once(ctx context.Context) error {
 	info.Of(r.Header())
 	f.info.Store(&info)
 	f.history.follow(printer, r.Header())
+	if f.finder != nil {
+		f.finder.Follow(assembler)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	told := make(chan struct{})
 	go func() {
@@ -93,7 +141,11 @@ func (f *follower) once(ctx context.Context) error {
 	}()
 	defer func() { cancel(); <-told }()
 	f.set(&link{Up: true, PID: process.PID})
-	f.take(ctx, r, assembler)
+	number := func(header string) uint64 {
+		n, _ := strconv.ParseUint(response.Header.Get(header), 10, 64) // 0 of an older criproxy, which sends all it has
+		return n
+	}
+	f.take(ctx, r, assembler, number(admin.OldestHeader), number(admin.RecordedHeader))
 	return nil
 }
 
@@ -117,8 +169,9 @@ func (f *follower) changes(ctx context.Context) {
 	}
 }
 
-// take reads events until r ends.
-func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembler) {
+// take reads events until r ends. oldest and recorded are the numbers of the first and the last event that there was when
+// it began.
+func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembler, oldest, recorded uint64) {
 	a.KeepBytes, a.Lists = keepBytes, true
 	before := f.history.latest // a process that has inherited a recording sends calls that are already here
 	events := make(chan capture.Event)
@@ -138,17 +191,42 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 	}()
 	tick := time.NewTicker(longEnough)
 	defer tick.Stop()
+	quiet := false
 	for {
 		select {
 		case ev, more := <-events:
 			if !more {
 				return
 			}
+			if f.at = ev.Seq; f.at >= recorded {
+				f.upTo()
+			}
+			quiet = false
+			if f.first == 0 {
+				f.first = ev.Seq
+			}
+			if f.info.Load().From == 0 && ev.Kind != capture.Changed { // the time of a change is when it began
+				info := *f.info.Load()
+				info.From, info.Older = unix(ev.Time), oldest > 0 && f.first > oldest
+				f.info.Store(&info)
+			}
 			f.history.take(&ev)
-			if c, what := a.Add(&ev); what == calls.Done && c.Began.Add(c.Took).After(before) {
+			c, what := a.Add(&ev)
+			if what == calls.Done && !c.Began.Add(c.Took).After(before) {
+				continue
+			}
+			if f.finder != nil {
+				f.finder.Take(&ev, c, what)
+			}
+			if what == calls.Done {
 				f.history.add(c)
 			}
 		case now := <-tick.C:
+			if f.finder != nil && f.wanted.Swap(false) {
+				f.finder.Forget(now.Add(-wrongFor))
+				wrong := f.finder.JSON()
+				f.wrong.Store(&wrong)
+			}
 			var long []*calls.Call
 			for _, c := range a.UnderWay() {
 				if now.Sub(c.Began) >= longEnough {
@@ -156,6 +234,10 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 				}
 			}
 			f.history.underWay(long)
+			if quiet { // the latest numbers have no events
+				f.upTo()
+			}
+			quiet = true
 		}
 	}
 }

@@ -49,10 +49,11 @@ func (p Panel) kind() string {
 func (p Panel) defaults() object {
 	d := object{"unit": p.Unit, "min": 0}
 	if p.Words != nil {
-		d["mappings"] = []any{object{"type": "value", "options": object{
-			"0": object{"text": p.Words[0], "color": "red"},
-			"1": object{"text": p.Words[1], "color": "green"},
-		}}}
+		words := object{}
+		for i, word := range p.Words {
+			words[fmt.Sprint(i)] = object{"text": word, "color": []string{"red", "green", "orange"}[i]}
+		}
+		d["mappings"] = []any{object{"type": "value", "options": words}}
 	}
 	return d
 }
@@ -90,6 +91,9 @@ func (q Query) promQL() string {
 		return fmt.Sprintf("histogram_quantile(%g, sum by (%s, le) (%s))", q.Quantile, strings.Join(q.By, ", "), rate(q.Metric+"_bucket"))
 	}
 	expr := series(q.Metric)
+	if q.Plus != "" {
+		expr += " + " + series(q.Plus)
+	}
 	if q.Rate {
 		expr = rate(q.Metric)
 	}

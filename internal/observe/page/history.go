@@ -43,15 +43,16 @@ type entry struct {
 	compared bool   // the row has what was rewritten
 }
 
-// compare finds out what was rewritten. That takes longer than all else about a call, so nobody does it before a page
-// asks for the call, or its messages go.
+// waits reports whether the row lacks how much was rewritten.
+func (e *entry) waits() bool { return !e.compared && e.row.Call.Ended }
+
+// compare finds out how much was rewritten. That takes longer than all else about a call, so nobody does it before a page
+// has the row, or the messages go.
 func (e *entry) compare() {
-	if e.compared || !e.row.Call.Ended {
-		return
+	if e.waits() {
+		changes, _ := calls.Gaps(e.with.Diff(e.row.Call))
+		e.row.Changes, e.compared = len(changes), true
 	}
-	row, _, _ := rowOf(e.with, e.row.Call)
-	row.Key = e.row.Key
-	e.row, e.compared = row, true
 }
 
 // strip forgets the messages and the metadata, except what the row needs.
@@ -106,6 +107,13 @@ func (h *history) take(ev *capture.Event) {
 // news wakes the readers for what is new in the story.
 func (h *history) news() {
 	h.told++
+	h.wake()
+}
+
+// nudge wakes the readers.
+func (h *history) nudge() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.wake()
 }
 
@@ -214,16 +222,24 @@ func (h *history) wake() {
 	h.changed = make(chan struct{})
 }
 
+// from returns the index of the first entry whose seq is not smaller.
+func (h *history) from(seq uint64) int {
+	i, _ := slices.BinarySearchFunc(h.entries, seq, func(e entry, want uint64) int { return int(int64(e.seq) - int64(want)) })
+	return i
+}
+
 // since returns the rows of at most so many entries after a place, and the place after them. changed is closed when
-// there are more. If calls after the place are forgotten, the rows say how many.
+// there are more, and nil if there are more already. If calls after the place are forgotten, the rows say how many.
 func (h *history) since(at place, most int) (b Batch, last place, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(h.entries, at.seq+1, func(e entry, want uint64) int { return int(int64(e.seq) - int64(want)) })
-	wanted := h.entries[i:min(len(h.entries), i+most)]
-	for n := range wanted {
-		e := &wanted[n]
-		e.compare()
+	for n, e := range h.entries[h.from(at.seq+1):] {
+		if n == most {
+			return b, at, nil
+		}
+		if e.waits() {
+			e.row.Changes = unknown
+		}
 		b.Add(e.row)
 		if n == 0 && e.seq > at.seq+1 {
 			b.missing = e.ended - at.ended - 1
@@ -231,6 +247,44 @@ func (h *history) since(at place, most int) (b Batch, last place, changed <-chan
 		at = place{e.seq, e.ended}
 	}
 	return b, at, h.changed
+}
+
+// endedBetween returns the entries of calls that have ended, after a place and up to another one.
+func (h *history) endedBetween(at, last place) (all []uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.entries[h.from(at.seq+1):h.from(last.seq+1)] {
+		if e.row.Call.Ended {
+			all = append(all, e.seq)
+		}
+	}
+	return all
+}
+
+// rewrites says how many fields were rewritten in each of some calls.
+type rewrites struct {
+	Keys    []uint64 `json:"k"`
+	Changes []int    `json:"n"`
+}
+
+// rewritten finds out what was rewritten in entries, the last first, for some time. It returns the rest of them.
+func (h *history) rewritten(entries []uint64, within time.Duration) (found rewrites, rest []uint64) {
+	began := time.Now()
+	for rest = entries; len(rest) > 0 && time.Since(began) < within; rest = rest[:len(rest)-1] {
+		h.compare(rest[len(rest)-1], &found)
+	}
+	return found, rest
+}
+
+// compare adds an entry to found, unless it is forgotten.
+func (h *history) compare(seq uint64, found *rewrites) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := h.from(seq); i < len(h.entries) && h.entries[i].seq == seq {
+		e := &h.entries[i]
+		e.compare()
+		found.Keys, found.Changes = append(found.Keys, e.row.Key), append(found.Changes, e.row.Changes)
+	}
 }
 
 // opened returns the details of a call, unless the history has forgotten its messages.

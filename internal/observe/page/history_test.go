@@ -74,6 +74,41 @@ func TestAProcessThatEndsLosesItsCalls(t *testing.T) {
 	assert.Equal(t, [][2]int{{1, -1}, {1, -2}}, got)
 }
 
+// What was rewritten takes long to find out, so rows come without it. It follows, that of the latest calls first.
+func TestRowsDoNotWaitForWhatWasRewritten(t *testing.T) {
+	h := testHistory()
+	for i := range 4 {
+		c := call(1, true)
+		c.Legs = append(c.Legs, &calls.Leg{Number: 1, Backend: "beta.io", Ended: true, Method: c.Legs[0].Method})
+		if i > 0 {
+			c.Legs[1].Method = "/b.B/C"
+		}
+		h.add(c)
+	}
+	h.underWay([]*calls.Call{call(1, false)})
+	changes := func(b *Batch) (all []int) {
+		for _, r := range b.rows {
+			all = append(all, r[19].(int))
+		}
+		return all
+	}
+	b, at, _ := h.since(place{}, 10)
+	assert.Equal(t, []int{unknown, unknown, unknown, unknown, 0}, changes(&b))
+	ended := h.endedBetween(place{}, at)
+	assert.Equal(t, []uint64{1, 2, 3, 4}, ended)
+	found, rest := h.rewritten(ended, 0)
+	assert.Empty(t, found.Keys, "there was no time")
+	assert.Equal(t, ended, rest)
+	found, rest = h.rewritten([]uint64{1, 3, 4, 999}, time.Minute)
+	assert.Empty(t, rest)
+	assert.Equal(t, rewrites{[]uint64{4, 3, 1}, []int{1, 1, 0}}, found)
+	b, _, _ = h.since(place{}, 10)
+	assert.Equal(t, []int{0, unknown, 1, 1, 0}, changes(&b), "another page gets what is found already")
+	assert.Equal(t, []uint64{1, 2, 3, 4}, h.endedBetween(place{}, at), "a page that comes back asks again")
+	assert.Equal(t, []uint64{1, 2}, h.endedBetween(place{}, place{seq: 2}))
+	assert.Equal(t, []uint64{3, 4}, h.endedBetween(place{seq: 2}, at))
+}
+
 func TestHistoryIsBounded(t *testing.T) {
 	h := testHistory()
 	for range maxCalls + 10 {

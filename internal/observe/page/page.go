@@ -14,12 +14,18 @@ var files embed.FS
 // scripts are the parts of the page's script. Each needs only those before it.
 var scripts = []string{
 	"dom.js", "model.js", "strip.js", "filter.js", "overview.js", "table.js", "compare.js", "detail.js",
-	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "metrics.js", "live.js", "state.js", "main.js",
+	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "findings.js", "metrics.js", "live.js", "state.js", "main.js",
 }
 
-// page returns the part that all pages have in common. It uses no template package: it fills in only the program's own
-// text, and text/template makes the linker keep every method of every type.
-var page = sync.OnceValue(func() (p struct{ head, body, script, style []byte }) {
+// parts are what the pages of one kind have in common.
+type parts struct{ head, body, script, style []byte }
+
+// page returns the parts of the page of a node.
+var page = sync.OnceValue(func() parts { return assemble("page.html", scripts) })
+
+// assemble makes a page of files. It uses no template package: it fills in only the program's own text, and text/template
+// makes the linker keep every method of every type.
+func assemble(html string, scripts []string) (p parts) {
 	read := func(name string) []byte {
 		b, err := files.ReadFile("page/" + name)
 		if err != nil {
@@ -27,7 +33,7 @@ var page = sync.OnceValue(func() (p struct{ head, body, script, style []byte }) 
 		}
 		return b
 	}
-	p.head, p.body, _ = bytes.Cut(read("page.html"), []byte("<!-- policy, style and data -->\n"))
+	p.head, p.body, _ = bytes.Cut(read(html), []byte("<!-- policy, style and data -->\n"))
 	p.style = read("page.css")
 	p.script = []byte("\"use strict\";\n(() => {\n")
 	for _, name := range scripts {
@@ -35,7 +41,7 @@ var page = sync.OnceValue(func() (p struct{ head, body, script, style []byte }) 
 	}
 	p.script = append(p.script, "})();\n"...)
 	return p
-})
+}
 
 func hash(b []byte) string {
 	sum := sha256.Sum256(b)
@@ -49,20 +55,24 @@ const filePolicy = ""
 const livePolicy = "; connect-src 'self'"
 
 // policy returns the Content-Security-Policy of a page.
-func policy(more string) string {
-	p := page()
+func policy(more string) string { return page().policy(more) }
+
+func (p parts) policy(more string) string {
 	return "default-src 'none'; script-src " + hash(p.script) + "; style-src " + hash(p.style) +
 		"; img-src data:; base-uri 'none'; form-action 'none'" + more
 }
 
-func pageBegin(more string) []byte {
-	p := page()
+func pageBegin(more string) []byte { return page().begin(policy(more)) }
+
+func (p parts) begin(policy string) []byte {
 	b := append([]byte{}, p.head...)
-	b = append(b, `<meta http-equiv="Content-Security-Policy" content="`+policy(more)+"\">\n<style>"...)
+	b = append(b, `<meta http-equiv="Content-Security-Policy" content="`+policy+"\">\n<style>"...)
 	b = append(append(b, p.style...), "</style>\n"...)
 	return append(b, p.body...)
 }
 
-func pageEnd() []byte {
-	return append(append([]byte("<script>"), page().script...), "</script>\n</body>\n</html>\n"...)
+func pageEnd() []byte { return page().end() }
+
+func (p parts) end() []byte {
+	return append(append([]byte("<script>"), p.script...), "</script>\n</body>\n</html>\n"...)
 }

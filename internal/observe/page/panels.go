@@ -10,7 +10,7 @@ type Panel struct {
 	Title   string   `json:"title"`
 	About   string   `json:"about"`           // what it means, and what to look for
 	Unit    string   `json:"unit"`            // as Grafana calls it
-	Words   []string `json:"words,omitempty"` // :: value → its word. A panel with words shows states, the first of which is trouble
+	Words   []string `json:"words,omitempty"` // :: value → its word. A panel with words shows states: the second is good, the first is the worst
 	Queries []Query  `json:"-"`
 }
 
@@ -26,9 +26,9 @@ var Rows = [][]Panel{
 			Queries: []Query{{Metric: "criproxy_ready", Legend: "{{instance}}"}},
 		},
 		{
-			Title: "Runtimes", Unit: "none", Words: goneUp,
-			About:   "1 while a runtime is up or slow, 0 while it is gone.",
-			Queries: []Query{{Metric: "criproxy_backend_up", Legend: "{{instance}} {{backend}}"}},
+			Title: "Runtimes", Unit: "none", Words: []string{"gone", "up", "slow"},
+			About:   "0 while a runtime is gone, 1 while it is up, 2 while it is slow.",
+			Queries: []Query{{Metric: "criproxy_backend_up", Plus: "criproxy_backend_slow", Legend: "{{instance}} {{backend}}"}},
 		},
 		{
 			Title: "Configuration", Unit: "none", Words: []string{"HAS MISTAKES", "loaded"},

@@ -10,6 +10,7 @@ import (
 // A Query selects some series of a metric.
 type Query struct {
 	Metric   string
+	Plus     string // another metric with the same labels, which is added; empty if there is none
 	Where    []Label
 	Rate     bool     // how much a counter grows in a second
 	By       []string // series that differ in other labels are added up. Nil adds up none
@@ -50,7 +51,7 @@ func (q Query) eval(before, now *Scrape) []Value {
 	}
 	sums := map[string]float64{}                // :: series → value
 	buckets := map[string]map[float64]float64{} // :: series → upper bound → observations
-	for _, s := range now.series[metric] {
+	for _, s := range slices.Concat(now.series[metric], now.series[q.Plus]) {
 		if slices.ContainsFunc(q.Where, func(l Label) bool { return !l.matches(s.labels) }) {
 			continue
 		}

@@ -25,11 +25,27 @@ type Info struct {
 	Cut      bool                    `json:"cut,omitempty"`    // the recording ends in the middle of an event
 	Filter   string                  `json:"filter,omitempty"` // the flags that selected the calls of the page
 	Live     bool                    `json:"live,omitempty"`
+	From     float64                 `json:"from,omitempty"`  // of a live page: the time of the first event that was read
+	Older    bool                    `json:"older,omitempty"` // likewise: there were events before that
+	Files    map[string]string       `json:"files,omitempty"` // :: node → its recording, if there are several nodes
 }
 
 // Of fills in the fields that the header of a recording has.
 func (i *Info) Of(h *capture.FileHeader) {
 	i.Program, i.Created, i.Listen, i.Backends = h.Program, h.Created, h.Listen, h.Backends
+}
+
+// Add adds the recording of a node, in a file, of which h is the header.
+func (i *Info) Add(node, file string, h *capture.FileHeader) {
+	if i.Files == nil {
+		i.Files = map[string]string{}
+	}
+	i.Files[node] = file
+	i.Program, i.Created = h.Program, h.Created
+	for _, b := range h.Backends {
+		b.Name = named(node, b.Name)
+		i.Backends = append(i.Backends, b)
+	}
 }
 
 // How many calls one block of compressed data holds. The page reads all blocks of rows when it starts, and a block of
@@ -41,7 +57,8 @@ const (
 
 // A Writer writes a page with calls. It must not be used by two goroutines at once.
 type Writer struct {
-	Story Story // it takes the header and the events before their calls are added
+	Story  Story                      // it takes the header and the events before their calls are added
+	Finder interface{ JSON() []byte } // it has taken all events when Close is called; nil if nobody looked for what is wrong
 
 	out     io.Writer
 	printer *calls.Printer // see Render
@@ -60,11 +77,17 @@ func NewWriter(out io.Writer, printer *calls.Printer) *Writer {
 	return w
 }
 
+// Of says that what follows, in the Story and among the calls, is from a node, and is rendered with printer. A recording
+// whose node has not been named before begins with its header.
+func (w *Writer) Of(node string, printer *calls.Printer) {
+	w.Story.node, w.printer = node, printer
+}
+
 // Add adds a call that has ended or, at the end of the recording, is still under way.
 func (w *Writer) Add(c *calls.Call) {
 	w.Story.Add(c)
 	d, row := render(*w.printer, c, w.share)
-	row.Key, row.Lost = uint64(w.calls), !c.Ended
+	row.Key, row.Lost, row.Node = uint64(w.calls), !c.Ended, w.Story.node
 	w.rows.Add(row)
 	w.details = append(w.details, d)
 	w.calls++
@@ -75,6 +98,9 @@ func (w *Writer) Add(c *calls.Call) {
 		w.flushRows()
 	}
 }
+
+// Calls returns how many calls were added.
+func (w *Writer) Calls() int { return w.calls }
 
 // Close writes the rest of the page. It returns the first error of all writes.
 func (w *Writer) Close(info Info) error {
@@ -87,6 +113,9 @@ func (w *Writer) Close(info Info) error {
 	}
 	w.block("info", data)
 	w.block("story", w.Story.JSON())
+	if w.Finder != nil {
+		w.block("wrong", w.Finder.JSON())
+	}
 	w.write(pageEnd())
 	return w.err
 }

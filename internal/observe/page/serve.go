@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -25,14 +23,22 @@ type Config struct {
 	// Open returns the assembler that makes calls of a process's events, and the printer for [page.Render]. It gets
 	// the header of the process's recording.
 	Open func(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error)
+	// Find returns what says what is wrong. Optional.
+	Find func() Finder
+	// Latest is how many of the recorded events a page shows at first. Zero means 40,000.
+	Latest uint64
 }
 
 // A Server shows a running criproxy to a browser.
 type Server struct {
-	follower *follower
+	cfg      Config
+	title    string
+	shown    atomic.Pointer[follower] // whose calls pages show
+	older    chan struct{}            // gets a value when a page wants older calls
+	loading  atomic.Bool              // a follower that reaches further back has not caught up yet
 	guard    *guard
-	session  string // by which a page notices that the server has restarted
 	browsers atomic.Int64
+	patience time.Duration // how long a page waits for a status or metrics
 }
 
 const (
@@ -59,38 +65,100 @@ func Listen(address string) (net.Listener, error) {
 // New returns a server whose link leads to l.
 func New(cfg Config, l net.Listener) *Server {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), changed: make(chan struct{}, 1)}
-	f.link.Store(&link{Error: "connecting"})
-	f.info.Store(&Info{Title: cfg.Admin, Live: true})
-	return &Server{follower: f, guard: newGuard(port), session: rand.Text()}
+	s := newServer(cfg, cfg.Admin)
+	s.guard = newGuard(port)
+	return s
+}
+
+// newServer returns a server without a link of its own.
+func newServer(cfg Config, title string) *Server {
+	s := &Server{cfg: cfg, title: title, older: make(chan struct{}, 1), patience: statusEvery}
+	s.shown.Store(newFollower(cfg, title, cmp.Or(cfg.Latest, latest)))
+	return s
+}
+
+// run follows criproxy until ctx ends. When a page wants older calls, another follower reads the recording from further
+// back, and takes the place of the one before when it has caught up. So all that pages show comes from events in their order.
+func (s *Server) run(ctx context.Context) {
+	start := func(f *follower) (stop func()) {
+		ctx, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			f.run(ctx)
+		}()
+		return func() { cancel(); <-ended }
+	}
+	f := s.shown.Load()
+	stop := start(f)
+	defer func() { stop() }()
+	for {
+		select {
+		case <-s.older:
+		case <-ctx.Done():
+			return
+		}
+		s.loading.Store(true)
+		f.history.nudge()
+		next := newFollower(s.cfg, s.title, further*f.reach)
+		stopNext := start(next)
+		select {
+		case <-next.caughtUp:
+		case <-ctx.Done():
+		}
+		s.loading.Store(false)
+		s.shown.Store(next)
+		select {
+		case <-s.older: // another page wanted the same
+		default:
+		}
+		stop()
+		f, stop = next, stopNext
+	}
 }
 
 // URL returns the link. It works for one browser.
-func (s *Server) URL() string {
-	return "http://127.0.0.1:" + s.guard.port + "/?token=" + s.guard.token
-}
+func (s *Server) URL() string { return s.guard.url() }
 
 // Port returns the port of the link.
 func (s *Server) Port() string { return s.guard.port }
 
 // Serve follows criproxy and answers browsers until ctx ends.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	return serve(ctx, l, s.guard.wrap(s.handler()), s.run)
+}
+
+// handler answers browsers that the guard has let in.
+func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	html, policy := Live()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Set("Content-Security-Policy", policy)
-		_, _ = w.Write(html) // fails when the browser has gone
-	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { sendPage(w, html, policy) })
 	mux.HandleFunc("GET /call", s.call)
 	mux.HandleFunc("GET /stream", s.stream)
-	web := &http.Server{Handler: s.guard.wrap(mux), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	mux.HandleFunc("GET /older", func(http.ResponseWriter, *http.Request) {
+		select {
+		case s.older <- struct{}{}:
+		default: // another page has asked, too
+		}
+	})
+	return mux
+}
+
+func sendPage(w http.ResponseWriter, html []byte, policy string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", policy)
+	_, _ = w.Write(html) // fails when the browser has gone
+}
+
+// serve answers browsers while run runs, until ctx ends.
+func serve(ctx context.Context, l net.Listener, h http.Handler, run func(context.Context)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	web := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		s.follower.run(ctx)
+		run(ctx)
 	}()
 	context.AfterFunc(ctx, func() { _ = web.Close() }) // no request is worth waiting for
 	err := web.Serve(l)
@@ -110,13 +178,20 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the key of a call must be a number", http.StatusBadRequest)
 		return
 	}
-	d, ok := s.follower.history.opened(key)
+	d, ok := s.shown.Load().history.opened(key)
 	if !ok {
 		http.Error(w, "The messages of this call are no longer in memory: those of later calls have taken their place.", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(d) // fails when the browser has gone
+}
+
+// sessionInfo is what a page of a server gets of [Info].
+type sessionInfo struct {
+	*Info
+	Session string `json:"session"`
+	Loading bool   `json:"loading,omitempty"` // older calls are on their way
 }
 
 // stream sends the calls so far and new ones, the status and the metrics, as server-sent events. A browser that reads
@@ -141,75 +216,122 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	if !send("panels", marshal(Panels()), "") {
 		return
 	}
+	f := s.shown.Load()
+	compare := f.history.endedBetween(place{}, at) // entries of which the page may not know what was rewritten
 	var shown link
 	var info *Info
+	loading := false
+	var wrong *[]byte
 	var meter Meter
-	status, metrics := time.NewTimer(0), time.NewTimer(0)
-	defer status.Stop()
-	defer metrics.Stop()
+	status := poll(ctx, statusEvery, s.status)
+	metrics := poll(ctx, metricsEvery, func(ctx context.Context) []byte { return s.metrics(ctx, &meter) })
 	linked := time.NewTicker(again)
 	defer linked.Stop()
 	for {
-		if l := *s.follower.link.Load(); l != shown {
+		if next := s.shown.Load(); next != f {
+			send("info", marshal(sessionInfo{next.info.Load(), next.session, false}), "") // makes the page begin anew
+			return
+		}
+		if l := *f.link.Load(); l != shown {
 			shown = l
 			if !send("link", marshal(l), "") {
 				return
 			}
 		}
-		if now := s.follower.info.Load(); now != info {
-			info = now
-			if !send("info", marshal(struct {
-				*Info
-				Session string `json:"session"`
-			}{info, s.session}), "") {
+		if now, l := f.info.Load(), s.loading.Load(); now != info || l != loading {
+			info, loading = now, l
+			if !send("info", marshal(sessionInfo{info, f.session, loading}), "") {
 				return
 			}
 		}
-		b, last, changed := s.follower.history.since(at, perBatch)
+		if now := f.wrong.Load(); now != wrong {
+			wrong = now
+			if !send("wrong", *now, "") {
+				return
+			}
+		}
+		b, last, changed := f.history.since(at, perBatch)
 		var story []byte
-		if story, told = s.follower.history.tell(told); story != nil && !send("story", story, "") {
+		if story, told = f.history.tell(told); story != nil && !send("story", story, "") {
 			return
 		}
 		if b.Len() > 0 {
+			compare = append(compare, f.history.endedBetween(at, last)...)
 			at = last
 			if !send("calls", b.JSON(), fmt.Sprintf("id: %d.%d\n", at.seq, at.ended)) {
 				return
 			}
 		}
-		if b.Len() == perBatch {
-			continue // there may be more
+		if changed == nil {
+			continue
+		}
+		var more <-chan time.Time
+		select {
+		case <-f.caughtUp: // before that, the latest calls would come later
+			if len(compare) > 0 {
+				more = time.After(0)
+			}
+		default:
 		}
 		select {
+		case <-more:
+			var found rewrites
+			if found, compare = f.history.rewritten(compare, gather); !send("rewritten", marshal(found), "") {
+				return
+			}
 		case <-ctx.Done():
 			return
 		case <-changed:
+			if at == (place{}) {
+				continue // the first rows do not wait for more
+			}
 			select {
 			case <-time.After(gather):
 			case <-ctx.Done():
 				return
 			}
 		case <-linked.C:
-		case <-status.C:
-			if report := s.status(ctx); report != nil && !send("status", report, "") {
+		case report := <-status:
+			if report != nil && !send("status", report, "") {
 				return
 			}
 			told = 0 // lists have shown again which pods there are
-			status.Reset(statusEvery)
-		case <-metrics.C:
-			if point := s.metrics(ctx, &meter); point != nil && !send("metrics", point, "") {
+			f.wanted.Store(true)
+		case point := <-metrics:
+			if point != nil && !send("metrics", point, "") {
 				return
 			}
-			metrics.Reset(metricsEvery)
 		}
 	}
 }
 
+// poll asks now, and each time so long after an answer, until ctx ends. A runtime that hangs makes answers late: so whoever
+// reads them does not wait for them.
+func poll(ctx context.Context, pause time.Duration, ask func(context.Context) []byte) <-chan []byte {
+	answers := make(chan []byte)
+	go func() {
+		for {
+			select {
+			case answers <- ask(ctx):
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return answers
+}
+
 // status asks criproxy how it is doing. It returns nil if there is no answer.
 func (s *Server) status(ctx context.Context) []byte {
-	ctx, cancel := context.WithTimeout(ctx, statusEvery)
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	var any json.RawMessage
-	if _, err := s.follower.client.Read(ctx, "status", &any); err != nil {
+	if _, err := s.shown.Load().client.Read(ctx, "status", &any); err != nil {
 		return nil
 	}
 	return marshal(any) // on one line
@@ -218,9 +340,9 @@ func (s *Server) status(ctx context.Context) []byte {
 // metrics asks criproxy for its metrics, and returns the names and values of the series of each panel. It returns nil
 // if there is no answer.
 func (s *Server) metrics(ctx context.Context, meter *Meter) []byte {
-	ctx, cancel := context.WithTimeout(ctx, statusEvery)
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	response, err := s.follower.client.Get(ctx, "/metrics")
+	response, err := s.shown.Load().client.Get(ctx, "/metrics")
 	if err != nil {
 		return nil
 	}

@@ -8,10 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,8 +36,9 @@ type process struct {
 	stop func()
 }
 
-// begin serves an admin socket at path until stop.
-func begin(t *testing.T, path string, pid int) *process {
+// begin serves an admin socket at path until stop. Whoever asks for the status gets no answer, as with a runtime that
+// hangs, if asked is not nil; it is closed then.
+func begin(t *testing.T, path string, pid int, asked chan struct{}) *process {
 	t.Helper()
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
@@ -43,7 +47,12 @@ func begin(t *testing.T, path string, pid int) *process {
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		assert.NoError(t, json.NewEncoder(w).Encode(admin.Version{PID: pid}))
 	})
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		if asked != nil {
+			close(asked)
+			<-r.Context().Done()
+			return
+		}
 		assert.NoError(t, json.NewEncoder(w).Encode(admin.Report{PID: pid}))
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
@@ -52,7 +61,12 @@ func begin(t *testing.T, path string, pid int) *process {
 	})
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
 		enc := capture.NewEncoder(capture.Binlog, codec.NewSchema())
-		f := p.rec.Follow(true)
+		recorded := p.rec.Recorded()
+		last, err := strconv.ParseUint(r.FormValue("last"), 10, 64)
+		assert.NoError(t, err)
+		w.Header().Set(admin.RecordedHeader, strconv.FormatUint(recorded, 10))
+		w.Header().Set(admin.OldestHeader, "1")
+		f := p.rec.FollowWanted(capture.Want{From: recorded - min(last, recorded) + 1})
 		buf := enc.Begin(nil, &capture.FileHeader{Version: capture.Version})
 		var ev capture.Event
 		for {
@@ -114,18 +128,71 @@ func (s *stream) until(event string, texts ...string) string {
 	return ""
 }
 
+// rows returns all rows until one of a method comes, and how many they are.
+func (s *stream) rows(method string) (all string, n int) {
+	s.t.Helper()
+	for !strings.Contains(all, method) {
+		rows := s.until("calls")
+		var batch struct{ R [][]any }
+		require.NoError(s.t, json.Unmarshal([]byte(rows), &batch))
+		all, n = all+rows, n+len(batch.R)
+	}
+	return all, n
+}
+
+// open is for [Config].
+func open(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
+	schema := codec.NewSchema()
+	return &calls.Printer{Schema: schema}, calls.NewAssembler(schema, nil), nil
+}
+
+// follow has a server follow its process until the test ends, and returns where it serves browsers.
+func follow(t *testing.T, s *Server) (url string) {
+	ctx, cancel := context.WithCancel(t.Context())
+	followed := make(chan struct{})
+	go func() { defer close(followed); s.run(ctx) }()
+	web := httptest.NewServer(s.handler())
+	t.Cleanup(func() {
+		web.Close()
+		cancel()
+		<-followed
+	})
+	return web.URL
+}
+
+// listen opens the stream of a page.
+func listen(t *testing.T, url string) (page *stream, leave func()) {
+	t.Helper()
+	response, err := http.Get(url + "/stream")
+	require.NoError(t, err)
+	page = &stream{t: t, lines: bufio.NewScanner(response.Body)}
+	page.lines.Buffer(nil, 1<<20)
+	return page, func() { assert.NoError(t, response.Body.Close()) }
+}
+
+// counter is a Finder that counts processes and calls.
+type counter struct{ followed, calls int }
+
+func (c *counter) Follow(*calls.Assembler) { c.followed++ }
+func (c *counter) Forget(time.Time)        {}
+func (c *counter) JSON() []byte {
+	return fmt.Appendf(nil, `{"processes":%d,"calls":%d}`, c.followed, c.calls)
+}
+func (c *counter) Take(_ *capture.Event, _ *calls.Call, what calls.What) {
+	if what == calls.Done {
+		c.calls++
+	}
+}
+
 func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "a.sock")
-	first := begin(t, path, 1)
+	first := begin(t, path, 1, nil)
 	first.call(t, "/a.B/Recorded")
 
 	l, err := Listen("127.0.0.1:0")
 	require.NoError(t, err)
-	server := New(Config{Admin: path, Open: func(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
-		schema := codec.NewSchema()
-		return &calls.Printer{Schema: schema}, calls.NewAssembler(schema, nil), nil
-	}}, l)
+	server := New(Config{Admin: path, Open: open, Find: func() Finder { return &counter{} }}, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- server.Serve(ctx, l) }()
@@ -149,6 +216,7 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 
 	page.until("panels", `"title":"Ready"`)
 	page.until("calls", "/a.B/Recorded")
+	page.until("rewritten", `{"k":[1],"n":[0]}`)
 	first.call(t, "/a.B/Next")
 	rows := page.until("calls", "/a.B/Next")
 	var batch struct{ R [][]any }
@@ -160,21 +228,95 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 	assert.Len(t, d.Legs, 1)
 	assert.InDelta(t, 2, batch.R[0][0], 0)
 
-	_, open := first.rec.Begin(t.Context(), capture.LegInfo{Method: "/a.B/Long", Client: true})
+	_, long := first.rec.Begin(t.Context(), capture.LegInfo{Method: "/a.B/Long", Client: true})
 	page.until("calls", "/a.B/Long") // before it ends
-	open.End(nil, nil)
+	long.End(nil, nil)
 	page.until("calls", "/a.B/Long")
 
 	page.until("metrics", `[["",1]]`)
 	first.stop()
 	page.until("link", `"up":false`)
-	second := begin(t, path, 2)
+	second := begin(t, path, 2, nil)
 	page.until("link", `"up":true`, `"pid":2`)
 	second.call(t, "/a.B/After")
 	page.until("calls", "/a.B/After")
 	page.until("metrics", `[["",2]]`)
+	page.until("wrong", `{"processes":2,"calls":4}`)
 
 	cancel()
 	require.NoError(t, <-ended)
 	require.NoError(t, response.Body.Close())
+}
+
+func TestCallsDoNotWaitForAStatusThatHangs(t *testing.T) {
+	path := filepath.Join(testkit.SocketDir(t), "a.sock")
+	asked := make(chan struct{})
+	p := begin(t, path, 1, asked)
+	server := newServer(Config{Admin: path, Open: open}, "")
+	server.patience = testkit.Patience
+	page, leave := listen(t, follow(t, server))
+	defer leave()
+	page.until("link", `"up":true`)
+	<-asked
+	p.call(t, "/a.B/Meanwhile")
+	page.until("calls", "/a.B/Meanwhile")
+}
+
+func TestAPageBeginsWithTheLatestCalls(t *testing.T) {
+	path := filepath.Join(testkit.SocketDir(t), "a.sock")
+	p := begin(t, path, 1, nil)
+	p.rec.Change(capture.Change{What: capture.Serving, Time: time.Now()})
+	for range 6 {
+		p.call(t, "/a.B/Old")
+	}
+	_, long := p.rec.Begin(t.Context(), capture.LegInfo{Method: "/a.B/Long", Client: true})
+	p.call(t, "/a.B/Latest")
+
+	l, err := Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	url := follow(t, New(Config{Admin: path, Latest: 5, Find: func() Finder { return &counter{} }, Open: open}, l))
+	type told struct {
+		From    float64
+		Older   bool
+		Session string
+		Loading bool
+	}
+	info := func(s *stream, texts ...string) (i told) {
+		require.NoError(t, json.Unmarshal([]byte(s.until("info", texts...)), &i))
+		return i
+	}
+	page, leave := listen(t, url)
+	first := info(page, `"older":true`)
+	assert.Positive(t, first.From)
+	rows, n := page.rows("/a.B/Latest")
+	assert.Contains(t, rows, "/a.B/Old", "the last of the six")
+	assert.LessOrEqual(t, n, 3)
+	page.until("wrong", `"calls":2`)
+
+	older, err := http.Get(url + "/older")
+	require.NoError(t, err)
+	require.NoError(t, older.Body.Close())
+	long.End(nil, nil)
+	next := first
+	for next.Session == first.Session {
+		next = info(page)
+	}
+	rest := 0
+	for page.lines.Scan() {
+		rest++
+	}
+	assert.Less(t, rest, 3, "the page comes again")
+	leave()
+
+	page, leave = listen(t, url)
+	defer leave()
+	whole := info(page, `"from"`)
+	assert.Equal(t, next.Session, whole.Session)
+	assert.False(t, whole.Older, "the first event is a change")
+	_, n = page.rows("/a.B/Latest")
+	assert.GreaterOrEqual(t, n, 7, "all calls, in the order in which they ended")
+	page.until("wrong", `"calls":8`)
+	p.call(t, "/a.B/After")
+	page.until("calls", "/a.B/After")
 }

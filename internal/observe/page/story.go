@@ -24,8 +24,14 @@ type Story struct {
 	changes []capture.Change // by time
 	pods    map[string]*listed
 	gaps    []gap
-	latest  uint64 // number of the latest call that began
-	begun   bool   // a recording has begun, and no call of it yet
+	at      map[string]reached // :: node → how far its recording is
+	node    string             // where the recording is from, if there are several
+}
+
+// reached is how far a recording is.
+type reached struct {
+	latest uint64 // number of the latest call that began
+	begun  bool   // the recording has begun, and no call of it yet
 }
 
 // listed is a pod that lists have shown. Its JSON is for the page.
@@ -36,6 +42,7 @@ type listed struct {
 	ID        string  `json:"id"` // of the sandbox, or of a container in it
 	From      float64 `json:"from"`
 	To        float64 `json:"to"` // when a list showed it last
+	Node      string  `json:"node,omitempty"`
 }
 
 // A gap is a place where something is missing. Its JSON is for the page.
@@ -43,14 +50,16 @@ type gap struct {
 	Time   float64 `json:"time"` // in milliseconds; zero is before all calls
 	Calls  uint64  `json:"calls,omitempty"`
 	Events uint64  `json:"events,omitempty"`
+	node   string
 }
 
 // Begin takes the header of a recording, before its events.
 func (s *Story) Begin(h *capture.FileHeader) {
-	s.begun, s.known = true, s.known || h.Changes
+	s.known = s.known || h.Changes
+	s.reach(reached{s.at[s.node].latest, true})
 	for _, b := range h.Backends {
 		if b.State != "" {
-			s.Change(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why})
+			s.Change(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
 		}
 	}
 }
@@ -63,15 +72,23 @@ func (s *Story) Take(ev *capture.Event) {
 	case ev.Kind == capture.Missed:
 		s.gap(gap{Time: unix(ev.Time), Events: ev.Missed})
 	case ev.Kind == capture.Start && !ev.Again && (ev.Leg == 0 || ev.Own):
-		if s.begun && ev.Call > s.latest+1 { // calls have numbers
-			g := gap{Calls: ev.Call - s.latest - 1}
-			if s.latest > 0 {
+		at := s.at[s.node]
+		if at.begun && ev.Call > at.latest+1 { // calls have numbers
+			g := gap{Calls: ev.Call - at.latest - 1, node: s.node}
+			if at.latest > 0 {
 				g.Time = unix(ev.Time)
 			}
 			s.gap(g)
 		}
-		s.begun, s.latest = false, max(s.latest, ev.Call)
+		s.reach(reached{latest: max(at.latest, ev.Call)})
 	}
+}
+
+func (s *Story) reach(at reached) {
+	if s.at == nil {
+		s.at = map[string]reached{}
+	}
+	s.at[s.node] = at
 }
 
 func (s *Story) gap(g gap) {
@@ -82,6 +99,7 @@ func (s *Story) gap(g gap) {
 // Change takes a change that may be there already.
 func (s *Story) Change(c capture.Change) {
 	s.known = true
+	c.Backend = named(s.node, c.Backend)
 	order := func(a, b capture.Change) int {
 		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.What, b.What))
 	}
@@ -97,21 +115,22 @@ func (s *Story) Change(c capture.Change) {
 
 // Add takes a call that the page shows. It learns pods from lists, and forgets what the call lists.
 func (s *Story) Add(c *calls.Call) (news bool) {
-	if len(s.gaps) > 0 && s.gaps[0].Time == 0 && c.ID <= s.gaps[0].Calls && c.ID > 0 {
-		s.gaps[0].Calls-- // it began before the first one that the recording has as a whole
+	older := func(g gap) bool { return g.Time == 0 && g.node == s.node && c.ID <= g.Calls && c.ID > 0 }
+	if at := slices.IndexFunc(s.gaps, older); at >= 0 {
+		s.gaps[at].Calls-- // it began before the first one that the recording has as a whole
 	}
 	if s.pods == nil {
 		s.pods = map[string]*listed{}
 	}
 	began, ended := unix(c.Began), unix(c.Began.Add(c.Took))
 	for _, item := range c.Listed {
-		key := cmp.Or(item.UID, item.Namespace+"/"+item.Pod)
+		key := s.node + cmp.Or(item.UID, item.Namespace+"/"+item.Pod)
 		p := s.pods[key]
 		switch {
 		case item.Pod == "":
 			continue
 		case p == nil:
-			p, news = &listed{item.Namespace, item.Pod, item.UID, item.IDs[0], began, ended}, true
+			p, news = &listed{item.Namespace, item.Pod, item.UID, item.IDs[0], began, ended, s.node}, true
 			s.pods[key] = p
 		}
 		p.From, p.To = min(p.From, began), max(p.To, ended)
@@ -138,6 +157,14 @@ func (s *Story) JSON() []byte {
 		changes = append(changes, said{c, c.String()})
 	}
 	return marshal(map[string]any{"known": s.known, "changes": changes, "pods": list(pods), "gaps": list(s.gaps)})
+}
+
+// named returns what the page calls a runtime, or another part, of a node. node is empty if there is only one.
+func named(node, name string) string {
+	if node == "" || name == "" {
+		return name
+	}
+	return node + "/" + name
 }
 
 // list returns a list that is not null in JSON.

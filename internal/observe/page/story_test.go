@@ -31,7 +31,7 @@ func TestAStoryHasEachChangeOnce(t *testing.T) {
 	pods := 3
 	gone := capture.Change{Time: at(20), What: capture.Gone, Backend: "kata.io", Was: capture.Up, Since: at(1), Pods: &pods, PID: 7}
 	// The header of a recording, the recording, and the admin socket all tell of it, in any order.
-	s.Begin(&capture.FileHeader{Changes: true, Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Gone, Since: at(20)}, {Name: "primary", State: capture.Up, Since: at(1)}}})
+	s.Begin(&capture.FileHeader{Changes: true, Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Gone, Since: at(20)}, {Name: "primary", State: capture.Up, Since: at(1), Pods: &pods}}})
 	s.Take(&capture.Event{Kind: capture.Changed, Change: &gone})
 	s.Change(gone)
 	s.Change(capture.Change{Time: at(10), What: capture.Slow, Backend: "kata.io", PID: 7})
@@ -40,6 +40,7 @@ func TestAStoryHasEachChangeOnce(t *testing.T) {
 	require.Len(t, got.Changes, 3)
 	assert.Equal(t, []string{"primary up", "kata.io slow", "kata.io gone"}, []string{
 		got.Changes[0].Backend + " " + got.Changes[0].What, got.Changes[1].Backend + " " + got.Changes[1].What, got.Changes[2].Backend + " " + got.Changes[2].What})
+	assert.Equal(t, 3, *got.Changes[0].Pods, "the recording may lack the event")
 	assert.Equal(t, 3, *got.Changes[2].Pods, "the event says more than the header")
 }
 
@@ -74,5 +75,5 @@ func TestAStoryKnowsThePodsOfLists(t *testing.T) {
 	}
 	assert.True(t, lists(1, "a", "b"))
 	assert.False(t, lists(2, "a"))
-	assert.Equal(t, []listed{{"ns", "a", "uid-a", "kata.io__a", 1000, 2000}, {"ns", "b", "uid-b", "kata.io__b", 1000, 1000}}, told(t, &s).Pods)
+	assert.Equal(t, []listed{{"ns", "a", "uid-a", "kata.io__a", 1000, 2000, ""}, {"ns", "b", "uid-b", "kata.io__b", 1000, 1000, ""}}, told(t, &s).Pods)
 }

@@ -40,8 +40,8 @@ type Config struct {
 	// Speed is how many times faster than recorded to play. With zero a call waits only for the
 	// calls that had ended before it.
 	Speed float64
-	// Settle is how long Run waits for streams without an end, once all else is done. Zero means
-	// two seconds.
+	// Settle is how long Run waits for the messages that streams without an end brought in the recording, once all else is
+	// done: a busy server is late with events. Zero means ten seconds.
 	Settle time.Duration
 	// Report is called with the result of each call, by one goroutine at a time. Optional.
 	Report func(Result)
@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	ending, end := context.WithCancel(context.Background())
 	defer end()
 	r := &run{Config: cfg, ids: newIDs(cfg.Given, cfg.Bare), calm: calm, ending: ending}
-	r.Settle = cmp.Or(r.Settle, 2*time.Second)
+	r.Settle = cmp.Or(r.Settle, 10*time.Second)
 	if r.Report == nil {
 		r.Report = func(Result) {}
 	}

@@ -2,7 +2,6 @@ package show
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,37 +89,58 @@ func EachNode(ctx context.Context, nodes []admin.Node, timeout time.Duration, wa
 // moment is how long people wait without being told for what.
 const moment = 900 * time.Millisecond
 
-// An answer is what a node answered.
-type answer[T any] struct {
+// An Answer is what a node answered.
+type Answer[T any] struct {
 	admin.Node
-	value *T // nil if there is none
-	raw   []byte
-	off   time.Duration // how far the node's clock is ahead
+	Value *T // nil if there is none
+	Raw   []byte
+	Off   time.Duration // how far the node's clock is ahead
 }
 
-// gather asks all nodes of a query for the answer called name.
-func gather[T any](ctx context.Context, q Query, name string) []answer[T] {
-	all := make([]answer[T], len(q.Nodes))
-	nodes := EachNode(ctx, q.Nodes, q.Timeout, q.Waiting, func(ctx context.Context, i int) (err error) {
-		client, value := admin.NewClient(q.Nodes[i].Address), new(T)
-		if all[i].raw, err = client.Read(ctx, name, value); err == nil {
-			all[i].value = value
+// Gather asks all nodes of a query with get, which returns JSON.
+func Gather[T any](ctx context.Context, q Query, get func(context.Context, admin.Node) ([]byte, error)) []Answer[T] {
+	return gather(ctx, q, func(ctx context.Context, a *Answer[T]) (err error) {
+		value := new(T)
+		if a.Raw, err = get(ctx, a.Node); err == nil {
+			err = json.Unmarshal(a.Raw, value)
 		}
-		all[i].off = client.ClockOff()
+		if err == nil {
+			a.Value = value
+		}
 		return err
 	})
+}
+
+// read asks all nodes of a query for the answer of their admin sockets called name.
+func read[T any](ctx context.Context, q Query, name string) []Answer[T] {
+	return gather(ctx, q, func(ctx context.Context, a *Answer[T]) (err error) {
+		client, value := admin.NewClient(a.Address), new(T)
+		if a.Raw, err = client.Read(ctx, name, value); err == nil {
+			a.Value = value
+		}
+		a.Off = client.ClockOff()
+		return err
+	})
+}
+
+func gather[T any](ctx context.Context, q Query, ask func(context.Context, *Answer[T]) error) []Answer[T] {
+	all := make([]Answer[T], len(q.Nodes))
+	for i := range all {
+		all[i].Node = q.Nodes[i]
+	}
+	nodes := EachNode(ctx, q.Nodes, q.Timeout, q.Waiting, func(ctx context.Context, i int) error { return ask(ctx, &all[i]) })
 	for i := range all {
 		all[i].Node = nodes[i]
 	}
 	return all
 }
 
-// finish says which clocks are off, and returns the error about the nodes that did not answer.
-func finish[T any](q Query, all []answer[T]) error {
+// Finish says which clocks are off, and returns the error about the nodes that did not answer.
+func Finish[T any](q Query, all []Answer[T]) error {
 	var nodes []admin.Node
 	for _, a := range all {
-		if a.off != 0 && q.people() {
-			q.Paint(Yellow, 0, "%s: %s", a.Name, ClockOff(a.off))
+		if a.Off != 0 && q.People() {
+			q.Paint(Yellow, 0, "%s: %s", a.Name, ClockOff(a.Off))
 		}
 		nodes = append(nodes, a.Node)
 	}
@@ -136,8 +156,8 @@ func ClockOff(off time.Duration) string {
 	return fmt.Sprintf("its clock is %s %s this machine's", off.Abs().Round(time.Second), way)
 }
 
-// people reports whether the output is for people.
-func (q Query) people() bool { return q.Format != JSON && q.Format != YAML }
+// People reports whether the output is for people.
+func (q Query) People() bool { return q.Format != JSON && q.Format != YAML }
 
 // OfNode is an answer of one of several nodes, as programs get it: the JSON object of the node with the key "node", and
 // with "error" if there is no answer.
@@ -163,187 +183,49 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// encodeAll writes the answers of all nodes for programs, as an array.
-func encodeAll[T any](q Query, all []answer[T]) error {
+// EncodeAll writes the answers of all nodes for programs, as an array of what [OfNode] returns.
+func EncodeAll[T any](q Query, all []Answer[T]) error {
 	list := []json.RawMessage{}
 	for _, a := range all {
-		list = append(list, OfNode(a.Node, a.raw))
+		list = append(list, OfNode(a.Node, a.Raw))
 	}
 	return Encode(q.Out, q.Format, list)
 }
 
-// StatusOfAll shows how the criproxies of all nodes of a query are doing: first what differs, then a table, the nodes in
-// trouble first. It returns the reports of the nodes that have answered.
-func StatusOfAll(ctx context.Context, q Query) ([]*admin.Report, error) {
-	all := gather[admin.Report](ctx, q, "status")
-	var reports []*admin.Report
-	for _, a := range all {
-		if a.value != nil {
-			reports = append(reports, a.value)
-		}
-	}
-	if !q.people() {
-		if err := encodeAll(q, all); err != nil {
-			return nil, err
-		}
-		return reports, finish(q, all)
-	}
-	printFleet(q.Screen, all, time.Now())
-	return reports, finish(q, all)
-}
-
-// trouble ranks nodes: those that do not answer, those that are not ready, those in trouble, and the others.
-func trouble(a answer[admin.Report]) int {
-	switch {
-	case a.value == nil:
-		return 0
-	case !a.value.Ready:
-		return 1
-	case a.value.Trouble() != "" || a.value.Config.Error != "":
-		return 2
-	}
-	return 3
-}
-
-func printFleet(out *Screen, all []answer[admin.Report], now time.Time) {
-	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b answer[admin.Report]) int {
-		return cmp.Or(cmp.Compare(trouble(a), trouble(b)), cmp.Compare(a.Name, b.Name))
-	})
-	for _, line := range differences(all, now) {
-		out.Paint(line.Colour, 0, "%s", line.Text)
-	}
-	var rows [][]Cell
-	for _, a := range all {
-		if a.value == nil {
-			rows = append(rows, Cells(a.Name, "-", "unknown", "", "", "", "", ""))
-			rows[len(rows)-1][2].Colour = Red
-			continue
-		}
-		now := now.Add(a.off) // of that node's clock
-		for _, b := range a.value.Backends {
-			row := Cells(a.Name, b.Name, b.State, ago(now, b.Since), count(b.Pods), OrDash(b.Runtime), since(now, a.value.Config.Loaded), a.value.Version)
-			row[2].Colour = StateColour(b.State)
-			rows = append(rows, row)
-		}
-	}
-	out.Gap()
-	out.Table([]string{"NODE", "BACKEND", "STATE", "SINCE", "PODS", "RUNTIME", "CONFIGURED", "CRIPROXY"}, rows)
-}
-
-// maxNamed is how many nodes a line names.
-const maxNamed = 5
-
-// named lists the names of nodes.
-func named(names []string) string {
-	if len(names) > maxNamed {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
-	}
-	return strings.Join(names, ", ")
-}
-
-// differences says how many nodes are up, what is wrong with which of the others, and which nodes have another version
-// of criproxy than most. The nodes are sorted by trouble.
-func differences(all []answer[admin.Report], now time.Time) (lines []Cell) {
-	up, colour := 0, Green
-	versions := map[string][]string{} // :: version → nodes
-	for _, a := range all {
-		if trouble(a) == 3 {
-			up++
-		}
-		if a.value != nil {
-			versions[a.value.Version] = append(versions[a.value.Version], a.Name)
-		}
-	}
-	if up < len(all) {
-		colour = Yellow
-	}
-	lines = append(lines, Cell{fmt.Sprintf("%d of %d up", up, len(all)), colour})
-	for _, a := range all {
-		if a.value == nil {
-			continue // the error says why
-		}
-		if trouble(a) == 1 {
-			lines = append(lines, Cell{a.Name + ": not ready: " + cmp.Or(a.value.Trouble(), "no client can connect"), Red})
-		}
-		for _, b := range a.value.Backends {
-			if b.State == "up" {
-				continue
-			}
-			text := fmt.Sprintf("%s: %s %s for %s", a.Name, b.Name, b.State, ago(now.Add(a.off), b.Since))
-			if b.Pods != nil {
-				text += fmt.Sprintf(", %d pods", *b.Pods)
-			}
-			lines = append(lines, Cell{text, StateColour(b.State)})
-		}
-		if a.value.Config.Error != "" {
-			lines = append(lines, Cell{fmt.Sprintf("%s: refused a configuration %s ago: %s", a.Name, ago(now.Add(a.off), a.value.Config.Failed), Cut(a.value.Config.Error, 200)), Red})
-		}
-	}
-	return append(lines, minorities("criproxy", versions)...)
-}
-
-// minorities says which nodes have another value than most. what is what the values are of.
-func minorities(what string, by map[string][]string) (lines []Cell) {
-	most := ""
-	for value, nodes := range by {
-		if len(nodes) > len(by[most]) || len(nodes) == len(by[most]) && value > most {
-			most = value
-		}
-	}
-	var others []string
-	for value := range by {
-		if value != most {
-			others = append(others, value)
-		}
-	}
-	slices.Sort(others)
-	for _, value := range others {
-		nodes := by[value]
-		slices.Sort(nodes)
-		have := "nodes have"
-		if len(nodes) == 1 {
-			have = "node has"
-		}
-		lines = append(lines, Cell{fmt.Sprintf("%d %s %s %s, and not %s: %s", len(nodes), have, what, value, most, named(nodes)), Yellow})
-	}
-	return lines
-}
-
 // PodsOfAll shows the pods of all nodes of a query. It returns the backends whose pods are unknown.
 func PodsOfAll(ctx context.Context, q Query, f PodFilter) ([]admin.Silent, error) {
-	all := gather[admin.Pods](ctx, q, "pods")
+	all := read[admin.Pods](ctx, q, "pods")
 	pods := admin.Pods{Pods: []admin.Pod{}}
 	for _, a := range all {
-		if a.value == nil {
+		if a.Value == nil {
 			pods.Unanswered = append(pods.Unanswered, admin.SilentNode{Node: a.Name, Error: a.Err.Error()})
 			continue
 		}
-		for _, p := range a.value.Pods {
+		for _, p := range a.Value.Pods {
 			p.Node = a.Name
 			pods.Pods = append(pods.Pods, p)
 		}
-		for _, s := range a.value.Silent {
+		for _, s := range a.Value.Silent {
 			s.Node = a.Name
 			pods.Silent = append(pods.Silent, s)
 		}
 	}
 	silent, err := q.showPods(&pods, f)
-	return silent, errors.Join(err, finish(q, all))
+	return silent, errors.Join(err, Finish(q, all))
 }
 
 // WhereOfAll shows which node and which backend an id belongs to, as [Where] does. It fails if no node has the id.
 func WhereOfAll(ctx context.Context, q Query, ids ...string) error {
-	all := gather[admin.Pods](ctx, q, "pods")
+	all := read[admin.Pods](ctx, q, "pods")
 	places := []Place{}
 	var unknown admin.Pods
 	for _, a := range all {
-		if a.value == nil {
+		if a.Value == nil {
 			continue
 		}
-		unknown.Silent = append(unknown.Silent, a.value.Silent...)
+		unknown.Silent = append(unknown.Silent, a.Value.Silent...)
 		for _, id := range ids {
-			found := find(a.value.Pods, id)
+			found := find(a.Value.Pods, id)
 			for i := range found {
 				found[i].Node = a.Name
 			}
@@ -356,21 +238,21 @@ func WhereOfAll(ctx context.Context, q Query, ids ...string) error {
 	} else {
 		err = q.showPlaces(places)
 	}
-	return errors.Join(err, finish(q, all))
+	return errors.Join(err, Finish(q, all))
 }
 
 // HooksOfAll shows the plugins of the criproxies of all nodes of a query.
 func HooksOfAll(ctx context.Context, q Query) error {
-	all := gather[hook.State](ctx, q, "hooks")
-	if !q.people() {
-		return errors.Join(encodeAll(q, all), finish(q, all))
+	all := read[hook.State](ctx, q, "hooks")
+	if !q.People() {
+		return errors.Join(EncodeAll(q, all), Finish(q, all))
 	}
 	var rows [][]Cell
 	for _, a := range all {
-		if a.value == nil {
+		if a.Value == nil {
 			continue
 		}
-		for _, p := range a.value.Plugins {
+		for _, p := range a.Value.Plugins {
 			row := append(Cells(a.Name), pluginRow(&p)...)
 			rows = append(rows, row)
 		}
@@ -380,5 +262,5 @@ func HooksOfAll(ctx context.Context, q Query) error {
 	} else {
 		q.Table(append([]string{"NODE"}, pluginHead...), rows)
 	}
-	return finish(q, all)
+	return Finish(q, all)
 }

@@ -34,7 +34,7 @@ func (q Query) showPods(pods *admin.Pods, f PodFilter) ([]admin.Silent, error) {
 	all := len(pods.Pods)
 	pods.Pods = slices.DeleteFunc(pods.Pods, func(p admin.Pod) bool { return !fits(f.Namespace, p.Namespace) || !fits(f.Backend, p.Backend) })
 	pods.Silent = slices.DeleteFunc(pods.Silent, func(s admin.Silent) bool { return !fits(f.Backend, s.Backend) })
-	if !q.people() {
+	if !q.People() {
 		return pods.Silent, Encode(q.Out, q.Format, *pods)
 	}
 	printPods(q.Screen, pods.Pods, all, q.Format == Wide, time.Now())

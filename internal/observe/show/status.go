@@ -9,6 +9,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
@@ -16,6 +17,31 @@ import (
 // Status shows how a criproxy is doing, and returns its report.
 func Status(ctx context.Context, q Query) (*admin.Report, error) {
 	return ask(ctx, q, "status", func(out *Screen, r *admin.Report) { printStatus(out, r, time.Now()) })
+}
+
+// StatusLine shows in one line what keeps a criproxy from answering calls as usual, and returns its report.
+func StatusLine(ctx context.Context, q Query) (*admin.Report, error) {
+	return ask(ctx, q, "status", func(out *Screen, r *admin.Report) { out.Say(0, "%s", statusLine(r)) })
+}
+
+// statusLine has times that do not change while the trouble is the same, for programs that compare lines.
+func statusLine(r *admin.Report) string {
+	trouble := r.Trouble()
+	if trouble == "" {
+		return "all runtimes are up"
+	}
+	var all []string
+	for _, b := range r.Backends {
+		if b.State != capture.Slow && b.State != capture.Gone {
+			continue
+		}
+		text := fmt.Sprintf("%s %s since %s", b.Name, b.State, b.Since.Local().Format("Jan 2 15:04"))
+		if b.Pods != nil {
+			text += ", " + capture.Count(*b.Pods, "pod")
+		}
+		all = append(all, text)
+	}
+	return cmp.Or(strings.Join(all, "; "), trouble)
 }
 
 // printStatus shows the report to people, as of now.
@@ -72,6 +98,7 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 	printPlugins(out, r.Hooks)
 	printErrors(out, r.Errors, now)
 	printRecorder(out, r.Recorder, now)
+	printExport(out, r.Export, now)
 	printConfig(out, &r.Config, now)
 }
 
@@ -86,7 +113,7 @@ func printOutages(out *Screen, all []admin.Backend, now time.Time) {
 			if !o.To.IsZero() {
 				until, took = "to "+clock(o.To, now)+millis(o.To), o.To.Sub(o.From)
 			}
-			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now)+millis(o.From), until, capture.Lasting(took), Cut(o.Error, 200))
+			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now)+millis(o.From), until, capture.Lasting(took), calls.Cut(o.Error, 200))
 		}
 	}
 }
@@ -109,6 +136,27 @@ func printRecorder(out *Screen, r *admin.Recorder, now time.Time) {
 	out.Gap()
 	out.Paint(Bold, 0, "RECORDER")
 	out.Say(2, "has the calls of the last %s, since %s: criproxy tail -past shows them", ago(now, r.Oldest), clock(r.Oldest, now))
+	if r.Notable.Before(r.Oldest) && !r.Notable.IsZero() {
+		out.Say(2, "has those that failed, were slow or changed something of the last %s, since %s", ago(now, r.Notable), clock(r.Notable, now))
+	}
+}
+
+func printExport(out *Screen, e *admin.Export, now time.Time) {
+	if e == nil {
+		return
+	}
+	out.Gap()
+	out.Paint(Bold, 0, "EXPORT")
+	out.Say(2, "%s has taken %d records; %d wait", e.URL, e.Sent, e.Queued)
+	for why, n := range e.Lost {
+		out.Paint(Yellow, 2, "%d records are lost: %s", n, why)
+	}
+	switch {
+	case !e.Failing.IsZero():
+		out.Paint(Red, 2, "cannot be reached for %s: %s", ago(now, e.Failing), calls.Cut(e.Error, 200))
+	case e.Error != "":
+		out.Paint(Red, 2, "%s", calls.Cut(e.Error, 200))
+	}
 }
 
 // accessText describes the access list of a socket.
@@ -186,7 +234,7 @@ func printErrors(out *Screen, all []admin.CallError, now time.Time) {
 		if e.Backend != "" {
 			where = " of " + e.Backend
 		}
-		out.Say(2, "%s ago%s: %s%s %s: %s", ago(now, e.Time), times, e.Method, where, e.Code, Cut(e.Message, 200))
+		out.Say(2, "%s ago%s: %s%s %s: %s", ago(now, e.Time), times, e.Method, where, e.Code, calls.Cut(e.Message, 200))
 	}
 }
 
@@ -194,7 +242,11 @@ func printErrors(out *Screen, all []admin.CallError, now time.Time) {
 func printConfig(out *Screen, c *admin.Config, now time.Time) {
 	out.Gap()
 	out.Paint(Bold, 0, "CONFIGURATION")
-	out.Say(2, "%s, loaded %s ago, %d reloads", cmp.Or(c.File, "the command line"), ago(now, c.Loaded), c.Reloads)
+	id := ""
+	if c.ID != "" {
+		id = " (" + c.ID + ")"
+	}
+	out.Say(2, "%s%s, loaded %s ago, %d reloads", cmp.Or(c.File, "the command line"), id, ago(now, c.Loaded), c.Reloads)
 	if c.Error != "" {
 		out.Paint(Red, 2, "NOT RELOADED %s ago, because of these mistakes:", ago(now, c.Failed))
 		for line := range strings.Lines(c.Error) {
@@ -229,12 +281,3 @@ func count(n *int) string {
 
 // OrDash returns s, or a dash if s is empty.
 func OrDash(s string) string { return cmp.Or(s, "-") }
-
-// Cut shortens text to about n bytes.
-func Cut(text string, n int) string {
-	text = strings.ReplaceAll(text, "\n", " ")
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "") + "..."
-}

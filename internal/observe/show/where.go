@@ -39,7 +39,7 @@ func Where(ctx context.Context, q Query, id string) error {
 }
 
 func (q Query) showPlaces(places []Place) error {
-	if !q.people() {
+	if !q.People() {
 		return Encode(q.Out, q.Format, places)
 	}
 	now := time.Now()

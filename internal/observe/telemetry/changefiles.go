@@ -50,7 +50,7 @@ func (a *appended) append(dir string, all []capture.Change) (err error) {
 		if a.lines, err = countLines(f); err != nil {
 			return err
 		}
-		a.size = info.Size()
+		a.began, a.size = false, info.Size()
 	}
 	if a.lines >= fileChanges || a.size >= fileBytes {
 		if err := os.Rename(newer, older); err != nil {

@@ -21,13 +21,16 @@ type Changes struct {
 	rec *Recording
 	dir string // of the files; empty if there are none
 
-	disk sync.Mutex // held while a change moves from unwritten to a file, and while the files are read
-	file appended   // guarded by disk
+	disk   sync.Mutex // held while a change moves from unwritten to a file, and while the files are read
+	file   appended   // guarded by disk
+	held   bool       // guarded by disk: another process may be about to write
+	unsure bool       // guarded by disk: some of unwritten may be in a file
 
 	mu        sync.Mutex
 	latest    []capture.Change // of this process and of those that handed over to it, the oldest first
 	dropped   uint64           // how many older ones are no longer in latest
 	unwritten []capture.Change
+	handed    uint64        // how many changes [Changes.Latest] had returned, and those before them
 	passedOn  bool          // another process tells
 	news      chan struct{} // closed when a change comes
 	wake      chan struct{} // has room for one; wakes Keep
@@ -53,7 +56,7 @@ func (c *Changes) Add(change capture.Change) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.passedOn {
+	if c.passedOn || c.told(&change) {
 		return
 	}
 	if c.rec.rec != nil {
@@ -63,13 +66,31 @@ func (c *Changes) Add(change capture.Change) {
 	if c.dir != "" {
 		c.unwritten = append(c.unwritten, change)
 		c.unwritten = c.unwritten[max(len(c.unwritten)-fileChanges, 0):]
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
+		c.awake()
 	}
 	close(c.news)
 	c.news = make(chan struct{})
+}
+
+// awake wakes Keep.
+func (c *Changes) awake() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// told reports whether the process that handed over has told the change of a plugin already. c.mu is held.
+func (c *Changes) told(change *capture.Change) bool {
+	if change.Plugin == "" {
+		return false
+	}
+	for _, before := range slices.Backward(c.latest) {
+		if before.Plugin == change.Plugin {
+			return before.PID != change.PID && before.What == change.What && before.Why == change.Why
+		}
+	}
+	return false
 }
 
 // put appends to latest. c.mu is held.
@@ -81,26 +102,55 @@ func (c *Changes) put(change capture.Change) {
 	}
 }
 
-// PassOn says that another process tells from now on what happens.
+// Hold writes what waits, and nothing more: another process is about to take over. Either [Changes.PassOn] or
+// [Changes.GoOn] follows.
+func (c *Changes) Hold() {
+	_ = c.write() // if it fails, the other process writes
+	c.disk.Lock()
+	defer c.disk.Unlock()
+	c.held, c.unsure = true, true
+}
+
+// GoOn ends [Changes.Hold], because the other process did not take over.
+func (c *Changes) GoOn() {
+	c.disk.Lock()
+	defer c.disk.Unlock()
+	c.held = false
+}
+
+// PassOn says that another process tells from now on what happens, and writes what this one has not written. This one writes
+// only what happened since [Changes.Latest].
 func (c *Changes) PassOn() {
+	c.disk.Lock()
+	defer c.disk.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.passedOn = true
+	since := int(c.dropped + uint64(len(c.latest)) - c.handed)
+	c.unwritten = c.unwritten[max(0, len(c.unwritten)-since):]
+	c.held, c.passedOn = false, true
+	c.awake()
 }
 
 // Latest returns the latest changes, the oldest first, for another process.
 func (c *Changes) Latest() []capture.Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.handed = c.dropped + uint64(len(c.latest))
 	return slices.Clone(c.latest)
 }
 
-// Restore adds the changes of an earlier process. It must be called before Add.
+// Restore adds the changes of the process that hands over. Those that the files lack are written: that process may have
+// had another folder or none, or a full disk. It must be called before Add.
 func (c *Changes) Restore(all []capture.Change) {
+	c.disk.Lock()
+	defer c.disk.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range all {
 		c.put(one)
+	}
+	if c.dir != "" {
+		c.unwritten, c.unsure = slices.Clone(c.latest), true
 	}
 }
 
@@ -134,6 +184,12 @@ func (c *Changes) Keep(stop <-chan struct{}) {
 func (c *Changes) write() error {
 	c.disk.Lock()
 	defer c.disk.Unlock()
+	if c.held {
+		return nil
+	}
+	if err := c.compare(); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	waiting := slices.Clone(c.unwritten)
 	c.mu.Unlock()
@@ -141,12 +197,53 @@ func (c *Changes) write() error {
 		return nil
 	}
 	if err := c.file.append(c.dir, waiting); err != nil {
+		c.unsure = true
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unwritten = c.unwritten[min(len(waiting), len(c.unwritten)):]
 	return nil
+}
+
+// compare drops from unwritten the changes that are in a file: another process may have written them, or a write failed that
+// had written all. They are there in the order in which they were told: what came after the last of them is not. c.disk is
+// held.
+func (c *Changes) compare() error {
+	if !c.unsure {
+		return nil
+	}
+	files, whole := openChanges(c.dir)
+	defer files.close()
+	if !whole {
+		return files[len(files)-1].err
+	}
+	c.mu.Lock()
+	place := map[identity]int{} // in unwritten, from one on
+	for i := range c.unwritten {
+		place[identify(&c.unwritten[i])] = i + 1
+	}
+	c.mu.Unlock()
+	written := 0
+	_ = files.each(func(one *capture.Change) error { // fails only if this fails
+		written = max(written, place[identify(one)])
+		return nil
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unwritten, c.unsure = c.unwritten[min(written, len(c.unwritten)):], c.held
+	return nil
+}
+
+// identity tells one change from another.
+type identity struct {
+	at                    int64 // in nanoseconds since 1970
+	pid                   int
+	what, backend, plugin string
+}
+
+func identify(c *capture.Change) identity {
+	return identity{c.Time.UnixNano(), c.PID, c.What, c.Backend, c.Plugin}
 }
 
 // each calls do with the changes since a time: those in the files, and those that are not there yet. They come in the order
@@ -178,7 +275,9 @@ func (c *Changes) now() (files changeFiles, rest []capture.Change, next uint64) 
 	defer c.disk.Unlock()
 	var whole bool
 	if c.dir != "" {
+		err := c.compare()
 		files, whole = openChanges(c.dir)
+		whole = whole && err == nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,14 @@ import (
 // keeping returns changes that are written to dir until the function that it returns is called.
 func keeping(t *testing.T, dir string) (*Changes, func()) {
 	t.Helper()
+	return keepingAfter(t, dir, nil)
+}
+
+// keepingAfter is keeping, in a process that gets the changes handed from the one before it.
+func keepingAfter(t *testing.T, dir string, handed []capture.Change) (*Changes, func()) {
+	t.Helper()
 	c := NewChanges(&Recording{rec: capture.NewRecorder(capture.Config{Bytes: 64 << 10})}, dir)
+	c.Restore(handed)
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -253,4 +260,98 @@ func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
 		assert.Equal(t, "a b c", plugins(told))
 		assert.Equal(t, "a b c d", plugins(recorded), "it had %d", has)
 	}
+}
+
+// After each handover events told again that a plugin answers, or why it does not.
+func TestAHandoverRepeatsNothingOfPlugins(t *testing.T) {
+	before, stop := keeping(t, "")
+	stop()
+	before.Add(lost("a", 1))
+	before.Add(capture.Change{What: capture.PluginUp, Plugin: "b", Time: time.Unix(2, 0)})
+	after, stop := keeping(t, "")
+	stop()
+	handed := before.Latest()
+	for i := range handed {
+		handed[i].PID++
+	}
+	after.Restore(handed)
+	after.Add(capture.Change{What: capture.PluginUp, Plugin: "b", Time: time.Unix(3, 0)})
+	after.Add(lost("a", 3))
+	assert.Equal(t, "a b", plugins(after.Latest()))
+	after.Add(lost("b", 4))
+	other := lost("a", 5)
+	other.Why = "another mistake in its file"
+	after.Add(other)
+	assert.Equal(t, "a b b a", plugins(after.Latest()), "what is new is told")
+}
+
+// A process that takes over may have another folder than the one before it: with changes of long ago, or with those that
+// the process before it had written there, or none.
+func TestAHandoverToAnotherFolderLosesNoChange(t *testing.T) {
+	known, other := t.TempDir(), t.TempDir()
+	first, stop := keeping(t, known)
+	first.Add(lost("a", 1))
+	handOver := func(from *Changes, stop func(), dir string) (*Changes, func()) {
+		from.Hold()
+		to, stopped := keepingAfter(t, dir, from.Latest())
+		from.PassOn()
+		stop()
+		return to, stopped
+	}
+	second, stop := handOver(first, stop, "")
+	second.Add(lost("b", 2))
+	third, stop := handOver(second, stop, known)
+	assert.Equal(t, "a b", plugins(since(third, time.Time{})))
+	third.Add(lost("c", 3))
+	fourth, stop := handOver(third, stop, other)
+	fourth.Add(lost("d", 4))
+	assert.Equal(t, "a b c d", plugins(since(fourth, time.Time{})))
+	fifth, stop := handOver(fourth, stop, known)
+	stop()
+	for _, c := range []*Changes{fifth, NewChanges(&Recording{}, known)} {
+		assert.Equal(t, "a b c d", plugins(since(c, time.Time{})))
+	}
+	assert.Equal(t, "a b c d", plugins(since(NewChanges(&Recording{}, other), time.Time{})))
+}
+
+// What one process cannot write, the next one does, and only one of them.
+func TestAHandoverOnAFullDiskLosesNoChange(t *testing.T) {
+	dir := t.TempDir()
+	_, file := changesFiles(dir)
+	require.NoError(t, os.Mkdir(file, 0o700)) // no change can be written
+	first, second := NewChanges(&Recording{}, dir), NewChanges(&Recording{}, dir)
+	first.Add(lost("a", 1))
+	first.Hold()
+	second.Restore(first.Latest())
+	second.Add(lost("b", 2))
+	require.Error(t, second.write())
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, first.write())
+	assert.NoFileExists(t, file, "another process is about to write")
+	require.NoError(t, second.write())
+	first.GoOn() // the second failed after all
+	first.Add(lost("c", 3))
+	require.NoError(t, first.write())
+	assert.Equal(t, "a b c", plugins(since(NewChanges(&Recording{}, dir), time.Time{})))
+}
+
+// A plugin is lost while the next process starts. The process that hands over tells of it, once.
+func TestAHandoverLosesNothingToldMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	c := NewChanges(&Recording{}, dir)
+	c.Add(lost("a", 1))
+	c.Hold()
+	handed := c.Latest()
+	c.Add(lost("b", 2))
+	next := NewChanges(&Recording{}, dir)
+	next.Restore(handed)
+	require.NoError(t, next.write())
+	for range 2 {
+		assert.Equal(t, "a b", plugins(since(c, time.Time{})))
+	}
+	next.Add(lost("c", 3))
+	require.NoError(t, next.write())
+	c.PassOn()
+	require.NoError(t, c.write())
+	assert.Equal(t, "a c b", plugins(since(NewChanges(&Recording{}, dir), time.Time{})))
 }

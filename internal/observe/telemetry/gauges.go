@@ -11,6 +11,7 @@ import (
 // gauges are the metrics whose values are computed when a scraper asks for them.
 type gauges struct {
 	source interface{ State() admin.State }
+	wrong  *Wrong                      // may be nil
 	descs  map[string]*prometheus.Desc // :: name
 }
 
@@ -41,6 +42,11 @@ var described = []struct {
 	{"criproxy_capture_missed_events_total", "Events that a reader of the recorder (file, log or tail) was too slow to read.", nil},
 	{"criproxy_capture_up", "1 if the file of -capture is written; 0 while that fails.", nil},
 	{"criproxy_capture_failures_total", "How often writing to the file of -capture began to fail.", nil},
+	{"criproxy_findings", "What criproxy why finds in the calls of the last ten minutes, and is not over.", []string{"rule", "level"}},
+	{"criproxy_export_up", "1 if the store of export takes records; 0 while it cannot be reached.", nil},
+	{"criproxy_export_queued_records", "Records that wait until the store takes them.", nil},
+	{"criproxy_export_sent_records_total", "Records that the store of export has taken.", nil},
+	{"criproxy_export_lost_records_total", "Records that no store gets, by why: full, refused or stopped.", []string{"why"}},
 	{"criproxy_drift_total", "Examined messages with something that the profile does not know, by kind: id, method or field.", []string{"kind", "where"}},
 	{"criproxy_hook_plugin_up", "1 if a plugin is ready.", []string{"plugin"}},
 	{"criproxy_hook_calls_total", "Calls of a plugin.", []string{"plugin", "point"}},
@@ -52,8 +58,9 @@ var described = []struct {
 	{"criproxy_hook_conflicts_total", "Fields that two plugins changed in one call.", nil},
 }
 
-func NewGauges(source interface{ State() admin.State }) *gauges {
-	g := &gauges{source: source, descs: map[string]*prometheus.Desc{}}
+// NewGauges returns the metrics of a proxy. wrong may be nil.
+func NewGauges(source interface{ State() admin.State }, wrong *Wrong) *gauges {
+	g := &gauges{source: source, wrong: wrong, descs: map[string]*prometheus.Desc{}}
 	for _, d := range described {
 		g.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
@@ -112,6 +119,19 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 		if s.Capture.File {
 			gauge("criproxy_capture_up", one(!s.Capture.Failing))
 			counter("criproxy_capture_failures_total", float64(s.Capture.Failures))
+		}
+	}
+	if g.wrong != nil {
+		for of, n := range g.wrong.Count() {
+			gauge("criproxy_findings", float64(n), of[0], of[1])
+		}
+	}
+	if x := s.Export; x != nil {
+		gauge("criproxy_export_up", one(x.Failing.IsZero()))
+		gauge("criproxy_export_queued_records", float64(x.Queued))
+		counter("criproxy_export_sent_records_total", float64(x.Sent))
+		for _, why := range []string{lostFull, lostRefused, lostStopped} {
+			counter("criproxy_export_lost_records_total", float64(x.Lost[why]), why)
 		}
 	}
 	for _, f := range s.Drift {

@@ -2,9 +2,7 @@ package telemetry
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,57 +27,35 @@ const keepInterval = 5 * time.Second
 // keeps reports whether the recording may leave the memory of this process.
 func (r *Recording) keeps() bool { return r.rec != nil && !r.cfg.UnsafeRaw }
 
-// Snapshot returns the recorded events, for [Recording.Restore] in another process. It is nil if the recording may not
-// leave this process.
-func (r *Recording) Snapshot() []byte {
+// Snapshot returns the recorded events, for [Recording.Restore] in another process, and a follower of those that come
+// later, for [Recording.Passage] there. All is nil if the recording may not leave this process.
+func (r *Recording) Snapshot() ([]byte, *capture.Follower) {
+	if !r.keeps() {
+		return nil, nil
+	}
+	h := r.Header()
+	return r.rec.Snapshot(&h)
+}
+
+// Passage takes what the process before this one records after its snapshot, or returns nil if nothing is recorded.
+func (r *Recording) Passage() *capture.Passage {
 	if !r.keeps() {
 		return nil
 	}
-	enc := capture.NewEncoder(capture.Binlog, r.Schema)
-	h := r.Header()
-	b := enc.Begin(nil, &h)
-	last := r.rec.Recorded()
-	f := r.rec.Follow(true)
-	for ev := (capture.Event{}); ev.Seq < last && f.TryNext(&ev); {
-		b = enc.Append(b, &ev)
-	}
-	return b
+	return capture.NewPassage(r.rec)
 }
 
 // Restore adds the events that other processes have recorded. The caller must call it before anything is recorded.
-func (r *Recording) Restore(snapshots ...io.Reader) error {
+func (r *Recording) Restore(snapshots ...[]byte) error {
 	if !r.keeps() {
 		return nil
 	}
-	var readers []*capture.Reader
-	var errs []error
-	for _, from := range snapshots {
-		one, err := capture.NewReader(from)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		readers = append(readers, one)
-	}
-	err := r.rec.Restore(func(ev *capture.Event) error {
-		for len(readers) > 0 {
-			err := readers[0].Next(ev)
-			if err == nil {
-				return nil
-			}
-			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) { // a process that crashed may cut its file off
-				errs = append(errs, err)
-			}
-			readers = readers[1:]
-		}
-		return io.EOF
-	})
-	return errors.Join(append(errs, err)...)
+	return r.rec.Restore(snapshots...)
 }
 
 // keptFile returns the path of the file in which process pid keeps its recording.
 func keptFile(dir string, pid int) string {
-	return filepath.Join(dir, fmt.Sprintf("recorder-%d.binlog", pid))
+	return filepath.Join(dir, fmt.Sprintf("recorder-%d.blocks", pid))
 }
 
 // RestoreFiles is [Recording.Restore] for the files that crashed processes have left in a folder.
@@ -88,11 +64,11 @@ func (r *Recording) RestoreFiles(dir string) error {
 		return nil
 	}
 	files := keptBy(dir)
-	var snapshots []io.Reader
+	var snapshots [][]byte
 	for _, path := range files {
 		data, err := os.ReadFile(path)
 		if err == nil {
-			snapshots = append(snapshots, bytes.NewReader(data))
+			snapshots = append(snapshots, data)
 			r.restored = append(r.restored, path)
 		}
 	}
@@ -135,7 +111,7 @@ func (r *Recording) complete(latest []capture.Change) {
 
 // keptBy returns the files of processes that have ended, the oldest first.
 func keptBy(dir string) []string {
-	files, _ := filepath.Glob(filepath.Join(dir, "recorder-*.binlog"))
+	files, _ := filepath.Glob(filepath.Join(dir, "recorder-*.b*")) // .blocks, and .binlog of versions up to 1.8
 	files = slices.DeleteFunc(files, func(path string) bool {
 		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), "recorder-"), ".")
 		pid, err := strconv.Atoi(name)
@@ -183,33 +159,17 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 		return
 	}
 	path := keptFile(dir, os.Getpid())
-	f := r.rec.Follow(true)
-	var w *capture.Writer
-	var logged string // the latest failure, empty after a success
-	write := func() error {
-		var err error
-		if w == nil {
-			if w, err = capture.Create(capture.FileConfig{Path: path, Header: r.Header, Schema: r.Schema, MaxBytes: int64(max(r.cfg.FlightRecorder/2, 64<<10)), MaxFiles: 2}); err != nil {
-				w = nil
-				return err
-			}
-		}
-		var ev capture.Event
-		for f.TryNext(&ev) {
-			if err := w.Write(&ev); err != nil {
-				return err
-			}
-		}
-		return w.Flush()
-	}
-	before := r.restored // their events are in memory, and will be written again
-	tick := time.NewTicker(keepInterval)
-	defer tick.Stop()
+	k := capture.NewKeeper(r.rec, path, r.Header)
+	var logged string     // the latest failure, empty after a success
+	before := r.restored  // their events are in memory, and will be written again
+	next := time.After(0) // what this process has from the one before must not wait
 	for open := true; open; {
+		write := k.Write
 		select {
-		case <-tick.C:
+		case <-next:
+			next = time.After(keepInterval)
 		case <-stop:
-			open = false
+			write, open = k.Close, false
 		}
 		switch err := recovery.Do("keeping the recording", write); {
 		case err == nil:
@@ -225,13 +185,7 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 			klog.ErrorS(err, "The recording cannot be written; a crash would lose it", "file", path)
 		}
 	}
-	if w != nil {
-		_ = w.Close() // write has logged an earlier failure
-	}
 	if passedOn() {
-		files, _ := filepath.Glob(strings.TrimSuffix(path, ".binlog") + ".*binlog")
-		for _, one := range files {
-			_ = os.Remove(one)
-		}
+		k.Remove()
 	}
 }

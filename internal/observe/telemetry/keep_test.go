@@ -3,8 +3,12 @@ package telemetry
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,7 +35,7 @@ func TestAProcessThatHasEndedDoesNotRun(t *testing.T) {
 // If a process ends while the next one starts, the one after that reads its file.
 func TestAFileThatWasNotReadIsKept(t *testing.T) {
 	dir := t.TempDir()
-	r := &Recording{cfg: &config.Config{}, rec: capture.NewRecorder(capture.Config{}), Schema: codec.NewSchema()}
+	r := &Recording{cfg: &config.Config{}, rec: capture.NewRecorder(capture.Config{Schema: codec.NewSchema()}), Schema: codec.NewSchema()}
 	read, late := filepath.Join(dir, "recorder-1.binlog"), filepath.Join(dir, "recorder-2.binlog")
 	w, err := capture.Create(capture.FileConfig{Path: read, Header: r.Header, Schema: r.Schema})
 	require.NoError(t, err)
@@ -44,4 +48,37 @@ func TestAFileThatWasNotReadIsKept(t *testing.T) {
 	assert.NoFileExists(t, read, "it is in this one's")
 	assert.FileExists(t, late)
 	assert.FileExists(t, keptFile(dir, os.Getpid()))
+}
+
+// What a process has from the one before it is in its file before any time passes: a crash must not lose an hour.
+func TestAnInheritedRecordingIsKeptAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r := &Recording{cfg: &config.Config{}, rec: capture.NewRecorder(capture.Config{Schema: codec.NewSchema()}), Schema: codec.NewSchema()}
+		stop := make(chan struct{})
+		go r.Keep(dir, stop, func() bool { return false })
+		began := time.Now()
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		assert.FileExists(t, keptFile(dir, os.Getpid()))
+		assert.Less(t, time.Since(began), keepInterval)
+		close(stop)
+	})
+}
+
+// A process that ends, or hands over, does not wait for the compression of what it has recorded last.
+func TestTheEndWaitsForNoCompression(t *testing.T) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1) // the goroutine of package signal starts outside of the bubble
+	synctest.Test(t, func(t *testing.T) {
+		rec := capture.NewRecorder(capture.Config{Schema: codec.NewSchema()})
+		r := &Recording{cfg: &config.Config{}, rec: rec, Schema: codec.NewSchema()}
+		stop, err := r.Start()
+		require.NoError(t, err)
+		_, leg := rec.Begin(t.Context(), capture.LegInfo{Method: "/a.B/C", Client: true})
+		leg.End(nil, nil)
+		synctest.Wait() // it pauses now, to let events gather
+		began := time.Now()
+		stop()
+		assert.Zero(t, time.Since(began))
+	})
 }

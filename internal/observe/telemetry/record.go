@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,8 +23,10 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/settings/profile"
 )
 
 // Recording is the flight recorder of a proxy, with its readers: the log, the file of -capture,
@@ -74,6 +78,8 @@ func (r *Recording) open() error {
 		Bytes:     r.cfg.FlightRecorder,
 		Redact:    capture.NewRedactor(r.Schema, secrets),
 		UnsafeRaw: r.cfg.UnsafeRaw,
+		Schema:    r.Schema,
+		Notable:   func(method string) bool { return r.profile.LogLevel(method) == profile.StateChanging },
 	})
 	r.log = callLog{schema: r.Schema, profile: r.profile, text: secrets.Text()}
 	r.log.text.Unsafe = r.cfg.UnsafeRaw
@@ -87,7 +93,13 @@ type tracer struct {
 	peer  func(context.Context) capture.Peer
 }
 
+// Begin implements [director.Tracer].
 func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	return t.begin(ctx, info, &capture.Leg{})
+}
+
+// begin is Begin, for a leg in memory of the caller.
+func (t tracer) begin(ctx context.Context, info director.LegInfo, leg *capture.Leg) (context.Context, director.Leg) {
 	of := capture.LegInfo{Method: info.Method, Client: info.Client, Metadata: info.Metadata}
 	if !info.Client {
 		of.Backend = director.Backend{Name: info.Backend}.String()
@@ -100,8 +112,7 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	if info.Client && t.peer != nil {
 		of.Peer = t.peer(ctx)
 	}
-	ctx, leg := t.rec.Begin(ctx, of)
-	return ctx, leg
+	return t.rec.BeginIn(ctx, of, leg), leg
 }
 
 // Tracer returns the tracer for the director, or nil if nothing is recorded. peer says which process made the call of a
@@ -151,12 +162,8 @@ func (r *Recording) Reach() *admin.Recorder {
 	if r.rec == nil {
 		return nil
 	}
-	reach := &admin.Recorder{Events: r.rec.Recorded()}
-	var ev capture.Event
-	if r.rec.Follow(true).TryNext(&ev) {
-		reach.Oldest = ev.Time
-	}
-	return reach
+	reach := r.rec.Reach()
+	return &admin.Recorder{Events: r.rec.Recorded(), Oldest: reach.All, Notable: reach.Notable}
 }
 
 // Start begins to write the recorded events: to the log, to the file of -capture, and to a file
@@ -167,12 +174,17 @@ func (r *Recording) Start() (stop func(), err error) {
 	}
 	var wg sync.WaitGroup
 	stopping := make(chan struct{})
+	serving, stopped := context.WithCancel(context.Background())
+	wg.Go(func() { // what it has not compressed in the end, the Keeper has
+		recovery.Keep(serving, "compressing the recording", func() { r.rec.Archive(serving) })
+	})
 	if path := r.cfg.Capture.Path; path != "" {
 		w, err := capture.Create(capture.FileConfig{
 			Path: path, Header: r.Header, Schema: r.Schema,
 			MaxBytes: r.cfg.Capture.MaxBytes, MaxFiles: r.cfg.Capture.MaxFiles,
 		})
 		if err != nil {
+			stopped()
 			return nil, err
 		}
 		f := r.rec.FollowOwn()
@@ -204,6 +216,7 @@ func (r *Recording) Start() (stop func(), err error) {
 		signal.Stop(asked)
 		close(asked)
 		r.rec.Close()
+		stopped()
 		close(stopping)
 		wg.Wait()
 	}, nil
@@ -284,17 +297,11 @@ func (r *Recording) dump() (path string, n int, err error) {
 	return path, n, errors.Join(err, w.Close())
 }
 
-// Headers in the answer to GET /events.
-const (
-	// RecordedHeader has the number of events that had been recorded when the request came.
-	RecordedHeader = "Criproxy-Recorded"
-	// InheritedHeader has the number of the last of them that the process has from the one before it.
-	InheritedHeader = "Criproxy-Inherited"
-)
-
 // ServeEvents answers GET /events with a capture, as a binary log that begins with the recorded
 // events; with follow=true later ones follow. A client that reads too slowly misses events, and
-// the capture says how many.
+// the capture says how many. since and until select events by how long ago they were, last=N the latest N, and with
+// after=SEQ also those before them whose numbers are larger. With method=PATTERN and failed=true, older parts of the
+// recording in which no call is like that may be left out.
 func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 	if r.rec == nil {
 		http.Error(w, "nothing is recorded: this criproxy was started with -flight-recorder -1", http.StatusConflict)
@@ -302,10 +309,17 @@ func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 	}
 	follow := request.FormValue("follow") == "true"
 	recorded := r.rec.Recorded()
-	f := r.rec.Follow(true)
+	want, err := wanted(request, time.Now(), recorded)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	oldest := r.rec.Reach().First
+	f := r.rec.FollowWanted(want)
 	w.Header().Set("Content-Type", "application/x-grpc-binarylog")
-	w.Header().Set(RecordedHeader, strconv.FormatUint(recorded, 10))
-	w.Header().Set(InheritedHeader, strconv.FormatUint(r.rec.Inherited(), 10))
+	w.Header().Set(admin.RecordedHeader, strconv.FormatUint(recorded, 10))
+	w.Header().Set(admin.OldestHeader, strconv.FormatUint(oldest, 10))
+	w.Header().Set(admin.InheritedHeader, strconv.FormatUint(r.rec.Inherited(), 10))
 	enc := capture.NewEncoder(capture.Binlog, r.Schema)
 	h := r.Header()
 	buf := enc.Begin(nil, &h)
@@ -327,9 +341,41 @@ func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 		if len(buf) > 1<<20 && !flush() {
 			return
 		}
-		if !follow && ev.Seq >= recorded {
+		if !follow && ev.Seq >= recorded && ev.Kind != capture.Missed {
 			flush()
 			return
 		}
 	}
+}
+
+// wanted returns which events a request asks for. recorded is how many there are.
+func wanted(request *http.Request, now time.Time, recorded uint64) (want capture.Want, err error) {
+	method, failed := request.FormValue("method"), request.FormValue("failed") == "true"
+	for name, t := range map[string]*time.Time{"since": &want.Since, "until": &want.Until} {
+		if s := request.FormValue(name); s != "" {
+			ago, err := time.ParseDuration(s)
+			if err != nil {
+				return want, fmt.Errorf("%s=%s: want how long ago, such as 1h30m", name, s)
+			}
+			*t = now.Add(-ago)
+		}
+	}
+	if s := request.FormValue("last"); s != "" {
+		last, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return want, fmt.Errorf("last=%s: want a number of events", s)
+		}
+		want.From = recorded - min(last, recorded) + 1
+		if after, err := strconv.ParseUint(request.FormValue("after"), 10, 64); err == nil {
+			want.From = min(want.From, after+1)
+		}
+	}
+	if method != "" || failed {
+		want.Block = func(methods []string, some bool) bool {
+			return (some || !failed) && (method == "" || slices.ContainsFunc(methods, func(m string) bool {
+				return calls.Matches(method, calls.ShortMethod(m)) || calls.Matches(method, strings.TrimPrefix(m, "/"))
+			}))
+		}
+	}
+	return want, nil
 }

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/metadata"
@@ -46,8 +44,8 @@ func TracingURL(c *config.Config) string {
 }
 
 // Start begins to send spans to the collector at url. stop sends the remaining spans, for up to two
-// seconds.
-func (s *Spans) Start(ctx context.Context, url string) (stop func(), err error) {
+// seconds. node is the name of this node in Kubernetes; empty is that of the host.
+func (s *Spans) Start(ctx context.Context, url, node string) (stop func(), err error) {
 	if url == "" {
 		return func() {}, nil
 	}
@@ -56,13 +54,7 @@ func (s *Spans) Start(ctx context.Context, url string) (stop func(), err error) 
 	if err != nil {
 		return nil, err
 	}
-	about, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", "criproxy"), attribute.String("service.version", config.Version)),
-		resource.WithHost(), resource.WithFromEnv())
-	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
-		return nil, err
-	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(aboutNode(ctx, node)))
 	tracer := provider.Tracer("github.com/criproxy/criproxy")
 	s.tracer.Store(&tracer)
 	return func() {

@@ -4,8 +4,8 @@
 //
 // The [Tracers] see each call: Metrics (metrics.go), Spans (spans.go), LastErrors (lasterrors.go)
 // and the tracer of [Recording] (record.go). The recording also has the files of an earlier process
-// (keep.go) and the log of calls (calllog.go). gauges.go and health.go answer clients that ask; the
-// other files write to the log.
+// (keep.go) and the log of calls (calllog.go). gauges.go and health.go answer clients that ask. The
+// [Exporter] (exporter.go) sends what was recorded to a store; the other files write to the log.
 package telemetry
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // Tracers are several tracers as one. Each gets the context that the one before it returned.
@@ -26,7 +27,12 @@ func (all Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Co
 	legs.all = legs.room[:0]
 	for _, t := range all {
 		var leg director.Leg
-		if ctx, leg = t.Begin(ctx, info); leg != nil {
+		if recorder, ok := t.(tracer); ok {
+			ctx, leg = recorder.begin(ctx, info, &legs.recorded)
+		} else {
+			ctx, leg = t.Begin(ctx, info)
+		}
+		if leg != nil {
 			legs.all = append(legs.all, leg)
 		}
 	}
@@ -45,8 +51,9 @@ func (quietLeg) Reply(*codec.Frame)   {}
 
 // observedLeg is a leg that several tracers see.
 type observedLeg struct {
-	all  []director.Leg
-	room [5]director.Leg // memory for all, so that one allocation suffices
+	all      []director.Leg
+	room     [5]director.Leg // memory for all and for the recorder's, so that one allocation suffices
+	recorded capture.Leg
 }
 
 func (l *observedLeg) Request(f *codec.Frame) {

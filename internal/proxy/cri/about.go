@@ -230,7 +230,8 @@ func (n *Names) get(id string) (calls.About, bool) {
 func (n *Names) Complete(a calls.About) calls.About {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for i, id := range a.IDs {
+	for i := 0; i < len(a.IDs) && (i == 0 || a.Pod == "" && a.Name == ""); i++ { // it gets more ids: the pod may be known by another one
+		id := a.IDs[i]
 		known, ok := n.get(id)
 		if !ok {
 			known, ok = n.begins(id)
@@ -244,7 +245,6 @@ func (n *Names) Complete(a calls.About) calls.About {
 				a.IDs = append(a.IDs[:len(a.IDs):len(a.IDs)], more)
 			}
 		}
-		return a
 	}
 	return a
 }

@@ -37,6 +37,10 @@ func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 
 	about, _ := describe(&runtimeapi.StopContainerRequest{ContainerId: "beta.io__8a"})
 	assert.Equal(t, calls.About{Namespace: "default", Pod: "web", UID: "u", Container: "main", IDs: []string{"beta.io__8a", "beta.io__7f"}}, names.Complete(about))
+	_, containers = describe(&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{Id: "beta.io__9b", PodSandboxId: "beta.io__7f"}}})
+	names.Learn(containers[0]) // crictl gives no labels, and the pod may be in a later list
+	about, _ = describe(&runtimeapi.StopContainerRequest{ContainerId: "beta.io__9b"})
+	assert.Equal(t, "web", names.Complete(about).Pod)
 	about, _ = describe(&runtimeapi.StopPodSandboxRequest{PodSandboxId: "beta.io__7"}) // as crictl may send it
 	assert.Equal(t, "web", names.Complete(about).Pod)
 	about, _ = describe(&runtimeapi.StopPodSandboxRequest{PodSandboxId: "9"})

@@ -17,6 +17,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
@@ -187,7 +188,7 @@ func reflectSchema(c *config.Config) (*codec.Schema, error) {
 	for {
 		var errs []error
 		for _, b := range c.Backends {
-			conn, err := director.NewConn(director.ConnConfig{
+			conn, err := dial.New(dial.Config{
 				Name: b.Name, Address: b.Address, More: b.Addresses, Balance: b.Balance, Credentials: listen.NewCredentials(b.TLS), MaxMessage: c.MaxMessageBytes,
 			})
 			if err != nil {

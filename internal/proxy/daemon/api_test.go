@@ -74,7 +74,7 @@ func runUntilEnd(t testing.TB, p *Proxy, l ...net.Listener) *Proxy {
 }
 
 // dial connects to a socket.
-func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn {
+func connectTo(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	if opts == nil {
 		opts = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
@@ -116,7 +116,7 @@ func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
 		Request: map[string]string{"service": "service"}, Reply: map[string]string{}})
 
 	startProxy(t, cfg)
-	client := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen))
+	client := healthpb.NewHealthClient(connectTo(t, "unix:"+cfg.Listen))
 	for service, want := range map[string]codes.Code{"one": codes.OK, "two/two": codes.OK, "two": codes.NotFound, "two/one": codes.NotFound} {
 		_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
 		assert.Equal(t, want, status.Code(err), service)

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/memory"
@@ -40,7 +40,7 @@ type backend struct {
 	cri bool   // it is a container runtime
 	// separator is the text between its name and its ids.
 	separator string
-	conn      *director.Conn
+	conn      *dial.Conn
 	bounded   *limits.Conn
 	lastKnown *memory.Conn // nil for a single runtime
 	top       grpc.ClientConnInterface
@@ -60,7 +60,7 @@ type backend struct {
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
 // newBackend builds the stack for the i-th runtime of cfg, which s has the memories and the earlier names for.
-func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *records, budget director.Budget) (*backend, error) {
+func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *records, budget dial.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator()}
 	own := r.of(b.String())
 	b.remembered, b.notes = &own.answers, &own.notes
@@ -70,7 +70,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		b.prefix = b.cfg.Name + b.separator
 	}
 	var err error
-	b.conn, err = director.NewConn(director.ConnConfig{
+	b.conn, err = dial.New(dial.Config{
 		Name:        b.cfg.Name,
 		Address:     b.cfg.Address,
 		More:        b.cfg.Addresses,
@@ -82,6 +82,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		MaxMessage:  cfg.MaxMessageBytes,
 		GRPC:        cfg.DataPath == config.GRPCPath,
 		Budget:      budget,
+		Dial:        s.dial,
 		Watch:       b.connected,
 		Primary:     i == 0,
 		Tracer:      d.Tracer,
@@ -126,7 +127,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		Watch:       func(s memory.State) { b.do(func() { b.changed(s) }) },
 		Before:      before,
 		Remembered:  b.remembered.count,
-		Room:        limits.Keep,
+		Reserve:     limits.Keep,
 		Panicked:    recovery.Report,
 	})
 	if err != nil {
@@ -146,10 +147,10 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 }
 
 // newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
-func newPlainBackend(cfg *config.Config, d director.Config, budget director.Budget) (*backend, error) {
+func newPlainBackend(cfg *config.Config, d director.Config, budget dial.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, tell: func(capture.Change, bool) {}, do: func(f func()) { f() }}
 	var err error
-	b.conn, err = director.NewConn(director.ConnConfig{
+	b.conn, err = dial.New(dial.Config{
 		Address: b.cfg.Address, GRPC: cfg.DataPath == config.GRPCPath, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
 	})
 	if err != nil {
@@ -339,88 +340,14 @@ func (a *answers) each(do func(method string, n uint64)) {
 // AskTimeout bounds how long a backend may take to answer calls that criproxy makes itself.
 const AskTimeout = 5 * time.Second
 
-// watchDrivers logs when the cgroup driver of a runtime differs from the primary's: kubelet
-// makes one tree of cgroups, and names all cgroups in one way.
-func watchDrivers(ctx context.Context, all func() []*backend) {
-	logged := map[string]bool{}
-	for {
-		backends := all()
-		for _, b := range backends {
-			b.askDriver(ctx)
-			b.askWhatItIs(ctx)
-		}
-		for _, b := range backends[1:] {
-			if text := driverMismatch(backends[0], b); text != "" && !logged[text] {
-				logged[text] = true
-				klog.ErrorS(nil, "Cgroup drivers differ: "+text)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(30 * time.Second):
-		}
-	}
-}
-
-func (b *backend) askDriver(ctx context.Context) {
-	if !b.cri {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
-	defer cancel()
-	reply, err := runtimeapi.NewRuntimeServiceClient(b.top).RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if err == nil && reply.GetLinux() != nil { // old runtimes do not have this call
-		b.driver.Store(reply.GetLinux().GetCgroupDriver().Enum())
-	}
-}
-
-// askWhatItIs notes the name and version of the runtime, once, for the time when it cannot be asked.
-func (b *backend) askWhatItIs(ctx context.Context) {
-	if !b.cri || b.notes.list().Runtime != "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
-	defer cancel()
-	var v runtimeapi.VersionResponse
-	if b.top.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) == nil {
-		api, _ := b.conn.Versions(ctx) // cannot fail: the Conn knows them after a call
-		b.notes.is(runtimeName(&v), api)
-	}
-}
-
-// runtimeName returns the name and version of a runtime.
-func runtimeName(v *runtimeapi.VersionResponse) string {
-	return strings.TrimSpace(v.GetRuntimeName() + " " + v.GetRuntimeVersion())
-}
-
-// driverMismatch describes the difference of two cgroup drivers. It is empty if they agree or
-// are unknown.
-func driverMismatch(primary, other *backend) string {
-	ours, theirs := primary.driver.Load(), other.driver.Load()
-	if ours == nil || theirs == nil || *ours == *theirs {
-		return ""
-	}
-	return fmt.Sprintf("backend %s uses the cgroup driver %s, the primary %s; kubelet names the cgroups of all pods in the primary's way, so pods of %s will fail or escape their limits; set both to one driver",
-		other, DriverName(*theirs), DriverName(*ours), other)
-}
-
-// DriverName returns the name of a cgroup driver as kubelet's configuration spells it.
-func DriverName(d runtimeapi.CgroupDriver) string {
-	if d == runtimeapi.CgroupDriver_SYSTEMD {
-		return "systemd"
-	}
-	return "cgroupfs"
-}
-
-// makeStateDir creates the state folder. If the folder cannot be used, makeStateDir logs the
-// consequence and clears it in cfg.
+// makeStateDir creates the state folder, unless there is only one runtime. If the folder cannot be used, makeStateDir logs
+// the consequence and clears it in cfg.
 func makeStateDir(c *config.Config) {
-	if c.StateDir == "" || len(c.Backends) < 2 {
+	if c.StateDir == "" {
 		return
 	}
 	err := host.Folder(c.StateDir, host.Alone) // lists show what the files there say
-	if err == nil {
+	if err == nil && len(c.Backends) > 1 {
 		err = os.MkdirAll(c.StateDir, 0o700)
 	}
 	if err != nil {

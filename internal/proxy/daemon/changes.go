@@ -2,33 +2,35 @@ package daemon
 
 import (
 	"os"
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// changesDir returns the folder for the files of changes: the state folder, if the backends have memories there, or if
-// it exists. It is empty if there is none.
-func (p *Proxy) changesDir() string {
+// stateDir returns the folder for what outlives this process: the state folder. With a single runtime, for which criproxy
+// makes no folder, it is empty if the folder does not exist.
+func (p *Proxy) stateDir() string {
 	dir := p.Config().StateDir
 	if p.shows || dir == "" {
 		return ""
 	}
-	if len(p.Config().Backends) < 2 { // a single runtime needs no folder, and criproxy does not make one for it
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return ""
-		}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return ""
 	}
 	return dir
 }
 
 // begun adds the change that this process serves.
 func (p *Proxy) begun() {
-	what := capture.Serving
+	what, now := capture.Serving, time.Now()
 	if p.legacy != nil {
 		what = capture.HandedOver
+	} else {
+		p.beginAfterCrashes(now)
 	}
-	p.changes.Add(capture.Change{Time: time.Now(), What: what})
+	at := p.addresses()
+	p.changes.Add(capture.Change{Time: now, What: what, Why: strings.Join(moved(p.before, at), "; "), Addresses: at})
 }
 
 // conditions returns the condition of each backend, for the header of a recording.
@@ -40,6 +42,7 @@ func (p *Proxy) conditions() []capture.HeaderBackend {
 		if h.State, h.Since, err = b.state(); err != nil {
 			h.Why = err.Error()
 		}
+		h.Pods, _ = b.concerned()
 		all = append(all, h)
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -29,6 +31,7 @@ var (
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the faults of TestChaos are drawn by")
 	chaosSteps  = flag.Int("chaos.steps", 10, "how many there are, in each of the modes of ids")
 	chaosTimes  = flag.Bool("chaos.times", false, "fail if calls to other runtimes take longer during a fault, or end long after their deadline: a busy machine does that, too")
+	chaosRecord = flag.String("chaos.record", "", "write what was recorded into a `FOLDER`, for criproxy why")
 	chaosReport = flag.String("chaos.report", "", "write what happened to `FILE`")
 )
 
@@ -36,6 +39,7 @@ var (
 type chaos struct {
 	*history
 	probe    *probe
+	witness  witness // of all calls of the client and of the probe
 	before   invariant.Level
 	fillDisk func()          // of the capture
 	injected map[string]int  // :: fault → how often
@@ -49,7 +53,7 @@ type chaos struct {
 }
 
 // TestChaos injects faults and checks after each that no list is short, no mutating call is sent
-// twice, no call goes on after its deadline, and no goroutine or memory is left over; with
+// twice, the recorder has each call as its client saw it, no call goes on after its deadline, and no goroutine or memory is left over; with
 // -chaos.times also how long calls take. The second form of ids begins with the fault after those of
 // the first, so that a short run injects every fault once.
 func TestChaos(t *testing.T) {
@@ -87,6 +91,9 @@ func newChaos(t *testing.T, mode func(*config.Config)) *chaos {
 		mode(cfg)
 		impatient(cfg)
 		cfg.FlightRecorder = 1 << 20 // soon full
+		if *chaosRecord != "" {
+			cfg.FlightRecorder = 16 << 20
+		}
 		cfg.Capture = config.Capture{Path: filepath.Join(disk, "c.jsonl"), MaxBytes: 64 << 10, MaxFiles: 2}
 	}, machines...)
 	for i := range n.runtimes {
@@ -94,7 +101,10 @@ func newChaos(t *testing.T, mode func(*config.Config)) *chaos {
 	}
 	c := &chaos{history: newHistory(n, *chaosSeed), fillDisk: fill, injected: map[string]int{}}
 	c.count()
-	c.probe = newProbe(t, n)
+	see := grpc.WithUnaryInterceptor(c.witness.interceptor())
+	_ = n.cc.Close() // nothing has used it
+	n.connect(see)
+	c.probe = newProbe(t, n, see)
 	c.calm() // the first calls create things that stay: they count as before
 	c.before = levelNow()
 	return c
@@ -148,6 +158,7 @@ func (c *chaos) playChaos(first, steps int) {
 		}
 		c.look()
 		require.NoError(c, c.sentTwice(), "after:\n%s", c)
+		c.compare()
 		c.deadline(i)
 		if *chaosTimes {
 			require.NoError(c, invariant.InTime(c.overrun, c.excuse), "after:\n%s", c)
@@ -160,6 +171,11 @@ func (c *chaos) playChaos(first, steps int) {
 	}
 	c.calm()
 	settled(c, c.before, c.String)
+	if *chaosRecord != "" {
+		file := filepath.Join(*chaosRecord, fmt.Sprintf("%s.binlog", strings.ReplaceAll(c.Name(), "/", "-")))
+		recorded, _ := c.proxy.record.Snapshot()
+		require.NoError(c, os.WriteFile(file, recorded, 0o600))
+	}
 }
 
 // calm brings all runtimes back, and makes the probe measure calls without a fault.

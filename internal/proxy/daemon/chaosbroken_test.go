@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -69,6 +72,7 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 		assert.Error(t, before.Leaked(levelNow(), more), "goroutines")
 		close(stop)
 		testkit.Eventually(t, "they have ended", func() bool { return before.Leaked(levelNow(), more) == nil })
+		before = levelNow() // the nodes above may have ended something since
 		var files []*os.File
 		for range 20 {
 			f, err := os.Open(os.DevNull)
@@ -79,6 +83,7 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 		for _, f := range files {
 			f.Close()
 		}
+		before = levelNow()
 		memory := make([]byte, 2*more.Live)
 		assert.Error(t, before.Leaked(levelNow(), more), "memory")
 		goruntime.KeepAlive(memory)
@@ -112,6 +117,24 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 			n.runtimes[0].When(testkit.Failing(errExpected, "ContainerStatus"))
 			return "an error"
 		}), errExpected.Error())
+	})
+	t.Run("a call is not recorded as it was", func(t *testing.T) {
+		n := newNode(t, nil)
+		var w witness
+		n.connect(grpc.WithUnaryInterceptor(w.interceptor()))
+		for range 2 {
+			_, err := n.Version(t.Context(), &runtimeapi.VersionRequest{})
+			require.NoError(t, err)
+		}
+		compare := func() error { return w.compare(n.proxy.record.Follow(), n.proxy.record.Reach().Oldest) }
+		testkit.Eventually(t, "the ends are recorded", func() bool { return compare() == nil })
+		w.calls[0].code = codes.Aborted
+		w.calls[1].to = w.calls[1].from.Add(-time.Hour)
+		w.calls = append(w.calls, &witnessed{method: "none", byCriproxy: true, from: time.Now(), to: time.Now()})
+		err := compare()
+		assert.ErrorContains(t, err, "call 0 is /runtime.v1.RuntimeService/Version with OK, and was /runtime.v1.RuntimeService/Version with Aborted")
+		assert.ErrorContains(t, err, "call 1 was from")
+		assert.ErrorContains(t, err, "call 2, none, is not there")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -14,7 +15,7 @@ import (
 // mistake.
 func Check(cfg *config.Config) error {
 	cfg.Sources = Sources(cfg)
-	if err := errors.Join(cfg.Check(), checkBuiltIn(cfg), checkCapture(cfg), listen.CheckCerts(cfg)); err != nil {
+	if err := errors.Join(cfg.Check(), checkBuiltIn(cfg), checkCapture(cfg), cfg.Locate(telemetry.CheckExport(&cfg.Export)), listen.CheckCerts(cfg)); err != nil {
 		return errors.Join(err, Mistakes(cfg))
 	}
 	return nil

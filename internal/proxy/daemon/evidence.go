@@ -19,8 +19,10 @@ import (
 type evidence struct {
 	Errors   []admin.CallError `json:"errors,omitempty"`
 	Backends map[string]noted  `json:"backends,omitempty"` // :: name
-	Changes  []capture.Change  `json:"changes,omitempty"`  // the oldest first; only if no file has them
+	Changes  []capture.Change  `json:"changes,omitempty"`  // the oldest first; not in the file of evidence, which stands beside theirs
+	At       map[string]string `json:"at,omitempty"`       // :: name → address
 	Recorded []byte            `json:"recorded,omitempty"`
+	Rest     bool              `json:"rest,omitempty"` // what is recorded later follows, if the next process asks for it
 }
 
 // evidenceKey is the key of the evidence among the memories of backends. Names of backends have no
@@ -29,26 +31,29 @@ const evidenceKey = ":evidence"
 
 // evidence returns the evidence of this process, without the recorded calls.
 func (p *Proxy) evidence() evidence {
-	return evidence{Errors: p.errors.List(), Backends: p.records.allNotes()}
+	return evidence{Errors: p.errors.List(), Backends: p.records.allNotes(), At: p.addresses()}
 }
 
-// encodeEvidence returns the evidence for another process, or nil if that fails.
-func (p *Proxy) encodeEvidence() []byte {
+// encodeEvidence returns the evidence for another process, or nil if that fails, and a follower of what is recorded later,
+// nil if nothing is.
+func (p *Proxy) encodeEvidence() ([]byte, *capture.Follower) {
 	e := p.evidence()
-	e.Recorded = p.record.Snapshot()
+	var rest *capture.Follower
+	e.Recorded, rest = p.record.Snapshot()
+	e.Rest = rest != nil
 	e.Changes = p.changes.Latest()
 	data, err := json.Marshal(e)
 	if err != nil {
 		klog.ErrorS(err, "The new process does not get the latest errors and calls")
 	}
-	return data
+	return data, rest
 }
 
 // restoreEvidence takes over the evidence of the previous process, from that process or from its
 // files.
 func (p *Proxy) restoreEvidence() {
 	handed, ok := p.legacy.memories()[evidenceKey]
-	dir := p.evidenceDir()
+	dir := p.stateDir()
 	if !ok && dir != "" {
 		handed, _ = os.ReadFile(evidenceFile(dir)) // the file need not exist
 	}
@@ -58,11 +63,15 @@ func (p *Proxy) restoreEvidence() {
 		err = json.Unmarshal(handed, &e)
 	}
 	if err == nil {
+		p.before = e.At
+		if e.Rest {
+			p.legacy.passage = p.record.Passage()
+		}
 		p.errors.Restore(e.Errors)
 		p.changes.Restore(e.Changes)
 		switch {
 		case len(e.Recorded) > 0:
-			err = p.record.Restore(bytes.NewReader(e.Recorded))
+			err = p.record.Restore(e.Recorded)
 		case !ok && dir != "":
 			err = p.record.RestoreFiles(dir)
 		}
@@ -70,21 +79,19 @@ func (p *Proxy) restoreEvidence() {
 	if ok {
 		p.records.restoreNotes(e.Backends, true)
 	} else { // after the recording, which lacks what came after it
-		p.records.replayNotes(e.Backends, p.changes.Replay)
+		p.records.replayNotes(e.Backends, func(do func(*capture.Change)) {
+			p.changes.Replay(func(c *capture.Change) {
+				p.crashes.follow(c)
+				if c.Addresses != nil {
+					p.before = c.Addresses
+				}
+				do(c)
+			})
+		})
 	}
 	if err != nil {
 		klog.ErrorS(err, "Some of the latest errors and calls of the previous process cannot be read")
 	}
-}
-
-// evidenceDir returns the folder for the evidence: that of the memories of the backends. It is empty
-// if there is none.
-func (p *Proxy) evidenceDir() string {
-	cfg := p.Config()
-	if p.shows || len(cfg.Backends) < 2 {
-		return ""
-	}
-	return cfg.StateDir
 }
 
 func evidenceFile(dir string) string { return filepath.Join(dir, "evidence.json") }
@@ -141,7 +148,7 @@ func (p *Proxy) startKeeping() (stop func()) {
 		}
 	}
 	wg.Go(func() { p.changes.Keep(ended) })
-	if dir := p.evidenceDir(); dir != "" {
+	if dir := p.stateDir(); dir != "" {
 		wg.Go(func() { p.keepEvidence(dir, over, passedOn) })
 		wg.Go(func() { p.record.Keep(dir, over, passedOn) })
 	}

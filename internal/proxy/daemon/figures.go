@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
@@ -52,7 +52,7 @@ func figureNotes(c *config.Config, lack []string) []string {
 }
 
 // listsMetrics reports whether a runtime has ListPodSandboxMetrics, which kubelet calls with PodAndContainerStatsFromCRI.
-func listsMetrics(ctx context.Context, conn *director.Conn) bool {
+func listsMetrics(ctx context.Context, conn *dial.Conn) bool {
 	err := conn.Invoke(ctx, runtimeapi.RuntimeService_ListPodSandboxMetrics_FullMethodName, &runtimeapi.ListPodSandboxMetricsRequest{}, &runtimeapi.ListPodSandboxMetricsResponse{})
 	return status.Code(err) != codes.Unimplemented
 }

@@ -50,11 +50,21 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 		return err
 	}
 	p.records.hush()
-	if err := p.startSuccessor(ctx, path); err != nil {
+	p.changes.Hold()
+	start := func() error { return p.startSuccessor(ctx, path) }
+	if p.machine.Succeed != nil {
+		start = func() error {
+			ours, theirs := net.Pipe()
+			p.heir = p.bequeath(ours)()
+			return p.machine.Succeed(ctx, theirs)
+		}
+	}
+	if err := start(); err != nil {
+		p.changes.GoOn()
 		p.records.speak()
-		if p.leaveHeir != nil {
-			p.leaveHeir()
-			p.leaveHeir = nil
+		if p.heir != nil {
+			p.heir.leave(p.memories)
+			p.heir = nil
 		}
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
 	}
@@ -114,7 +124,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	}
 	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
 	_ = theirs.Close()
-	p.leaveHeir = giveMemories()
+	p.heir = giveMemories()
 	_ = writer.Close() // our end: the pipe ends when the new process does
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()

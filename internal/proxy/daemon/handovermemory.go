@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // memoriesTime bounds how long a process may take to pass on its memories after the successor has
@@ -20,11 +22,8 @@ import (
 const memoriesTime = 30 * time.Second
 
 // memoriesFor returns one end of a socket, from which the successor reads the memories of this
-// process, and a function that serves the other end until stop is called. It sends the memories
-// when the successor asks for them, as late as possible, and the evidence of now. After that it
-// sends a note of each call that began in this process and ends later, because its client may then
-// ask the successor about the result.
-func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err error) {
+// process, and the function bequeath for the other end.
+func (p *Proxy) memoriesFor() (theirs *os.File, serve func() *heir, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
@@ -36,70 +35,136 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 		_ = theirs.Close() // it is unused
 		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
 	}
-	h := &heir{conn: conn, gob: gob.NewEncoder(conn)}
-	evidence := p.encodeEvidence() // now, because with all recorded calls it would delay the memories too long
-	return theirs, func() func() {
-		done := make(chan struct{})
+	return theirs, p.bequeath(conn), nil
+}
+
+// bequeath returns a function that serves the successor at a connection until stop is called. It sends the memories
+// when the successor asks for them, as late as possible, and the evidence of now. After that it
+// sends a note of each call that began in this process and ends later, because its client may then
+// ask the successor about the result, and what this process still records.
+func (p *Proxy) bequeath(conn net.Conn) (serve func() *heir) {
+	h := &heir{conn: conn, gob: gob.NewEncoder(conn), done: make(chan struct{})}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	evidence, rest := p.encodeEvidence() // now, because with all recorded calls it would delay the memories too long
+	return func() *heir {
 		go func() {
-			defer close(done)
-			if _, err := conn.Read(make([]byte, 1)); err != nil {
+			defer close(h.done)
+			asked := make([]byte, 1)
+			if _, err := conn.Read(asked); err != nil {
 				return // the successor is of an earlier version, or has ended
 			}
-			h.mu.Lock()
-			defer h.mu.Unlock() // notes come after the memories
-			p.memories.HandOn(h.send)
-			all, err := p.memories.Encode()
-			if err == nil {
-				all[evidenceKey] = evidence
-				_ = conn.SetDeadline(time.Now().Add(memoriesTime))
-				err = h.gob.Encode(all)
-			}
-			if err != nil {
-				klog.ErrorS(err, "The new process does not get the memories of the backends")
-				h.end()
+			h.giveMemories(p, evidence)
+			if rest != nil && (asked[0] != withRest || !h.passOn(rest)) && h.ctx.Err() == nil {
+				klog.InfoS("The new process does not record the calls that this one still serves", p.underWay()...)
 			}
 		}()
-		return func() {
-			p.memories.HandOn(nil)
-			_ = conn.Close() // ends the goroutine
-			<-done
-		}
-	}, nil
+		return h
+	}
 }
+
+// withRest is what a successor asks with that takes more than the memories: also what is recorded later.
+const withRest = 2
 
 // heir is the process that takes over, seen from the process that hands over.
 type heir struct {
-	mu    sync.Mutex
-	conn  net.Conn
-	gob   *gob.Encoder
-	ended bool
+	mu      sync.Mutex
+	conn    net.Conn
+	gob     *gob.Encoder
+	follows bool // it has answered a note: until then it may still be starting
+	ended   bool
+
+	ctx    context.Context // ends when the heir gets no more
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the heir has all that was recorded
 }
 
-// heirNote is a note about a call to a backend, for the heir.
+// leave ends the notes: this process goes on.
+func (h *heir) leave(m *Memories) {
+	m.HandOn(nil)
+	h.cancel()
+	_ = h.conn.Close() // ends the goroutine
+	<-h.done
+}
+
+// finish returns when the heir has all that was recorded, or does not take it. The recorder must be closed.
+func (h *heir) finish() {
+	if h == nil {
+		return
+	}
+	select {
+	case <-h.done:
+	case <-time.After(heirTime):
+	}
+	_ = h.conn.Close() // nothing more follows
+	<-h.done
+}
+
+// giveMemories sends the memories, and has the memories send notes from then on.
+func (h *heir) giveMemories(p *Proxy, evidence []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock() // notes come after the memories
+	p.memories.HandOn(func(backend string, n memory.Note) { h.send(&heirNote{Backend: backend, Note: n}) })
+	all, err := p.memories.Encode()
+	if err == nil {
+		all[evidenceKey] = evidence
+		_ = h.conn.SetDeadline(time.Now().Add(memoriesTime))
+		err = h.gob.Encode(all)
+	}
+	if err != nil {
+		klog.ErrorS(err, "The new process does not get the memories of the backends")
+		h.end()
+	}
+}
+
+// passOn sends what this process still records, until its recorder is closed. It reports whether the heir has all of it.
+func (h *heir) passOn(rest *capture.Follower) bool {
+	const most, mostBytes = 256, 1 << 20 // at once
+	for {
+		var n heirNote
+		var ev capture.Event
+		n.Last = rest.Next(h.ctx, &ev) != nil
+		for more, bytes := !n.Last, 0; more; more = len(n.Events) < most && bytes < mostBytes && rest.TryNext(&ev) {
+			n.Events, bytes = append(n.Events, ev), bytes+len(ev.Payload)
+		}
+		if !h.send(&n) || n.Last {
+			return n.Last && h.ctx.Err() == nil
+		}
+	}
+}
+
+// heirNote is a note for the heir, about a call to a backend or with recorded events.
 type heirNote struct {
 	Backend string
 	Note    memory.Note
+	Events  []capture.Event // if there are any, or if Last is set, there is no Note
+	Last    bool            // no more events follow
 }
 
-// heirTime bounds how long the end of a call waits until the heir has its note.
+// heirTime bounds how long the end of a call waits until a heir that follows has its note.
 const heirTime = 5 * time.Second
 
-// send returns when the heir has got the note of a call. A heir that does not answer in time gets
-// no more notes.
-func (h *heir) send(backend string, n memory.Note) {
+// send returns when the heir has got a note. A heir that does not answer in time gets no more notes, and send returns
+// false. A heir that is still starting has the time that it may take for its memories.
+func (h *heir) send(n *heirNote) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
-		return
+		return false
 	}
-	_ = h.conn.SetDeadline(time.Now().Add(heirTime))
-	err := h.gob.Encode(heirNote{backend, n})
+	bound := heirTime
+	if !h.follows {
+		bound = memoriesTime
+	}
+	_ = h.conn.SetDeadline(time.Now().Add(bound))
+	err := h.gob.Encode(n)
 	if err == nil {
 		_, err = h.conn.Read(make([]byte, 1))
 	}
-	if err != nil { // the heir has ended, or is of an earlier version
+	h.follows = err == nil
+	if !h.follows { // the heir has ended, or is of an earlier version
 		h.end()
 	}
+	return h.follows
 }
 
 func (h *heir) end() {
@@ -113,6 +178,8 @@ type Legacy struct {
 	conn  net.Conn          // notes come from it
 	gob   *gob.Decoder
 	ended chan struct{} // closed when no more notes come
+
+	passage *capture.Passage // of what that process still records; nil if it does not pass that on
 }
 
 // ReceiveLegacy reads the memories of the process that hands over from a socket. It returns nil
@@ -128,9 +195,14 @@ func ReceiveLegacy(from *os.File) (*Legacy, error) {
 	if err != nil {
 		return nil, legacyError(err)
 	}
+	return ReadLegacy(conn)
+}
+
+// ReadLegacy is ReceiveLegacy for a connection to the other process, which it closes in the end.
+func ReadLegacy(conn net.Conn) (_ *Legacy, err error) {
 	l := &Legacy{ended: make(chan struct{}), conn: conn, gob: gob.NewDecoder(conn)}
 	_ = conn.SetDeadline(time.Now().Add(memoriesTime))
-	if _, err = conn.Write([]byte{1}); err == nil {
+	if _, err = conn.Write([]byte{withRest}); err == nil {
 		err = l.gob.Decode(&l.all)
 	}
 	if err != nil {
@@ -145,24 +217,39 @@ func legacyError(err error) error {
 	return fmt.Errorf("taking over the memories of the previous process, which goes on: %w", err)
 }
 
-// follow learns of the calls that the previous process still has under way, until that process ends
-// or l is closed.
+// follow learns of the calls that the previous process still has under way, until that process ends or l is closed.
 func (l *Legacy) follow(m *Memories) {
 	if l == nil {
 		return
 	}
 	defer close(l.ended)
+	all := l.passage == nil // there is no more to record
 	for {
 		var n heirNote
-		if err := l.gob.Decode(&n); err != nil {
-			return // the previous process has ended
+		if l.gob.Decode(&n) != nil {
+			break // the previous process has ended
 		}
-		if err := m.Learn(n.Backend, n.Note); err != nil {
-			klog.ErrorS(err, "A call of the previous process was not noted; the next lists show it", "backend", n.Backend, "method", n.Note.Method)
+		switch {
+		case n.Last || len(n.Events) > 0:
+			if l.passage == nil {
+				break // this process records nothing
+			}
+			for i := range n.Events {
+				l.passage.Add(&n.Events[i])
+			}
+			all = all || n.Last
+		default:
+			if err := m.Learn(n.Backend, n.Note); err != nil {
+				klog.ErrorS(err, "What a call of the previous process changed is not in memory before the next list of the backend", "backend", n.Backend, "method", n.Note.Method)
+			}
 		}
 		if _, err := l.conn.Write([]byte{1}); err != nil {
-			return
+			break
 		}
+	}
+	if !all {
+		methods := l.passage.Break()
+		klog.InfoS("The previous process ended before it had passed on all that it recorded: the recording may lack the ends of these calls", "calls", len(methods), "methods", slices.Compact(methods))
 	}
 }
 
@@ -176,6 +263,15 @@ func (l *Legacy) await(ctx context.Context, bound time.Duration) {
 	select {
 	case <-l.ended:
 	case <-ctx.Done():
+	}
+}
+
+// leave ends follow, which must have begun. What the previous process records from now on is missing, and the recording
+// says so while it can still be written.
+func (l *Legacy) leave() {
+	if l != nil {
+		l.close()
+		<-l.ended
 	}
 }
 

@@ -6,11 +6,10 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -30,23 +29,13 @@ type Folder struct {
 	Boot string // a word that changes with each boot of the machine; files with another word are ignored
 }
 
-// file returns the file for the memory of a backend, with the path at which earlier versions kept
-// it.
-func (f Folder) file(name, address string) memory.File {
-	if f.Path == "" {
-		return memory.File{Address: address}
-	}
-	first, _, _ := strings.Cut(address, ",")
-	return memory.File{
-		Path:    filepath.Join(f.Path, name+".known"),
-		Older:   []string{filepath.Join(f.Path, fmt.Sprintf("%s-%08x.known", name, crc32.ChecksumIEEE([]byte(first))))},
-		Address: address,
-		Boot:    f.Boot,
-	}
-}
-
 // File returns the file for the memory of a backend.
-func (f Folder) File(p Place) memory.File { return f.file(p.Name, p.Address) }
+func (f Folder) File(p Place) memory.File {
+	if f.Path == "" {
+		return memory.File{Address: p.Address}
+	}
+	return memory.File{Path: filepath.Join(f.Path, p.Name+".known"), Address: p.Address, Boot: f.Boot}
+}
 
 // Memories are the [memory.Memory] of each backend, by its name. They outlive connections: a
 // reload passes them to the next connections, a handover to the next process. They are safe for
@@ -103,7 +92,7 @@ func (m *Memories) find(p Place, source string, in Folder) *memory.Memory {
 	if found := m.byName[source]; found != nil {
 		return found
 	}
-	from := in.file(source, p.Address)
+	from := in.File(Place{source, p.Address})
 	if data, ok := m.handed[source]; ok {
 		mem, err := memory.Receive(source, from, data)
 		if err == nil {
@@ -173,17 +162,17 @@ func (m *Memories) Keep(all []Place, in Folder, next map[string]*memory.Memory) 
 	for _, p := range all {
 		at := in.File(p)
 		mem := next[p.Name]
-		if mem == nil {
-			mem = old[p.Name]
-		}
 		m.at[p.Name] = p.Address
-		if mem == nil {
-			continue // a single backend has no memory
+		if mem == nil { // a single backend has no memory; one of earlier would be out of date when there are several again
+			if old[p.Name] == nil && at.Path != "" {
+				_ = os.Remove(at.Path) // it need not be there
+			}
+			continue
 		}
 		if before := mem.Name(); before != p.Name {
 			klog.InfoS("A backend has a new name; it keeps its memory", "backend", p.Name, "before", before)
 			if !slices.ContainsFunc(all, func(p Place) bool { return p.Name == before }) && at.Path != "" {
-				at.Older = append(at.Older, in.file(before, p.Address).Path)
+				at.Replaces = in.File(Place{Name: before}).Path
 			}
 		}
 		mem.KeepAs(p.Name, at)
@@ -192,7 +181,7 @@ func (m *Memories) Keep(all []Place, in Folder, next map[string]*memory.Memory) 
 	for name, mem := range old {
 		if !kept[mem] {
 			if err := mem.Forget(); err != nil {
-				klog.ErrorS(err, "A backend that was removed may be remembered if it is added again; remove the file", "backend", name)
+				klog.ErrorS(err, "The memory of a backend that was taken out of the configuration could not be removed; remove the file, or criproxy reads it if the backend is added again", "backend", name)
 			}
 		}
 	}

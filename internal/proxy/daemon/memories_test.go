@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestMemoryFollowsItsRuntime(t *testing.T) {
@@ -22,4 +24,21 @@ func TestMemoryFollowsItsRuntime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, (&Memories{at: old}).sources(c.now)) })
 	}
+}
+
+// What was remembered of several runtimes is out of date when one has been alone meanwhile, which has no memory.
+func TestARuntimeAloneLeavesNoMemory(t *testing.T) {
+	in, all := Folder{Path: t.TempDir()}, []Place{{"primary", "/a"}, {"beta.io", "/b"}}
+	path := in.File(all[0]).Path
+	m := NewMemories(nil)
+	first := m.Next(all, in)
+	m.Keep(all, in, first)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	m.Keep(all[:1], in, nil)
+	assert.NoFileExists(t, path)
+	assert.NotSame(t, first["primary"], m.Next(all, in)["primary"])
+
+	require.NoError(t, os.WriteFile(path, nil, 0o600)) // by an earlier process
+	NewMemories(nil).Keep(all[:1], in, nil)
+	assert.NoFileExists(t, path)
 }

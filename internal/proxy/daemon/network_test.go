@@ -151,14 +151,14 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	require.NoError(t, err)
 	runUntilEnd(t, p)
 
-	cc := dial(t, front, grpc.WithTransportCredentials(listen.NewCredentials(&client)))
+	cc := connectTo(t, front, grpc.WithTransportCredentials(listen.NewCredentials(&client)))
 	require.NoError(t, checkHealth(t, cc, "one"))
-	assert.NoError(t, checkHealth(t, dial(t, "unix:"+cfg.Listen), "one"), "the socket needs no certificate")
+	assert.NoError(t, checkHealth(t, connectTo(t, "unix:"+cfg.Listen), "one"), "the socket needs no certificate")
 
 	// A client without a certificate is refused.
 	pool := x509.NewCertPool()
 	pool.AddCert(first.cert)
-	bare := dial(t, front, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
+	bare := connectTo(t, front, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
 	_, err = healthpb.NewHealthClient(bare).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 
@@ -171,11 +171,11 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	require.Positive(t, backend.cut())
 	testkit.Eventually(t, "the backend is reached with the new certificates", func() bool {
 		ctx := t.Context()
-		_, err := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen)).Check(ctx, &healthpb.HealthCheckRequest{Service: "one"})
+		_, err := healthpb.NewHealthClient(connectTo(t, "unix:"+cfg.Listen)).Check(ctx, &healthpb.HealthCheckRequest{Service: "one"})
 		return err == nil
 	})
-	require.NoError(t, checkHealth(t, dial(t, front, grpc.WithTransportCredentials(listen.NewCredentials(&client))), "one"))
-	old := dial(t, front, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
+	require.NoError(t, checkHealth(t, connectTo(t, front, grpc.WithTransportCredentials(listen.NewCredentials(&client))), "one"))
+	old := connectTo(t, front, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
 	_, err = healthpb.NewHealthClient(old).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 	assert.ErrorContains(t, err, "certificate signed by unknown authority")
 
@@ -183,7 +183,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(ours.Cert, []byte("half a fi"), 0o600))
 	require.Positive(t, backend.cut())
 	testkit.Eventually(t, "the backend is reached with the certificates from before", func() bool {
-		_, err := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen)).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
+		_, err := healthpb.NewHealthClient(connectTo(t, "unix:"+cfg.Listen)).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 		return err == nil
 	})
 }
@@ -199,7 +199,7 @@ func TestABackendWithAStrangeCertificateGetsNoCalls(t *testing.T) {
 	cfg := healthConfig(t, dir, config.Backend{Address: backend.Addr().String(), TLS: &config.TLS{CA: ours.CA}})
 	startProxy(t, cfg)
 	testkit.Eventually(t, "the call fails, and says why", func() bool {
-		_, err := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen)).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
+		_, err := healthpb.NewHealthClient(connectTo(t, "unix:"+cfg.Listen)).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 		return status.Code(err) == codes.Unavailable && assert.ObjectsAreEqual(true, err != nil) && contains(err, "unknown authority")
 	})
 }
@@ -245,7 +245,7 @@ func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
 			cfg := healthConfig(t, own, b)
 			cfg.Listen = filepath.Join(dir, name+".sock")
 			startProxy(t, cfg)
-			cc := dial(t, "unix:"+cfg.Listen)
+			cc := connectTo(t, "unix:"+cfg.Listen)
 			answers := func(n int) int {
 				found := 0
 				for range n {
@@ -296,7 +296,7 @@ func TestAServerIsFoundByDNS(t *testing.T) {
 	secured.ServerName = "127.0.0.1"
 	cfg := healthConfig(t, dir, config.Backend{Address: "dns:///localhost:" + port, TLS: &secured})
 	startProxy(t, cfg)
-	assert.NoError(t, checkHealth(t, dial(t, "unix:"+cfg.Listen), "one"))
+	assert.NoError(t, checkHealth(t, connectTo(t, "unix:"+cfg.Listen), "one"))
 }
 
 func TestAddressesThatCannotBeMeantAreRefused(t *testing.T) {

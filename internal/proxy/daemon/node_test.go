@@ -52,8 +52,14 @@ type machineConfig struct {
 	wire    *testkit.Wire
 }
 
-// impatient has a runtime that hangs count as slow and gone soon, for tests that wait for that.
-func impatient(c *config.Config) { c.ListBudget, c.GoneAfter = 2*time.Second, 3*time.Second }
+// impatient has a runtime that hangs count as slow and gone as soon as it does for users, for tests that wait for that. With
+// -short it does so sooner: with the race detector, and other tests beside it, a busy machine has been silent for 3 s.
+func impatient(c *config.Config) {
+	c.ListBudget, c.GoneAfter = memory.DefaultBudget, memory.DefaultSilence
+	if testing.Short() {
+		c.GoneAfter = 3 * time.Second
+	}
+}
 
 // newNode starts machines and a proxy in front of them, until the test ends. Without a configuration
 // they are a primary and beta.io. The proxy waits as long as the test does, because on a busy machine
@@ -82,13 +88,19 @@ func newNode(t testing.TB, change func(*config.Config), machines ...machineConfi
 	require.NoError(t, Check(n.cfg))
 	n.start()
 	t.Cleanup(func() { n.stop() })
-	cc, err := grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20))) // as kubelet
-	require.NoError(t, err)
-	n.cc = cc
-	t.Cleanup(func() { n.cc.Close() }) // the error would change nothing
-	n.RuntimeServiceClient, n.ImageServiceClient = runtimeapi.NewRuntimeServiceClient(n.cc), runtimeapi.NewImageServiceClient(n.cc)
+	n.connect()
 	return n
+}
+
+// connect connects the client, instead of the one before it.
+func (n *node) connect(more ...grpc.DialOption) {
+	n.Helper()
+	cc, err := grpc.NewClient("unix:"+n.cfg.Listen, append(more, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))...) // as kubelet
+	require.NoError(n, err)
+	n.cc = cc
+	n.Cleanup(func() { cc.Close() }) // the error would change nothing
+	n.RuntimeServiceClient, n.ImageServiceClient = runtimeapi.NewRuntimeServiceClient(n.cc), runtimeapi.NewImageServiceClient(n.cc)
 }
 
 // start starts the proxy, again if it was stopped.
@@ -142,7 +154,7 @@ func (n *node) image(i int, name string) string {
 
 // stateFile returns the path of the file with the memory of a backend.
 func stateFile(cfg *config.Config, b config.Backend) memory.File {
-	return folder(cfg).File(Place{Name: nameOf(b), Address: addressOf(b)})
+	return (&Proxy{}).folder(cfg).File(Place{Name: nameOf(b), Address: addressOf(b)})
 }
 
 // known waits until memory has all items of the runtimes, with their statuses: until the

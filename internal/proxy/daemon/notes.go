@@ -161,10 +161,6 @@ func (n *notes) list() noted {
 // that of one that has ended only if the backend was not up then, because nobody has looked since. A time to come is one
 // before the clock was set back.
 func (n *notes) restore(kept noted, handed bool) {
-	if kept.Condition == "" && len(kept.Outages) > 0 && kept.Outages[0].To.IsZero() { // of a version before 1.0
-		o := kept.Outages[0]
-		kept.Condition, kept.Since, kept.Why = o.State, o.From, o.Error
-	}
 	if (kept.Condition == capture.Up || kept.Condition == "") && !handed {
 		kept.Condition, kept.Since = "", time.Time{}
 	}

@@ -14,9 +14,7 @@ import (
 // Open opens all sockets of the configuration, or takes those that were inherited. If it fails, it
 // closes the proxy.
 func (p *Proxy) Open(inherited *listen.Inheritance) error {
-	go func() { // ends when the previous process does, or in close
-		_ = recovery.Run("taking over the memories", func() { p.legacy.follow(p.memories) })
-	}()
+	p.followLegacy()
 	cfg := p.Config()
 	var err error
 	if p.sockets, err = p.openNew(cfg, inherited); err != nil {
@@ -52,4 +50,11 @@ func (p *Proxy) Open(inherited *listen.Inheritance) error {
 		listen.StoreSocket(s.listener, s.path)
 	}
 	return nil
+}
+
+// followLegacy learns of the calls that the previous process still has under way.
+func (p *Proxy) followLegacy() {
+	go func() { // ends when the previous process does, or in close
+		_ = recovery.Run("taking over the memories", func() { p.legacy.follow(p.memories) })
+	}()
 }

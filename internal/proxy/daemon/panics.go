@@ -8,6 +8,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // logPanic logs a panic that was recovered. Its stack has addresses, but no contents of
@@ -58,4 +60,40 @@ func (f *failures) fails(now time.Time) {
 	}
 	f.advice = now
 	klog.ErrorS(nil, "criproxy's own data path failed three times within a minute; if calls fail, set dataPath to grpc in the configuration, then hand over with kill -USR2, which fails no call, and report this")
+}
+
+// crashes counts the processes that served before this one and never told that they stopped: they crashed or were killed.
+type crashes struct {
+	served bool         // the latest process has begun to serve, and has not told that it stopped
+	last   [3]time.Time // when others began after the latest crashes, the oldest first
+}
+
+// follow takes in a change that an earlier process has told, in their order.
+func (c *crashes) follow(change *capture.Change) {
+	switch change.What {
+	case capture.Serving:
+		c.begin(change.Time)
+	case capture.HandedOver: // the process before it tells nothing any more
+		c.served = true
+	case capture.Stopped:
+		c.served = false
+	}
+}
+
+// begin notes that a process begins without a handover, and reports whether it does so after the third crash in a minute.
+func (c *crashes) begin(now time.Time) bool {
+	if !c.served {
+		c.served = true
+		return false
+	}
+	c.last = [3]time.Time{c.last[1], c.last[2], now}
+	return !c.last[0].IsZero() && now.Sub(c.last[0]) <= time.Minute
+}
+
+// beginAfterCrashes notes that this process begins without a handover. After the third crash in a minute the log gets the
+// cure; nothing switches by itself.
+func (p *Proxy) beginAfterCrashes(now time.Time) {
+	if p.crashes.begin(now) && p.Config().DataPath != config.GRPCPath {
+		klog.ErrorS(nil, "This program ended unasked three times within a minute; if the log of the earlier processes shows a panic in internal/base/transport, set dataPath to grpc in the configuration, restart, and report this")
+	}
 }

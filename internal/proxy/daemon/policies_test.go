@@ -98,7 +98,7 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 	assert.Len(t, testkit.LogLines(name, "was not seen since"), 1)
 }
 
-// Package lastknown tests what a list waits for.
+// Package memory tests what a list waits for.
 func TestOnlyListsNeedARequiredRuntime(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, impatient, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Required: true}, absent: true})
@@ -115,7 +115,7 @@ func TestOnlyListsNeedARequiredRuntime(t *testing.T) {
 	assert.NoError(t, err)
 	err = <-failed
 	testkit.AssertCode(t, codes.Unavailable, err)
-	assert.ErrorContains(t, err, "backend beta.io is required, has not been seen since this node was booted, and did not come within 3s")
+	assert.ErrorContains(t, err, "backend beta.io is required, has not been seen since this node was booted, and did not come within "+n.cfg.GoneAfter.String())
 	n.runtimes[1].Fill(1)
 	n.runtimes[1].Start()
 	n.isUp(1)

@@ -38,9 +38,9 @@ type probe struct {
 const quiet = "quiet"
 
 // newProbe runs a pod on each runtime, which must be up, and starts the probe.
-func newProbe(t testing.TB, n *node) *probe {
-	cc, err := grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, MaxDelay: 10 * time.Millisecond}, MinConnectTimeout: testkit.Patience}))
+func newProbe(t testing.TB, n *node, more ...grpc.DialOption) *probe {
+	cc, err := grpc.NewClient("unix:"+n.cfg.Listen, append(more, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, MaxDelay: 10 * time.Millisecond}, MinConnectTimeout: testkit.Patience}))...)
 	require.NoError(t, err)
 	p := &probe{node: n, client: runtimeapi.NewRuntimeServiceClient(cc), took: map[string][]time.Duration{}}
 	p.wake.L = &p.mu

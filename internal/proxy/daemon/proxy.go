@@ -10,6 +10,7 @@ package daemon
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -20,6 +21,7 @@ import (
 
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/grpcgo"
@@ -28,7 +30,9 @@ import (
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/limits"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -43,7 +47,10 @@ type Proxy struct {
 	hooks        *hook.Plugins // nil if plugins are turned off
 	epochs       *epochs
 	record       *telemetry.Recording
+	export       *telemetry.Exporter // nil if nothing is recorded, or the proxy only shows calls
 	changes      *telemetry.Changes
+	crashes      crashes           // of earlier processes
+	before       map[string]string // :: backend → where it was in the process before this one
 	drift        *drift.Watch
 	memory       *limits.Memory // for messages
 	memories     *Memories
@@ -68,6 +75,7 @@ type Proxy struct {
 	parts      parts         // tasks that the end waits for
 	serving    chan struct{} // closed when clients can connect
 	stderr     io.Writer     // of the process that takes over; nil discards its output
+	machine    Machine
 
 	reloading sync.Mutex       // one reload or handover at a time; guards the fields below
 	running   context.Context  // of the backends; nil until Run
@@ -75,15 +83,16 @@ type Proxy struct {
 	sockets   []*listen.Socket // the main one first; see show
 	stopped   bool             // there are no more reloads and handovers
 	successor *exec.Cmd        // the process that serves when handedOver is closed
-	leaveHeir func()           // ends the notes to the successor; nil if there is none
+	heir      *heir            // the successor gets notes; nil if there is none
 }
 
 // An assembly is a configuration with the backends and memories made from it. It is immutable.
 type assembly struct {
 	cfg      *config.Config
-	backends []*backend                // the primary first
-	memories map[string]*memory.Memory // :: name; empty if the backends have no memory
-	sources  map[string]string         // see [Memories.Sources]
+	backends []*backend                                                  // the primary first
+	memories map[string]*memory.Memory                                   // :: name; empty if the backends have no memory
+	sources  map[string]string                                           // see [Memories.Sources]
+	dial     func(ctx context.Context, address string) (net.Conn, error) // see [Machine]
 }
 
 // Options has settings of a proxy that are not in its configuration. The zero value is for a process
@@ -94,19 +103,37 @@ type Options struct {
 	Legacy *Legacy           // of the process that hands over; nil if there is none
 	Stderr io.Writer         // of a process that takes over from this one; nil discards its output
 
+	// Finder counts what is wrong for the metric criproxy_findings. Nil leaves that out.
+	Finder telemetry.Finder
+
 	// Shown makes the proxy pass everything to its one backend as it is. It describes the
 	// messages that the proxy records. Nil means a proxy for the API of its configuration.
 	Shown *API
+
+	Machine Machine
+}
+
+// A Machine is the part of the machine that a test replaces. The zero value is the machine that this
+// process runs on.
+type Machine struct {
+	// Dial connects to the address of a backend.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// Succeed starts the process that takes over, and returns when that process serves, which reads the
+	// memories of this one from a connection, with [ReadLegacy].
+	Succeed func(ctx context.Context, memories net.Conn) error
+
+	Boot string // differs after each boot
 }
 
 // New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
 // no tasks. The caller must call Run, or Close if it does not get that far.
 func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p := &Proxy{
-		began: cfg, stderr: o.Stderr, memories: NewMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		began: cfg, stderr: o.Stderr, machine: o.Machine, memories: NewMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 	}
-	p.config.Store(&admin.Config{File: o.File, Flags: o.Flags, Loaded: time.Now()})
+	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})
 	p.show()
 	makeStateDir(cfg)
 	recovery.Notify(logPanic)
@@ -123,8 +150,18 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	if p.record, err = telemetry.NewRecording(cfg, a.Config, a.Own); err != nil {
 		return nil, err
 	}
+	if !p.shows {
+		p.export = telemetry.NewExporter(p.record, func() calls.Namer {
+			names, err := cri.NewNames(a.Profile, p.record.Schema, p.record.Header().About)
+			if err != nil { // the director has compiled the same profile
+				klog.ErrorS(err, "Exported calls do not say which pods they are about")
+				return nil
+			}
+			return names
+		})
+	}
 	p.now.Store(&assembly{cfg: cfg})
-	p.changes = telemetry.NewChanges(p.record, p.changesDir())
+	p.changes = telemetry.NewChanges(p.record, p.stateDir())
 	p.records.told = p.changes.Add
 	p.record.Conditions = p.conditions
 	p.restoreEvidence() // before anything is recorded
@@ -144,7 +181,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.now.Store(s)
-	p.memories.Keep(places(cfg), folder(cfg), s.memories)
+	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
 	p.metrics.Know(d)
 	if p.hooks, err = newHooks(cfg, p.changes.Add); err != nil {
 		p.Close()
@@ -172,9 +209,21 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	if !p.shows && !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // otherwise calls for health go to the backends
 		healthgrpc.RegisterHealthServer(p.server, &telemetry.HealthService{Of: p})
 	}
-	p.metrics.Registry.MustRegister(telemetry.NewGauges(p))
+	p.metrics.Registry.MustRegister(telemetry.NewGauges(p, p.wrong(o.Finder, a)))
 	p.admin = admin.New(p, func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.ServeEvents, p.changes.Serve)
 	return p, nil
+}
+
+// wrong returns what counts what is wrong, or nil for another API than CRI.
+func (p *Proxy) wrong(finder telemetry.Finder, a API) *telemetry.Wrong {
+	if finder == nil || p.shows || !IsCRI(a.Profile) {
+		return nil
+	}
+	names, err := cri.NewNames(a.Profile, p.record.Schema, nil)
+	if err != nil {
+		return nil // the director has refused the profile
+	}
+	return p.record.NewWrong(finder, names)
 }
 
 // tracer returns the tracer for the director.
@@ -192,7 +241,7 @@ func (p *Proxy) tracer() director.Tracer {
 // build makes the backends of cfg, and the configuration of the director. It reuses the backends of
 // old that need no change.
 func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, director.Config, error) {
-	s := &assembly{cfg: cfg}
+	s := &assembly{cfg: cfg, dial: p.machine.Dial}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
 		b, err := newPlainBackend(cfg, d, p.memory)
@@ -214,9 +263,9 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	if cfg.DataPath == config.GRPCPath {
 		d.Pass = grpcgo.Pass
 	}
-	s.sources = p.memories.Sources(places(cfg), folder(cfg))
+	s.sources = p.memories.Sources(places(cfg), p.folder(cfg))
 	if remembers(cfg, d.Profile) {
-		s.memories = p.memories.Next(places(cfg), folder(cfg))
+		s.memories = p.memories.Next(places(cfg), p.folder(cfg))
 	}
 	for i := range cfg.Backends {
 		b := old.reuse(cfg, i)
@@ -287,6 +336,9 @@ func (p *Proxy) start(b *backend) {
 
 // Assumptions returns the Assumptions of the director.
 func (p *Proxy) Assumptions() []string { return p.director.Assumptions() }
+
+// Admin answers what the admin socket answers, also if there is no such socket.
+func (p *Proxy) Admin() http.Handler { return p.admin.Handler() }
 
 // Recording returns the flight recorder.
 func (p *Proxy) Recording() *telemetry.Recording { return p.record }

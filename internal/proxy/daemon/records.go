@@ -182,10 +182,13 @@ func places(cfg *config.Config) []Place {
 	return all
 }
 
-// folder returns the folder for the memories.
-func folder(cfg *config.Config) Folder {
-	if cfg.StateDir == "" {
+// folder returns the folder for the memories. A proxy that only shows calls has none: the folder may be that of another one.
+func (p *Proxy) folder(cfg *config.Config) Folder {
+	switch {
+	case cfg.StateDir == "", p.shows:
 		return Folder{}
+	case p.machine.Boot != "":
+		return Folder{Path: cfg.StateDir, Boot: p.machine.Boot}
 	}
 	return Folder{Path: cfg.StateDir, Boot: startOfNode(runFolder)}
 }

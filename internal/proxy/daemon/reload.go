@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
+	before := p.addresses()
 	if err := p.reload(cfg); err != nil {
 		p.refuse(err)
 		return nil, err
@@ -24,14 +26,35 @@ func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	waits = p.began.NeedsRestart(cfg)
 	state := *p.config.Load()
 	state.Reloads++
+	state.ID = cfg.ID()
 	state.Loaded, state.Failed, state.Error, state.NeedsRestart = time.Now(), time.Time{}, "", waits
 	p.config.Store(&state)
-	why := ""
+	now := p.addresses()
+	why := moved(before, now)
 	if len(waits) > 0 {
-		why = "waits for a restart: " + strings.Join(waits, "; ")
+		why = append(why, "waits for a restart: "+strings.Join(waits, "; "))
 	}
-	p.changes.Add(capture.Change{Time: state.Loaded, What: capture.Reloaded, Why: why})
+	p.changes.Add(capture.Change{Time: state.Loaded, What: capture.Reloaded, Why: strings.Join(why, "; "), Addresses: now})
 	return waits, nil
+}
+
+// moved says of each backend with another address than before where it is now.
+func moved(before, now map[string]string) (said []string) {
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if was := before[name]; was != "" && was != now[name] {
+			said = append(said, name+capture.NowAt+now[name]+", before at "+was)
+		}
+	}
+	return said
+}
+
+// addresses returns where each backend is.
+func (p *Proxy) addresses() map[string]string {
+	at := map[string]string{}
+	for _, b := range p.backends() {
+		at[b.String()] = b.cfg.Address
+	}
+	return at
 }
 
 // Refuse notes that a new configuration could not be read, because of err.
@@ -97,7 +120,11 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	}
 	p.replaceSockets(cfg, opened)
 	p.replaceBackends(old, s)
-	p.memories.Keep(places(cfg), folder(cfg), s.memories)
+	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
+	if old.cfg.StateDir != cfg.StateDir {
+		p.memories.Save() // the next process must not read what an earlier one has left there
+	}
+	p.configureExport(cfg)
 	return nil
 }
 

@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -106,4 +109,49 @@ func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
 func reload(p *Proxy, cfg *config.Config) error {
 	_, err := p.Reload(cfg)
 	return err
+}
+
+// A runtime that another one has replaced has a name that says nothing, and perhaps the same version.
+func TestAReloadSaysWhichRuntimesHaveAnotherAddress(t *testing.T) {
+	before := map[string]string{"primary": "/run/a.sock", "kata.io": "/run/kata.sock"}
+	assert.Empty(t, moved(before, before))
+	assert.Empty(t, moved(nil, before), "nothing is known of the time before")
+	assert.Empty(t, moved(before, map[string]string{"primary": "/run/a.sock", "new.io": "/run/new.sock"}))
+	assert.Equal(t, []string{"primary is now at /run/b.sock, before at /run/a.sock"}, moved(before, map[string]string{"primary": "/run/b.sock", "kata.io": "/run/kata.sock"}))
+}
+
+// So does a process that begins: its configuration may be another one than that of the process before it.
+func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
+	n := newNode(t, nil)
+	latest := func(p *Proxy, what string) (found capture.Change) {
+		testkit.Eventually(t, "it has begun", func() bool {
+			all := p.changes.Latest()
+			i := slices.IndexFunc(all, func(c capture.Change) bool { return c.What == what })
+			if i >= 0 {
+				found = all[i]
+			}
+			return i >= 0
+		})
+		return found
+	}
+	assert.Empty(t, latest(n.proxy, capture.Serving).Why, "the first ever")
+	evidence, err := json.Marshal(n.proxy.evidence())
+	require.NoError(t, err)
+
+	n.stop()
+	was := n.cfg.Backends[1].Address
+	n.cfg.Backends[1].Address += ".new"
+	n.start()
+	said := latest(n.proxy, capture.Serving)
+	assert.Equal(t, "beta.io is now at "+was+".new, before at "+was, said.Why)
+	assert.Equal(t, map[string]string{"primary": n.cfg.Backends[0].Address, "beta.io": was + ".new"}, said.Addresses)
+	n.stop()
+	n.start()
+	assert.Empty(t, latest(n.proxy, capture.Serving).Why, "it is where it was")
+
+	n.stop()
+	heir, err := New(n.cfg, Options{Legacy: &Legacy{all: map[string][]byte{evidenceKey: evidence}}})
+	require.NoError(t, err)
+	heir.begun()
+	assert.Equal(t, said.Why, latest(heir, capture.HandedOver).Why)
 }

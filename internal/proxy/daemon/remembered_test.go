@@ -185,3 +185,20 @@ func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	testkit.Eventually(t, "it is kept again", func() bool { _, err := os.Stat(stateFile(n.cfg, n.cfg.Backends[1]).Path); return err == nil })
 	n.stop() // writes as well, and logs a failure
 }
+
+// A call about a removed container used to wait for the primary after a restart.
+func TestARestartKeepsTheOwnersOfWhatIsRemoved(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
+	db := n.run(1, "db", 1)
+	n.known()
+	_, err := n.RemoveContainer(n.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: db.containers[0]})
+	require.NoError(t, err)
+	n.stop()
+	n.start()
+	n.isUp(1)
+	n.runtimes[0].Freeze()
+	_, err = n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: db.containers[0]})
+	require.NoError(t, err)
+	assert.Len(t, n.runtimes[1].Calls("StopContainer"), 1)
+}

@@ -35,7 +35,7 @@ func (p *Proxy) Report(ctx context.Context) admin.Report {
 	s := p.now.Load()
 	r := admin.Report{
 		Version: config.Version, PID: os.Getpid(), Started: started, DataPath: p.began.DataPath, Admin: s.cfg.Admin,
-		Backends: make([]admin.Backend, len(s.backends)), Errors: p.errors.List(), Recorder: p.record.Reach(), Panics: recovery.Count(), Config: *p.config.Load(),
+		Backends: make([]admin.Backend, len(s.backends)), Errors: p.errors.List(), Recorder: p.record.Reach(), Export: p.export.State(), Panics: recovery.Count(), Config: *p.config.Load(),
 	}
 	ctx, cancel := context.WithTimeout(ctx, StatusTime)
 	defer cancel()
@@ -178,7 +178,7 @@ func (p *Proxy) Health() admin.Health {
 
 // State returns the state of the proxy that is known without asking its backends.
 func (p *Proxy) State() admin.State {
-	s := admin.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State()}
+	s := admin.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State(), Export: p.export.State()}
 	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()
 	if p.drift != nil {
 		s.Drift = p.drift.Findings()

@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,10 +43,20 @@ func (p *Proxy) tracingURL() string {
 	return telemetry.TracingURL(p.Config())
 }
 
+// configureExport applies the setting export of cfg.
+func (p *Proxy) configureExport(cfg *config.Config) {
+	var secured telemetry.Secured
+	if t := cfg.Export.TLS; t != nil || strings.HasPrefix(cfg.Export.URL, "https:") {
+		secured = listen.NewCredentials(cmp.Or(t, &config.TLS{})).(*listen.Credentials)
+	}
+	p.export.Configure(cfg.Export, secured)
+}
+
 // UseListener makes l the main socket of a proxy that does not open the sockets of its
 // configuration. The caller must call it before Run.
 func (p *Proxy) UseListener(l net.Listener) {
 	p.sockets = append(p.sockets, listen.New(l, p.Config().Sockets()[0]))
+	p.followLegacy()
 }
 
 // Serving returns a channel that is closed when clients can connect.
@@ -54,10 +66,18 @@ func (p *Proxy) Serving() <-chan struct{} { return p.serving }
 // under way finish, for a limited time. It returns when everything that it started has ended.
 func (p *Proxy) Run(ctx context.Context) error {
 	defer p.legacy.close()
-	stopSpans, err := p.spans.Start(ctx, p.tracingURL())
+	stopSpans, err := p.spans.Start(ctx, p.tracingURL(), p.Config().Export.Node)
+	defer func() {
+		select {
+		case <-p.handedOver:
+			p.parts.do("passing on the last calls", p.heir.finish)
+		default:
+		}
+	}()
 	var stopRecording func()
 	if err == nil {
 		defer p.parts.do("sending spans", stopSpans)
+		defer p.parts.do("sending calls", p.export.Stop) // when the recording has ended
 		stopRecording, err = p.record.Start()
 	}
 	if err != nil {
@@ -78,6 +98,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if !p.shows {
 		p.records.follow(p.now.Load().sources, started, func(string) (pods, containers *int) { return nil, nil })
 	}
+	p.configureExport(p.Config())
 	for _, b := range p.backends() {
 		p.start(b)
 	}
@@ -98,7 +119,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer stopAdmin()
 	close(p.serving)
 	p.begun()
-	defer func() { p.changes.Add(capture.Change{Time: time.Now(), What: capture.Stopped}) }()
+	defer func() {
+		p.legacy.leave()
+		p.changes.Add(capture.Change{Time: time.Now(), What: capture.Stopped})
+	}()
 	select {
 	case err := <-p.failed:
 		close(p.failing)

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -107,11 +106,11 @@ func (d *filteredStream) SendMsg(m any) error {
 		return err
 	}
 	b := f.Bytes()
-	buf := buffers.Pool.Get(len(b)) // hiding secrets does not make the reply longer
-	if *buf, err = d.hider.HideReply((*buf)[:0], d.method, b); err != nil {
+	out, err := buffers.Fill(len(b), func(dst []byte) ([]byte, error) { return d.hider.HideReply(dst, d.method, b) })
+	if err != nil {
 		return status.Error(codes.Internal, fmt.Sprintf("criproxy: %s: secrets cannot be removed for a client that may only read: %v", path.Base(d.method), err))
 	}
-	shown := codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(buf, buffers.Pool)})
+	shown := codec.FrameOfBuffers(out)
 	defer shown.Free() // gRPC has its own reference
 	return d.ServerStream.SendMsg(shown)
 }

@@ -99,12 +99,17 @@ func (c *Conn) begin(ctx context.Context, method string) (*bound, error) {
 
 // Invoke makes a unary call.
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	counted, err := c.begin(ctx, method)
+	return codec.Invoke(ctx, c, method, args, reply, opts)
+}
+
+// Call is Invoke.
+func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
+	counted, err := c.begin(ctx, call.Method)
 	if err != nil {
 		return err
 	}
 	defer counted.give()
-	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+	return call.On(ctx, c.ClientConnInterface)
 }
 
 // NewStream opens a streaming call.

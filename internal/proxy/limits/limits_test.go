@@ -43,5 +43,5 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 	} {
 		assert.Contains(t, strings.Join(strings.Fields(string(data)), " "), strings.Join(strings.Fields(text), " "))
 	}
-	assert.EqualValues(t, 376*mib/3, memoryFor(512*mib, config.DefaultRecorder, 16*mib), "the example")
+	assert.EqualValues(t, 368*mib/3, memoryFor(512*mib, config.DefaultRecorder, 16*mib), "the example")
 }

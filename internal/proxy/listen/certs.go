@@ -22,20 +22,21 @@ import (
 // CheckCerts returns the mistakes in the certificate files of cfg.
 func CheckCerts(cfg *config.Config) error {
 	var errs []error
-	try := func(t *config.TLS, format string, i int) {
+	try := func(t *config.TLS, at string) {
 		if t == nil {
 			return
 		}
 		if _, err := NewKeyring(*t).load(); err != nil {
-			errs = append(errs, fmt.Errorf(format+": %w", i, err))
+			errs = append(errs, fmt.Errorf("%s.tls: %w", at, err))
 		}
 	}
 	for i, l := range cfg.Listeners {
-		try(l.TLS, "listeners[%d].tls", i)
+		try(l.TLS, fmt.Sprintf("listeners[%d]", i))
 	}
 	for i, b := range cfg.Backends {
-		try(b.TLS, "backends[%d].tls", i)
+		try(b.TLS, fmt.Sprintf("backends[%d]", i))
 	}
+	try(cfg.Export.TLS, "export")
 	return errors.Join(errs...)
 }
 
@@ -123,16 +124,31 @@ func NewCredentials(t *config.TLS) credentials.TransportCredentials {
 
 // ClientHandshake implements [credentials.TransportCredentials].
 func (c *Credentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	m, err := c.Keys.load()
+	cfg, err := c.client()
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.name != "" {
 		authority = c.name
 	}
-	return credentials.NewTLS(&tls.Config{
-		RootCAs: m.ca, Certificates: m.own, ServerName: c.name, MinVersion: tls.VersionTLS12,
-	}).ClientHandshake(ctx, authority, conn)
+	return credentials.NewTLS(cfg).ClientHandshake(ctx, authority, conn)
+}
+
+// Dial opens a secured connection, for a client that does not speak gRPC.
+func (c *Credentials) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	cfg, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return (&tls.Dialer{Config: cfg}).DialContext(ctx, network, address)
+}
+
+func (c *Credentials) client() (*tls.Config, error) {
+	m, err := c.Keys.load()
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{RootCAs: m.ca, Certificates: m.own, ServerName: c.name, MinVersion: tls.VersionTLS12}, nil
 }
 
 // ServerHandshake implements [credentials.TransportCredentials].

@@ -110,7 +110,7 @@ func own(l *net.UnixListener) {
 	_ = raw.Control(func(fd uintptr) {
 		// The kernel notes the process that has called listen last: SO_PEERCRED, unix(7).
 		if err := unix.Listen(int(fd), asManyAsAllowed); err != nil {
-			klog.ErrorS(err, "Clients will see the previous process as the one that serves the socket", "socket", l.Addr())
+			klog.ErrorS(err, "Clients that ask the kernel which process serves the socket are told the previous one", "socket", l.Addr())
 		}
 	})
 }

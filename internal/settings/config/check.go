@@ -19,7 +19,7 @@ import (
 )
 
 // DefaultRecorder is how many bytes the flight recorder keeps by default.
-const DefaultRecorder = 8 << 20
+const DefaultRecorder = 16 << 20
 
 // handlersMap is the name that criadapter's profile has for the setting handlers.
 const handlersMap = "handlers"
@@ -175,6 +175,7 @@ func (c *Config) Check() error {
 	}
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, transport.DefaultMaxMessage)
 	c.checkCapture(fail)
+	c.checkExport(fail)
 	if err := c.mistakes(errs); err != nil {
 		return err
 	}
@@ -269,6 +270,7 @@ func (c *Config) Warnings() []string {
 	if c.DataPath == GRPCPath {
 		all = append(all, "dataPath: grpc: memory for messages is counted when a message has come, not before; a client may stall in the middle of a message for as long as it likes; calls need about twice the CPU time: see docs/security.md")
 	}
+	all = append(all, c.Export.warnings()...)
 	if c.Profile != "" {
 		return all // kubelet has nothing to do with it
 	}

@@ -4,6 +4,8 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
@@ -51,6 +53,10 @@ type Config struct {
 	// gets a span for each leg of a call. Default: the value of OTEL_EXPORTER_OTLP_ENDPOINT in the environment; without
 	// either there are no spans.
 	Tracing string `yaml:"tracing"`
+
+	// Export sends calls and changes of conditions to a store that accepts logs by OpenTelemetry's protocol; see
+	// docs/fleet.md. Optional.
+	Export Export `yaml:"export"`
 
 	// Backends are the runtimes. The one without a name is the primary, or the first if all have
 	// names: it gets every call that nothing directs elsewhere.
@@ -103,11 +109,15 @@ type Config struct {
 	EventInterval time.Duration `yaml:"eventInterval"`
 
 	// StateDir is the folder in which criproxy stores the remembered answers of the runtimes, so that it can restart
-	// during an outage and still answer. "none" stores nothing. Default: /var/lib/criproxy.
+	// during an outage and still answer, and the latest calls, errors and changes, so that they survive a crash and a
+	// reboot. With a single runtime criproxy makes no folder, and uses it if it exists, as it does where a package has
+	// installed criproxy. A reload moves the remembered answers to another folder; the rest is there from the next
+	// start on. Two criproxies on one node need different folders. "none" stores nothing. Default:
+	// /var/lib/criproxy.
 	StateDir string `yaml:"stateDir"`
 
 	// FlightRecorder is the size, in bytes, of the memory in which criproxy records the latest calls, for criproxy tail
-	// and dump, for the log, and for Capture. -1 records nothing. Default: 8 MiB.
+	// and dump, for the log, and for Capture. -1 records nothing. Default: 16 MiB.
 	FlightRecorder int `yaml:"flightRecorder"`
 
 	// Capture is a file to which all calls are written. Optional.
@@ -146,6 +156,7 @@ type Config struct {
 	// them to see whether a file has changed.
 	Sources []string `yaml:"-"`
 
+	id     string        // of the file's text
 	unread error         // mistakes from reading the file; Check reports them
 	places strict.Places // where the settings stand in the file
 
@@ -241,6 +252,8 @@ const defaultHookSkipLabel = "runtimeproxy.koordinator.sh/skip-hookserver=true"
 // Parse reads the text of a file into c. If the text has mistakes, it still reads the rest. Check reports these
 // mistakes again, together with those that it finds itself.
 func (c *Config) Parse(file string, data []byte) error {
+	sum := sha256.Sum256(data)
+	c.id = hex.EncodeToString(sum[:4])
 	if err := strict.UnmarshalRest(data, c); err != nil {
 		c.Fail(PrefixLines(file, err))
 	}
@@ -250,6 +263,9 @@ func (c *Config) Parse(file string, data []byte) error {
 	}
 	return c.unread
 }
+
+// ID tells the text of a file from others: the first digits that sha256sum prints. It is empty if no file was read.
+func (c *Config) ID() string { return c.id }
 
 // Fail makes Check report err, a mistake that the caller has found.
 func (c *Config) Fail(err error) { c.unread = errors.Join(c.unread, err) }

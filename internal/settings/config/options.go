@@ -52,7 +52,7 @@ var options = []Option{
 		true, func(c *Config) any { return &c.HookPodResources }},
 	{"maxMessageBytes", "max-message-bytes", "the size of the largest message in either direction, in `BYTES` (default 16777216, which is kubelet's own limit)",
 		true, func(c *Config) any { return &c.MaxMessageBytes }},
-	{"flightRecorder", "flight-recorder", "record the latest calls in memory of this size, in `BYTES`; -1 records nothing (default 8388608)",
+	{"flightRecorder", "flight-recorder", "record the latest calls in memory of this size, in `BYTES`; -1 records nothing (default 16777216)",
 		true, func(c *Config) any { return &c.FlightRecorder }},
 	{"unsafeRaw", "unsafe-raw", "record, log and capture secrets as well: credentials, environments, output, tokens",
 		true, func(c *Config) any { return &c.UnsafeRaw }},

@@ -4,9 +4,9 @@
 // is the profile of CRI.
 //
 // A [Profile] is plain data, read from YAML by [Parse]. [Profile.Extend] adds rules to it, and
-// [Profile.Fit] removes rules for what another version of the API does not have. The packages that
-// compile a profile against a schema check that its fields and methods exist: director, memory
-// and drift.
+// [Profile.Fit] removes rules for what another version of the API does not have. [VersionsOf] says how
+// a call is made in each version. The packages that compile a profile against a schema check that its
+// fields and methods exist: director, memory and drift.
 package profile
 
 import (

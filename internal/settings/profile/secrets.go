@@ -14,54 +14,35 @@ import (
 
 // Secrets returns the fields of s whose content the profile hides.
 func (p *Profile) Secrets(s *codec.Schema) (dump.Secrets, error) {
-	rules, keyed := map[string]string{}, map[string]string{}
-	keys := map[string][]string{} // :: "Message.map" → keys
+	whole, keys := map[protoreflect.FullName]bool{}, map[protoreflect.FullName][]string{} // :: field → hidden; keys of it that are
 	var errs []error
+	all := MessagesOf(p.Describes(s)).All()
 	for _, secret := range p.Secret {
 		field, key, err := secretKey(secret)
-		switch {
-		case err != nil:
+		if err != nil {
 			errs = append(errs, fmt.Errorf("secret: %s: %w", secret, err))
-		case key == "":
-			rules[field] = ""
-		default:
-			keyed[field] = ""
-			keys[field] = append(keys[field], key)
+			continue
 		}
-	}
-	all := MessagesOf(p.Describes(s)).All()
-	whole := map[protoreflect.FullName]bool{}
-	for _, field := range sortedKeys(rules) {
+		dot := strings.LastIndexByte(field, '.')
+		message, name := field[:max(dot, 0)], field[dot+1:]
 		found := false
 		for _, md := range all {
-			dot := strings.LastIndexByte(field, '.')
-			if dot < 0 {
-				break
-			}
-			message, name := field[:dot], field[dot+1:]
 			fd := md.Fields().ByName(protoreflect.Name(name))
-			if fd != nil && !md.IsMapEntry() && (message == "*" && holdsText(fd) || message == string(md.Name()) || message == string(md.FullName())) {
+			switch {
+			case fd == nil || md.IsMapEntry() || message != "*" && message != string(md.Name()) && message != string(md.FullName()):
+			case key != "" && fd.IsMap() && fd.MapKey().Kind() == protoreflect.StringKind:
+				keys[fd.FullName()] = append(keys[fd.FullName()], key)
+				found = true
+			case key == "" && (message != "*" || holdsText(fd)):
 				whole[fd.FullName()] = true
 				found = true
 			}
 		}
-		if !found {
+		switch {
+		case found:
+		case key == "":
 			errs = append(errs, fmt.Errorf("secret: %s: there is no such field", field))
-		}
-	}
-	byField := map[protoreflect.FullName][]string{}
-	for _, field := range sortedKeys(keyed) {
-		found := false
-		message, name, _ := strings.Cut(field, ".")
-		for _, md := range all {
-			fd := md.Fields().ByName(protoreflect.Name(name))
-			if fd == nil || !fd.IsMap() || fd.MapKey().Kind() != protoreflect.StringKind || message != "*" && message != string(md.Name()) {
-				continue
-			}
-			found = true
-			byField[fd.FullName()] = append(byField[fd.FullName()], keys[field]...)
-		}
-		if !found {
+		default:
 			errs = append(errs, fmt.Errorf("secret: %s: there is no map of that name with strings for keys", field))
 		}
 	}
@@ -70,7 +51,7 @@ func (p *Profile) Secrets(s *codec.Schema) (dump.Secrets, error) {
 	}
 	return dump.Secrets{
 		Field: func(fd protoreflect.FieldDescriptor) bool { return whole[fd.FullName()] },
-		Keys:  func(fd protoreflect.FieldDescriptor) []string { return byField[fd.FullName()] },
+		Keys:  func(fd protoreflect.FieldDescriptor) []string { return keys[fd.FullName()] },
 	}, nil
 }
 

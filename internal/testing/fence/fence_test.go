@@ -33,7 +33,7 @@ var wings = map[string][]string{
 	"internal/proxy":    {"internal/base", "codec", "internal/memory", "internal/settings", "director", "internal/hook", "criadapter", "internal/observe"},
 	"internal/command":  {"internal/base", "codec", "internal/memory", "internal/settings", "director", "criadapter", "internal/observe", "internal/proxy"},
 	"cmd":               {"internal/base", "internal/proxy", "internal/command"},
-	"internal/testing":  {"internal/base", "codec", "director", "internal/command"},
+	"internal/testing":  {"internal/base", "codec", "rewrite", "director", "internal/command"},
 }
 
 // inside says which packages of its own wing a package may import. A package that is not here may import none of them.
@@ -55,7 +55,8 @@ var inside = map[string][]string{
 	"internal/testing/mounttest": {"internal/testing/untested"},
 	"internal/testing/mutants":   {"internal/testing/markdown"},
 	"internal/testing/testkit":   {"internal/testing/mounttest", "internal/testing/untested"},
-	"director/example":           {"director"}, // a program that embeds it
+	"director/dial":              {"director"},
+	"director/example":           {"director", "director/dial"}, // a program that embeds it
 	"hook/plugin":                {"hook/hookapi"},
 	"hook/plugin/example":        {"hook/plugin"},
 }

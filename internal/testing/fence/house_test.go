@@ -97,7 +97,7 @@ func TestArchitectureHasTheTableOfPackages(t *testing.T) {
 }
 
 func TestPackagesForTestsAreNotInTheProgram(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"cmd/criproxy", module+"director", module+"criadapter", module+"hook/plugin").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"cmd/criproxy", module+"director/dial", module+"criadapter", module+"hook/plugin").Output()
 	require.NoError(t, err)
 	linked := strings.Fields(string(out))
 	for _, name := range linked {

@@ -69,23 +69,28 @@ func named(call *ast.CallExpr, names ...string) bool {
 // signs returns what the program can say of trouble.
 func signs(t *testing.T) []sign {
 	t.Helper()
-	var alerts struct {
-		Groups []struct {
-			Rules []struct {
-				Alert       string
-				Annotations map[string]string
+	var all []sign
+	for _, name := range []string{"alerts.yaml", "fleet-rules.yaml"} {
+		var alerts struct {
+			Groups []struct {
+				Rules []struct {
+					Alert       string
+					Annotations map[string]string
+				}
 			}
 		}
-	}
-	data, err := os.ReadFile(filepath.Join(root, "packaging/monitoring/alerts.yaml"))
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(data, &alerts))
-	var all []sign
-	for _, g := range alerts.Groups {
-		for _, r := range g.Rules {
-			entry, ok := strings.CutPrefix(r.Annotations["runbook_url"], runbookURL)
-			assert.True(t, ok, "%s: runbook_url does not begin with %s", r.Alert, runbookURL)
-			all = append(all, sign{"alert", r.Alert, entry, "alerts.yaml"})
+		data, err := os.ReadFile(filepath.Join(root, "packaging/monitoring", name))
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(data, &alerts))
+		for _, g := range alerts.Groups {
+			for _, r := range g.Rules {
+				if r.Alert == "" { // it records
+					continue
+				}
+				entry, ok := strings.CutPrefix(r.Annotations["runbook_url"], runbookURL)
+				assert.True(t, ok, "%s: runbook_url does not begin with %s", r.Alert, runbookURL)
+				all = append(all, sign{"alert", r.Alert, entry, name})
+			}
 		}
 	}
 	eachFile(t, ".go", func(path, text string) {

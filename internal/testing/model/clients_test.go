@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -11,10 +12,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // call is a call of a client.
@@ -22,6 +26,7 @@ type call struct {
 	number   int
 	method   string
 	about    string // which item
+	front    string // the item's front name; empty: the call is not about one
 	cfg      *config
 	proxy    *proxy
 	began    time.Time
@@ -40,6 +45,21 @@ type client struct {
 	*world
 	rnd  *rand.Rand
 	name string
+	conn *transport.Client
+}
+
+// withPeer is a connection that notes which process answers.
+type withPeer struct {
+	*transport.Client
+	to *peer.Peer
+}
+
+func (w withPeer) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return w.Client.Invoke(ctx, method, args, reply, append(opts, grpc.Peer(w.to))...)
+}
+
+func (w withPeer) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return w.Client.NewStream(ctx, desc, method, append(opts, grpc.Peer(w.to))...)
 }
 
 // long is kubelet's timeout for most calls.
@@ -55,19 +75,31 @@ func (c *client) do(method, about string, timeout time.Duration, f func(ctx cont
 	}
 	c.calls++
 	p := c.now
-	one := &call{number: c.calls, method: method, about: about, cfg: p.cfg, proxy: p, began: time.Now(), deadline: time.Now().Add(timeout), done: make(chan struct{})}
+	one := &call{number: c.calls, method: method, about: about, front: nameIn(method, about), cfg: p.cfg, proxy: p, began: time.Now(), deadline: time.Now().Add(timeout), done: make(chan struct{})}
 	c.underWay[one] = struct{}{}
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(c.ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	one.err = f(ctx, one.cfg, p.director)
+	var to peer.Peer
+	one.err = f(ctx, one.cfg, withPeer{c.conn, &to})
 	one.ended = time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if at, ok := to.Addr.(address); ok && at.link != nil && at.process != 0 && at.process != p.number && at.process <= len(c.processes) {
+		one.proxy = c.processes[at.process-1] // one that hands over, or that has just taken over
+	}
 	delete(c.underWay, one)
 	close(one.done)
-	one.cut = p.ctx.Err() != nil
+	at, reached := to.Addr.(address)
+	one.cut = p.ctx.Err() != nil || reached && at.broken() || !reached && one.err != nil
+	if !reached && one.err != nil && one.ended.Before(one.deadline) && time.Since(c.cut) > 5*time.Second && time.Since(p.cfg.since) > 5*time.Second && c.now == p && p.ctx.Err() == nil {
+		c.violated("%s: %s cannot reach process %d: %v", c.name, method, p.number, one.err)
+	}
+	c.meets(one)
+	if one.err == nil {
+		one.proxy.ok[method]++
+	}
 	c.counts[method]++
 	if one.err != nil {
 		c.counts[method+" failed"]++
@@ -255,9 +287,12 @@ func (c *client) statusOf(k kind, front string, timeout time.Duration) {
 // change makes a mutating call, or one that must not be repeated.
 func (c *client) change(method, front string, request proto.Message, timeout time.Duration) (reply []byte, one *call) {
 	answer := &codec.Frame{}
-	token := &method
+	c.mu.Lock()
+	c.tokens++
+	token := fmt.Sprint(method, " ", c.tokens)
+	c.mu.Unlock()
 	one = c.do(method, front, timeout, func(ctx context.Context, _ *config, conn grpc.ClientConnInterface) error {
-		return conn.Invoke(context.WithValue(ctx, tokenKey{}, token), full(method), request, answer)
+		return conn.Invoke(metadata.AppendToOutgoingContext(ctx, "token", token), full(method), request, answer)
 	}, func(one *call) {
 		c.judgeChange(one, front, token, answer.Bytes())
 		if create, ok := request.(*runtimeapi.CreateContainerRequest); ok && one.err == nil && c.wrong == "" {
@@ -347,7 +382,7 @@ func (c *client) pick(k kind) string {
 
 // writer creates, stops and removes pods, in bursts.
 func (c *client) writer() {
-	for c.sleep(time.Duration(c.rnd.Int64N(int64(60 * time.Second)))) {
+	for c.sleep(time.Duration(c.rnd.Int64N(int64(20 * time.Second)))) {
 		for range 1 + c.rnd.IntN(6) {
 			if !c.sleep(time.Duration(c.rnd.Int64N(int64(2 * time.Second)))) {
 				return
@@ -423,4 +458,26 @@ func (c *client) gauger() {
 			return conn.Invoke(ctx, full(method), &codec.Frame{}, &codec.Frame{})
 		}, c.judgeMerged)
 	}
+}
+
+// sloth asks for events, and does not read them.
+func (c *client) sloth() {
+	for c.sleep(time.Duration(c.rnd.Int64N(int64(time.Minute)))) {
+		ctx, cancel := context.WithTimeout(c.ctx, time.Duration(c.rnd.Int64N(int64(5*time.Minute))))
+		cs, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
+		if err == nil {
+			_ = cs.SendMsg(&codec.Frame{})
+			<-ctx.Done()
+		}
+		cancel()
+	}
+}
+
+// nameIn returns what a call is about, if that is the name of an item.
+func nameIn(method, about string) string {
+	switch method {
+	case "PodSandboxStatus", "ContainerStatus", "StartContainer", "StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox", "ExecSync", "CreateContainer":
+		return about
+	}
+	return ""
 }

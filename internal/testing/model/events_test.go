@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -39,7 +38,7 @@ func (c *client) watch() {
 		err := c.follow(p)
 		c.mu.Lock()
 		c.watcher = watcher{}
-		if p.ctx.Err() == nil && c.now == p && c.ctx.Err() == nil {
+		if p.ctx.Err() == nil && c.now == p && c.ctx.Err() == nil && time.Since(c.cut) > time.Second {
 			c.violated("the events of process %d have ended: %v", p.number, err)
 		}
 		c.mu.Unlock()
@@ -50,7 +49,7 @@ func (c *client) follow(p *proxy) error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	go func() { // as a client does after GOAWAY
+	c.group.Go(func() { // as a client does after GOAWAY
 		for c.sleep(time.Second) && ctx.Err() == nil {
 			c.mu.Lock()
 			another := c.now != p
@@ -59,8 +58,8 @@ func (c *client) follow(p *proxy) error {
 				cancel()
 			}
 		}
-	}()
-	cs, err := p.director.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
+	})
+	cs, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
 	if err != nil {
 		return err
 	}
@@ -117,50 +116,45 @@ func (w *world) judgeEvents() {
 
 // eventStream is the stream of events of a runtime.
 type eventStream struct {
-	ctx   context.Context
-	wire  *wire
-	epoch chan struct{}
-	next  int // index of the next event of the runtime
+	ctx    context.Context
+	wire   *wire
+	method string
+	epoch  chan struct{}
+	seen   int // how many events of the runtime it has had
 }
 
-func (s *eventStream) SendMsg(any) error            { return nil }
-func (s *eventStream) CloseSend() error             { return nil }
-func (s *eventStream) Header() (metadata.MD, error) { return nil, nil }
-func (s *eventStream) Trailer() metadata.MD         { return nil }
-func (s *eventStream) Context() context.Context     { return s.ctx }
-
-// RecvMsg waits for the next event. Bad weather ends the stream with its code.
-func (s *eventStream) RecvMsg(m any) error {
+// next waits for the next event. Bad weather ends the stream with its code.
+func (s *eventStream) next() ([]byte, error) {
 	r := s.wire.runtime
 	for {
 		r.world.mu.Lock()
 		if s.epoch == nil {
 			if err := s.wire.reach(); err != nil {
 				r.world.mu.Unlock()
-				return err
+				return nil, err
 			}
-			s.epoch, s.next = r.epoch, len(r.news)
+			s.epoch, s.seen = r.epoch, len(r.news)
 		}
-		p, turn, more := *r.now(), r.turn, r.more
+		p, turn, more, has := *r.now(), r.turn, r.more, s.wire.has(s.method)
 		var event []byte
-		if s.next < len(r.news) && !p.frozen {
-			event = r.news[s.next]
-			s.next++
+		if s.seen < len(r.news) && !p.frozen {
+			event = r.news[s.seen]
+			s.seen++
 		}
 		r.world.mu.Unlock()
 		switch {
 		case p.code != 0:
-			return status.Errorf(p.code, "the weather is bad")
-		case r.name == "A":
-			return status.Errorf(codes.Unimplemented, "no events here")
+			return nil, status.Errorf(p.code, "the weather is bad")
+		case !has:
+			return nil, status.Errorf(codes.Unimplemented, "no events here")
 		case event != nil:
-			return codec.Decode(m, codec.NewFrame(event))
+			return event, nil
 		}
 		select {
 		case <-s.ctx.Done():
-			return status.FromContextError(s.ctx.Err()).Err()
+			return nil, status.FromContextError(s.ctx.Err()).Err()
 		case <-s.epoch:
-			return &unreachable{"connection reset by peer"}
+			return nil, &unreachable{"connection reset by peer"}
 		case <-turn:
 		case <-more:
 		}

@@ -1,17 +1,25 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/criproxy/criproxy/criadapter"
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/memory"
 )
 
@@ -21,11 +29,17 @@ var (
 	many     = flag.Int("model.seeds", 0, "run a `number` of seeds, one after another, until one finds a violation")
 	disorder = flag.Bool("model.disorder", false, "let runtimes answer lists in any order, with their state at any moment since the request")
 	verbose  = flag.Bool("model.calls", false, "trace all calls")
+	without  = flag.String("model.without", "", "leave out `faults`: their ids, separated by commas")
+	logTo    = flag.String("model.log", "", "write all events to a `file`")
+	runtimes = flag.Int("model.runtimes", 3, "simulate this `number` of runtimes, two to five")
 	events   = flag.Int("model.trace", 60, "show this `number` of events before a violation")
 )
 
 func TestWhatKubeletGetsIsTrue(t *testing.T) {
 	seeds := []uint64{2, 6, 7, 20, 49} // each has found a defect; -model.seeds draws others
+	if testing.Short() {
+		seeds = seeds[:2]
+	}
 	if *first != 0 || *many > 0 {
 		from := *first
 		if from == 0 {
@@ -41,169 +55,278 @@ func TestWhatKubeletGetsIsTrue(t *testing.T) {
 			return
 		}
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			stateDir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) { simulate(t, seed, stateDir) })
+			w := run(t, seed, cmp.Or(*lasts, 5*time.Minute), strings.Split(*without, ","))
+			if w.wrong != "" {
+				t.Errorf("seed %d: %s\n\n%s", seed, w.wrong, w.story(*events))
+			}
+			if testing.Verbose() {
+				t.Log(w.counts)
+			}
 		})
 	}
 }
 
-func simulate(t *testing.T, seed uint64, stateDir string) {
-	w := &world{seed: seed, began: time.Now(), dir: stateDir, random: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int{}, underWay: map[*call]struct{}{}, unordered: *disorder}
-	duration := 5 * time.Minute
-	if *lasts > 0 {
-		duration = *lasts
+// run simulates a seed for a time, without some of its faults.
+func run(t *testing.T, seed uint64, lasts time.Duration, without []string) *world {
+	w := newWorld(t, seed)
+	w.without = without
+	if *logTo != "" {
+		f, err := os.Create(*logTo)
+		require.NoError(t, err)
+		defer f.Close()
+		w.log = f
 	}
-	w.ctx, w.end = context.WithTimeout(context.Background(), duration)
-	defer w.end()
-	var err error
-	w.api, err = criadapter.Config(criadapter.Options{})
-	w.must(err)
-	cfg := &config{budget: memory.DefaultBudget, silence: memory.DefaultSilence, stateDir: stateDir, native: w.random.IntN(3) == 0, boot: "the first"}
-	for i, name := range []string{"A", "B", "C"} {
-		r := newRuntime(w, name, seed)
+	synctest.Test(t, func(t *testing.T) { w.simulate(lasts) })
+	return w
+}
+
+// newWorld returns a world that has not begun.
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{seed: seed, front: newFront(), counts: map[string]int{}, met: map[situation]int{}, underWay: map[*call]struct{}{}, keeps: true, unordered: *disorder}
+	w.root = t.TempDir()
+	w.dir = filepath.Join(w.root, "state")
+	require.NoError(t, os.Mkdir(w.dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "file"), nil, 0o600))
+	return w
+}
+
+// chance returns a source of random numbers for the n-th event of a kind. Events that are left out do not change the
+// others.
+func (w *world) chance(kind string, n int) *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprint(h, kind, n)
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
+}
+
+// happens reports whether the n-th fault of a source happens. Each seed has only some kinds of faults.
+func (w *world) happens(source string, n int, kind string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.happensNow(source, n, kind)
+}
+
+// happensNow is happens. mu is held.
+func (w *world) happensNow(source string, n int, kind string) bool {
+	id := fmt.Sprint(source, n)
+	if w.chance(kind, -1).IntN(3) == 0 || slices.Contains(w.without, id) {
+		return false
+	}
+	w.faults = append(w.faults, id)
+	w.trace("fault %s: %s", id, kind)
+	return true
+}
+
+// names are the names of the backends at the beginning.
+var names = []string{"one", "two.test", "three.test", "four.test", "five.test"}
+
+// begins makes the runtimes and starts the first process. The world lasts for a time, and ends with ends.
+func (w *world) begins(lasts time.Duration) {
+	w.began = time.Now()
+	w.ctx, w.end = context.WithCancel(context.Background())
+	time.AfterFunc(lasts, w.end) // and no deadline, which calls would pass on to runtimes
+	begin := w.chance("begin", 0)
+	cfg := &config{budget: memory.DefaultBudget, silence: memory.DefaultSilence, stateDir: w.dir, native: begin.IntN(3) == 0, boot: "the first"}
+	for i, name := range names[:*runtimes] {
+		r := newRuntime(w, string(rune('A'+i)), w.seed)
 		w.runtimes = append(w.runtimes, r)
-		cfg.backends = append(cfg.backends, backend{name: []string{"one", "two.test", "three.test"}[i], runtime: r})
+		cfg.backends = append(cfg.backends, backend{name: name, runtime: r})
 	}
-	if w.random.IntN(3) == 0 { // the first weather hits runtimes before memory knows them
+	if begin.IntN(3) == 0 { // the first weather hits runtimes before memory knows them
 		for _, r := range w.runtimes {
-			r.turns(forecast(r.rnd), 0)
+			w.turns(r, -1)
 		}
-	}
-	if w.random.IntN(4) == 0 {
-		w.slowWatch = time.Duration(w.random.Int64N(int64(20 * time.Second)))
 	}
 	time.Sleep(time.Millisecond)
 	for i := range cfg.backends { // runtimes that existed before
 		cfg.backends[i].knows = newKnowledge()
 	}
-	w.now = newProxy(w, cfg, nil)
+	klog.SetLogger(funcr.New(w.logs, funcr.Options{}))
+	w.is(w.start(cfg))
+}
 
-	for i, f := range []func(*client){(*client).kubelet, (*client).reader, (*client).reader, (*client).writer, (*client).prober, (*client).gauger, (*client).watch} {
-		c := &client{world: w, rnd: rand.New(rand.NewPCG(seed, uint64(100+i))), name: fmt.Sprint("client ", i)}
+// client returns the n-th client.
+func (w *world) client(n int) *client {
+	c := &client{world: w, rnd: w.chance("client", n), name: fmt.Sprint("client ", n), conn: transport.NewClient(transport.ClientConfig{Dial: w.front.dial})}
+	w.clients = append(w.clients, c.conn)
+	return c
+}
+
+// ends ends all processes, clients and runtimes.
+func (w *world) ends() {
+	w.end()
+	w.group.Wait()
+	for _, p := range w.processes {
+		p.stop()
+	}
+	for _, c := range w.clients {
+		_ = c.Close()
+	}
+	for _, r := range w.runtimes {
+		r.server.Stop()
+	}
+	w.served.Wait()
+}
+
+// simulate runs the whole world for a time.
+func (w *world) simulate(lasts time.Duration) {
+	w.begins(lasts)
+	defer w.ends()
+	for i, f := range []func(*client){(*client).kubelet, (*client).reader, (*client).reader, (*client).writer, (*client).prober, (*client).gauger, (*client).watch, (*client).sloth} {
+		c := w.client(i)
 		w.group.Go(func() { f(c) })
 	}
 	for _, r := range w.runtimes {
 		w.group.Go(func() {
-			rnd := rand.New(rand.NewPCG(seed, 1000+uint64(r.name[0])))
-			for w.sleep(time.Duration(rnd.Int64N(int64(90 * time.Second)))) {
-				r.turns(forecast(rnd), r.address())
+			for n := 0; w.sleep(w.within(r.name, n, 90*time.Second)); n++ {
+				w.turns(r, n)
 			}
 		})
 		w.group.Go(func() {
-			rnd := rand.New(rand.NewPCG(seed, 2000+uint64(r.name[0])))
-			for w.sleep(time.Duration(rnd.Int64N(int64(60 * time.Second)))) {
+			for n := 0; w.sleep(w.within("item of "+r.name, n, 60*time.Second)); n++ {
 				r.happens()
 			}
 		})
 	}
-	w.group.Go(w.chaos)
+	w.group.Go(func() {
+		for n := 0; w.sleep(w.within("operator", n, 2*time.Minute)); n++ {
+			w.random = w.chance("what the operator does", n)
+			w.operates(n)
+		}
+	})
+	w.group.Go(func() {
+		for n := 0; w.sleep(w.within("client", n, 40*time.Second)); n++ {
+			w.cutsClient(n)
+		}
+	})
 	w.group.Go(func() {
 		for w.sleep(time.Second) {
 			w.mu.Lock()
 			w.judgeConditions()
 			w.judgeEvents()
+			w.judgeMistakes()
 			w.mu.Unlock()
 		}
 	})
+	w.group.Go(func() {
+		for w.sleep(10 * time.Second) {
+			w.judgeHistory()
+		}
+	})
 	<-w.ctx.Done()
-	w.mu.Lock()
-	p := w.now
-	w.mu.Unlock()
+	w.lived = time.Since(w.began)
 	w.group.Wait()
-	if p != nil {
-		p.end()
-	}
-	if w.wrong != "" {
-		t.Errorf("seed %d: %s\n\n%s", seed, w.wrong, w.story(*events))
-	}
-	if testing.Verbose() {
-		t.Log(w.counts)
+	if w.wrong == "" {
+		w.judgeRest()
 	}
 }
 
-// chaos does what administrators do: it restarts processes, and changes the configuration.
-func (w *world) chaos() {
-	for w.sleep(time.Duration(w.random.Int64N(int64(2 * time.Minute)))) {
-		w.mu.Lock()
-		old := w.now
-		w.mu.Unlock()
-		cfg := old.cfg.clone()
-		switch n := w.random.IntN(13); n {
-		case 0, 1, 2, 3, 4, 5, 11, 12:
-			w.reloads(old, cfg, n)
-		case 6: // an orderly restart
-			w.says("process %d ends", old.number)
-			w.is(nil)
-			old.end()
-			if !w.sleep(time.Duration(w.random.Int64N(int64(3 * time.Second)))) {
-				return
-			}
-			if cfg.stateDir == w.dir {
-				w.is(newProxy(w, cfg, nil))
-			} else {
-				w.forgets(cfg)
-				w.is(newProxy(w, cfg, nil))
-			}
-		case 7: // a crash: only the file of memory survives
-			w.says("process %d crashes", old.number)
-			w.is(nil)
-			at := time.Now()
-			old.crash()
-			if !w.sleep(time.Duration(w.random.Int64N(int64(3 * time.Second)))) {
-				return
-			}
-			if cfg.stateDir == w.dir {
-				w.mu.Lock()
-				for i := range cfg.backends {
-					cfg.backends[i].knows = cfg.backends[i].knows.before(at.Add(-2 * time.Second))
-				}
-				w.mu.Unlock()
-			} else {
-				w.forgets(cfg)
-			}
-			w.is(newProxy(w, cfg, nil))
-		case 8: // a reboot, after which only some of the runtimes' items come back
-			w.says("process %d and all runtimes end with the machine", old.number)
-			w.is(nil)
-			old.crash()
-			for _, r := range w.runtimes {
-				r.reboots()
-			}
-			cfg.boot = fmt.Sprint("after process ", old.number)
+// within returns a random time for the n-th pause of a kind.
+func (w *world) within(kind string, n int, most time.Duration) time.Duration {
+	return time.Duration(w.chance("pause "+kind, n).Int64N(int64(most)))
+}
+
+// turns changes the weather of a runtime.
+func (w *world) turns(r *runtime, n int) {
+	next := forecast(w.chance("weather of "+r.name, n))
+	if next.name != "clear" && !w.happens(r.name, n, next.name) {
+		next = clear()
+	}
+	r.turns(next, r.address())
+}
+
+// cutsClient cuts a connection of a client.
+func (w *world) cutsClient(n int) {
+	if !w.happens("client", n, cutClient) {
+		return
+	}
+	rnd := w.chance("cut of a client", n)
+	w.mu.Lock()
+	p := w.now
+	w.cut = time.Now()
+	w.mu.Unlock()
+	if p == nil {
+		return
+	}
+	w.front.mu.Lock()
+	defer w.front.mu.Unlock()
+	if len(p.links) > 0 {
+		p.links[rnd.IntN(len(p.links))].breakNow()
+	}
+}
+
+// operations are what an operator does, or what happens to the machine.
+var operations = []string{"reload: budget", "reload: goneAfter", "reload: address", "reload: fewer or more runtimes", "reload: state folder", "reload: primary", "restart", "crash", "reboot", "handover", "handover", "reload: name", "reload: swapped names"}
+
+// operates does what administrators do: it restarts processes, and changes the configuration.
+func (w *world) operates(number int) {
+	w.mu.Lock()
+	old := w.now
+	w.mu.Unlock()
+	n := w.random.IntN(len(operations))
+	if !w.happens("operator", number, operations[n]) {
+		return
+	}
+	w.operated(operations[n])
+	cfg := old.cfg.clone()
+	switch n {
+	case 0, 1, 2, 3, 4, 5, 11, 12:
+		w.reloads(old, cfg, n)
+	case 6: // an orderly restart
+		w.trace("process %d ends", old.number)
+		w.is(nil)
+		old.end()
+		if !w.sleep(time.Duration(w.random.Int64N(int64(3 * time.Second)))) {
+			return
+		}
+		if cfg.stateDir != w.dir {
 			w.forgets(cfg)
-			for _, b := range cfg.backends {
-				b.knows.blank = time.Now()
+		}
+		w.is(w.start(cfg))
+	case 7: // a crash: only the file of memory survives
+		w.trace("process %d crashes", old.number)
+		w.is(nil)
+		at := time.Now()
+		w.crashes(old, cfg)
+		if !w.sleep(time.Duration(w.random.Int64N(int64(3 * time.Second)))) {
+			return
+		}
+		if cfg.stateDir == w.dir {
+			w.mu.Lock()
+			for i := range cfg.backends {
+				cfg.backends[i].knows = cfg.backends[i].knows.before(at.Add(-2 * time.Second))
 			}
-			w.is(newProxy(w, cfg, nil))
-			for _, r := range w.runtimes {
-				w.group.Go(func() {
-					w.sleep(time.Duration(r.name[0]-'A') * 3 * time.Second)
-					r.turns(clear(), r.address())
-				})
-			}
-		default:
-			w.says("process %d hands over", old.number)
-			var heir *proxy
-			began := make(chan struct{})
-			old.memories.HandOn(func(name string, n memory.Note) {
-				<-began
-				_ = heir.memories.Learn(name, n) // the heir may not have the backend any more
-			})
-			handed, err := old.memories.Encode()
-			w.must(err)
-			heir = newProxy(w, cfg, handed)
-			close(began)
-			w.is(heir)
-			old.memories.Release()
-			drained := w.epoch()
+			w.mu.Unlock()
+		} else {
+			w.forgets(cfg)
+		}
+		w.is(w.start(cfg))
+	case 8: // a reboot, after which only some of the runtimes' items come back
+		w.trace("process %d and all runtimes end with the machine", old.number)
+		w.is(nil)
+		w.crashes(old, cfg)
+		for _, r := range w.runtimes {
+			r.reboots()
+		}
+		cfg.boot = fmt.Sprint("after process ", old.number)
+		w.forgets(cfg)
+		for _, b := range cfg.backends {
+			b.knows.blank = time.Now()
+		}
+		w.is(w.start(cfg))
+		for _, r := range w.runtimes {
 			w.group.Go(func() {
-				<-drained
-				old.memories.HandOn(nil)
-				old.end()
+				w.sleep(time.Duration(r.name[0]-'A') * 3 * time.Second)
+				r.turns(clear(), r.address())
 			})
 		}
-		cfg.show(w)
+	default:
+		w.trace("process %d hands over", old.number)
+		w.must(old.daemon.HandOver(w.ctx))
 	}
+	w.mu.Lock()
+	now := w.now
+	w.mu.Unlock()
+	now.cfg.show(w)
 }
 
 // reloads changes the configuration.
@@ -213,19 +336,19 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 	switch what {
 	case 0:
 		cfg.budget = time.Second + time.Duration(w.random.Int64N(int64(2*time.Second)))
-		w.says("reload: budget %s", cfg.budget)
+		w.trace("reload: budget %s", cfg.budget)
 	case 1:
 		cfg.silence = 5*time.Second + time.Duration(w.random.Int64N(int64(10*time.Second)))
-		w.says("reload: silence %s", cfg.silence)
+		w.trace("reload: silence %s", cfg.silence)
 	case 2: // a backend moves to another address
 		b.address++
-		w.says("reload: backend %s is at address %d", b.name, b.address)
+		w.trace("reload: backend %s is at address %d", b.name, b.address)
 		there := clear()
 		there.down = w.random.IntN(2) == 0 // not started yet
 		b.runtime.turns(there, b.address)
 	case 3: // added and removed
-		if len(cfg.backends) == 3 && at > 0 {
-			w.says("reload: without backend %s", b.name)
+		if len(cfg.backends) == len(w.runtimes) && at > 0 && len(cfg.backends) > 2 { // one alone is passed on unchanged, which the oracle does not know
+			w.trace("reload: without backend %s", b.name)
 			cfg.backends = append(cfg.backends[:at:at], cfg.backends[at+1:]...)
 			break
 		}
@@ -235,11 +358,11 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 				used = used || b.runtime == r
 			}
 			if !used {
-				name := map[string]string{"A": "one", "B": "two.test", "C": "three.test"}[r.name]
+				name := names[r.name[0]-'A']
 				for cfg.has(name) {
 					name = "new" + name
 				}
-				w.says("reload: with backend %s", name)
+				w.trace("reload: with backend %s", name)
 				knows := newKnowledge()
 				knows.blank = time.Now()
 				cfg.backends = append(cfg.backends, backend{name: name, runtime: r, address: r.address(), knows: knows})
@@ -247,22 +370,22 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 		}
 	case 4:
 		if w.random.IntN(2) == 0 { // a folder that is not writable
-			cfg.stateDir = filepath.Join(w.dir, "there", "is", "none")
+			cfg.stateDir = filepath.Join(w.dir, "file", "none")
 		} else {
 			cfg.stateDir = w.dir
 		}
-		w.says("reload: state folder %s", cfg.stateDir)
+		w.trace("reload: state folder %s", cfg.stateDir)
 	case 5:
 		if len(cfg.backends) > 1 { // another one is the primary
 			cfg.backends[0], cfg.backends[1] = cfg.backends[1], cfg.backends[0]
-			w.says("reload: backend %s is the primary", cfg.backends[0].name)
+			w.trace("reload: backend %s is the primary", cfg.backends[0].name)
 		}
 	case 11: // a runtime has another name
-		w.says("reload: backend %s is called new%s", b.name, b.name)
+		w.trace("reload: backend %s is called new%s", b.name, b.name)
 		b.name = "new" + b.name
 	case 12: // two swap their names
 		other := &cfg.backends[(at+1)%len(cfg.backends)]
-		w.says("reload: backends %s and %s swap their names", b.name, other.name)
+		w.trace("reload: backends %s and %s swap their names", b.name, other.name)
 		b.name, other.name = other.name, b.name
 	}
 	p.reload(cfg)
@@ -279,16 +402,39 @@ func (w *world) forgets(cfg *config) {
 	}
 }
 
+// is makes p the process that clients connect to.
 func (w *world) is(p *proxy) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.now = p
+	w.mu.Unlock()
+	for _, c := range w.clients {
+		c.ResetConnectBackoff()
+	}
 }
 
-func (w *world) says(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.trace(format, args...)
+// start starts a process without a previous one.
+func (w *world) start(cfg *config) *proxy {
+	p, err := newProxy(w, cfg, nil)
+	w.must(err)
+	return p
+}
+
+// crashes ends a process like a crash. It leaves the files as they are.
+func (w *world) crashes(p *proxy, cfg *config) {
+	p.crash()
+	left := fmt.Sprint(w.dir, "-", p.number)
+	w.must(os.Mkdir(left, 0o700))
+	files, err := os.ReadDir(w.dir)
+	w.must(err)
+	for _, f := range files {
+		if data, err := os.ReadFile(filepath.Join(w.dir, f.Name())); err == nil { // the process may have removed it meanwhile
+			w.must(os.WriteFile(filepath.Join(left, f.Name()), data, 0o600))
+		}
+	}
+	if cfg.stateDir == w.dir {
+		cfg.stateDir = left
+	}
+	w.dir = left
 }
 
 func (c *config) show(w *world) {
@@ -296,5 +442,5 @@ func (c *config) show(w *world) {
 	for _, b := range c.backends {
 		s += fmt.Sprintf(" %s=%s@%d", b.name, b.runtime.name, b.address)
 	}
-	w.says("now process %d:%s, budget %s, silence %s", c.process, s, c.budget, c.silence)
+	w.trace("now process %d:%s, budget %s, silence %s", c.process, s, c.budget, c.silence)
 }

@@ -9,12 +9,16 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 const (
 	// slack is how long criproxy's own work may take: its rounds, and the pauses between them.
 	slack = time.Second
+
+	// redial is the longest pause before criproxy connects again to a runtime that was down.
+	redial = 4 * time.Second
 
 	// settled is how long a weather must last before criproxy must show its effects.
 	settled = 20 * time.Second
@@ -84,7 +88,7 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 	b := &c.cfg.backends[at]
 	r := b.runtime
 	wrong := func(i *item, format string, args ...any) {
-		w.trace("process %d: backend %s is %+v", c.proxy.number, b.key(), b.stack.known.State())
+		w.trace("process %d: backend %s is %+v", c.proxy.number, b.key(), c.proxy.condition(b))
 		w.violated("call %d, %s of process %d, begun at %.3f: %s "+format,
 			append([]any{c.number, c.method + "(" + f.String() + ")", c.proxy.number, c.began.Sub(w.began).Seconds(), c.cfg.front(at, i.id)}, args...)...)
 	}
@@ -115,7 +119,7 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 		switch {
 		case !i.removed.IsZero() && i.removed.Before(b.knows.blank):
 			wrong(i, "is shown, was removed at %.3f, and nothing was remembered at %.3f", i.removed.Sub(w.began).Seconds(), b.knows.blank.Sub(w.began).Seconds())
-		case now.version < 0 || now.version >= len(i.versions) || i.versions[now.version].at.After(c.ended) || int(i.versions[now.version].state) != now.state:
+		case now.version < 0 || now.version >= len(i.versions) || i.versions[now.version].at.After(c.ended) || int(i.versions[now.version].state) != now.state && !i.told(now, c):
 			wrong(i, "is shown as version %d, state %d, which it has not been", now.version, now.state)
 		case now.version < shown:
 			wrong(i, "is shown as version %d, and was shown before as version %d", now.version, shown)
@@ -306,7 +310,7 @@ func (b *backend) remembered(c *call, k kind) bool {
 		return false
 	}
 	for _, ch := range r.changes[k] {
-		if !ch.failed && (ch.to.IsZero() || !ch.to.Before(first.asked)) && !ch.from.After(c.ended) {
+		if !ch.failed && !ch.known && (ch.to.IsZero() || !ch.to.Before(first.asked)) && !ch.from.After(c.ended) {
 			return false
 		}
 	}
@@ -403,12 +407,21 @@ func (w *world) judgeTime(c *call, k kind, f filter) {
 	w.violated("call %d: %s(%s), begun at %.3f, failed, and all is remembered: %v", c.number, c.method, f, c.began.Sub(w.began).Seconds(), c.err)
 }
 
+// asked returns the backends that criproxy may ask about an item of b: b, or any if its id is native and clients have not
+// seen it.
+func (c *call) asked(b *backend, id string) []*backend {
+	if c.cfg.native && c.latest(b.knows.shown[sandboxes][id]) < 0 && c.latest(b.knows.shown[containers][id]) < 0 {
+		return c.cfg.all()
+	}
+	return []*backend{b}
+}
+
 // judgeStatus judges the answer to a status call. mu is held.
 func (w *world) judgeStatus(c *call, k kind, front string, version int, image string) {
 	at, id := c.cfg.locate(front)
 	b := &c.cfg.backends[at]
 	i := b.runtime.item(k, id)
-	w.judgeDeadline(c, b)
+	w.judgeDeadline(c, c.asked(b, id)...)
 	wrong := func(format string, args ...any) {
 		w.violated("call %d, %s(%s) of process %d, begun at %.3f: "+format, append([]any{c.number, c.method, front, c.proxy.number, c.began.Sub(w.began).Seconds()}, args...)...)
 	}
@@ -517,9 +530,13 @@ func (b *backend) settled(c *call, i *item) (since time.Time, ok bool) {
 
 // judgeMerged judges calls whose answer is merged from those of all runtimes. mu is held.
 func (w *world) judgeMerged(c *call) {
-	if c.method == "ListImages" {
+	former := func(p phase) bool { return p.api == v1alpha2 }
+	switch {
+	case c.method == "ListImages":
 		w.judgeDeadline(c, c.cfg.all()...)
 		return
+	case c.method == "ListMetricDescriptors" && slices.ContainsFunc(c.cfg.backends[0].runtime.during(c.began, c.ended), former):
+		return // the primary does not have it
 	}
 	if b := &c.cfg.backends[0]; b.fast(c) && (c.err != nil || c.took() > c.cfg.budget+slack) {
 		w.violated("call %d: %s, begun at %.3f, took %s, and the primary is well: %v", c.number, c.method, c.began.Sub(w.began).Seconds(), c.took(), c.err)
@@ -559,7 +576,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 	if i, id := c.cfg.locate(front); front != "" && c.cfg.backends[i].runtime.item(sandboxes, id) == nil && c.cfg.backends[i].runtime.item(containers, id) == nil {
 		return // its backend is no longer in the configuration
 	}
-	w.judgeDeadline(c, at)
+	w.judgeDeadline(c, c.asked(at, front)...)
 	if c.cfg.native && at.hasNothing(c) {
 		return // the primary answers for items that no runtime can have
 	}
@@ -653,19 +670,35 @@ func (w *world) judgeConditions() {
 	c := &call{cfg: cfg, proxy: w.now, began: time.Now(), ended: time.Now(), deadline: time.Now().Add(long)}
 	for i := range cfg.backends {
 		b := &cfg.backends[i]
-		state := b.stack.known.State()
+		state := w.now.condition(b)
 		p, since, steady := b.steadySince(c)
 		lasts := time.Since(since)
 		slow := max(p.latency[lists].most, p.latency[statuses].most, p.latency[rest].most)
 		switch {
-		case b.fast(c) && lasts > settled+90*time.Second && state.Condition != memory.Up:
-			w.violated("backend %s answers all at once for %s, and is %s: %v", b.key(), lasts, state.Condition, state.Err)
-		case steady && state.Condition == memory.Gone && lasts > settled && p.latency[alive].most < c.cfg.silence*3/4 && (slow < c.cfg.silence*3/4 || p.latency[alive].most <= fast):
+		case b.fast(c) && lasts > settled+90*time.Second && state.State != capture.Up:
+			w.violated("backend %s answers all at once for %s, and is %s: %v", b.key(), lasts, state.State, state.Err)
+		case steady && state.State == capture.Gone && lasts > settled+redial+2*max(slow, p.latency[alive].most) && p.latency[alive].most < c.cfg.silence*3/4 && (slow < c.cfg.silence*3/4 || p.latency[alive].most <= fast):
 			w.violated("backend %s answers for %s, and is gone: %v", b.key(), lasts, state.Err)
-		case !p.reachable() && lasts > 5*time.Second && state.Condition != memory.Gone && !p.frozen:
-			w.violated("backend %s is not there for %s, and is %s", b.key(), lasts, state.Condition)
-		case p.frozen && lasts > b.silence(c)+5*time.Second && state.Condition != memory.Gone:
-			w.violated("backend %s answers nothing for %s, and is %s", b.key(), lasts, state.Condition)
+		case !p.reachable() && lasts > 5*time.Second && state.State != capture.Gone && !p.frozen:
+			w.violated("backend %s is not there for %s, and is %s", b.key(), lasts, state.State)
+		case p.frozen && lasts > b.silence(c)+5*time.Second && state.State != capture.Gone:
+			w.violated("backend %s answers nothing for %s, and is %s", b.key(), lasts, state.State)
 		}
 	}
+}
+
+// condition returns what a process says of a backend.
+func (p *proxy) condition(b *backend) admin.BackendHealth {
+	for _, h := range p.daemon.Health().Backends {
+		if h.Name == b.key() {
+			return h
+		}
+	}
+	return admin.BackendHealth{}
+}
+
+// told reports whether an item is shown with a state that a client's call has given it, of which the version does not
+// know yet.
+func (i *item) told(now shown, c *call) bool {
+	return slices.ContainsFunc(i.versions[now.version+1:], func(v version) bool { return int(v.state) == now.state && !v.at.After(c.ended) })
 }

@@ -3,19 +3,14 @@ package model
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
-	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	settings "github.com/criproxy/criproxy/internal/settings/config"
 )
-
-const pkg = "runtime.v1"
 
 // config is the configuration of a proxy. It is immutable.
 type config struct {
@@ -34,7 +29,6 @@ type backend struct {
 	runtime *runtime
 	address int
 	knows   *knowledge // what clients have seen under this name
-	stack   *stack
 }
 
 func (b *backend) key() string { return director.Backend{Name: b.name}.String() }
@@ -43,6 +37,31 @@ func (c *config) clone() *config {
 	d := *c
 	d.backends = slices.Clone(c.backends)
 	return &d
+}
+
+// settings returns the configuration as criproxy reads it.
+func (c *config) settings(w *world) *settings.Config {
+	s := &settings.Config{
+		Listen: "/run/criproxy.sock", Admin: "none", Hooks: "none", StateDir: c.stateDir, FlightRecorder: 64 << 10,
+		ListBudget: c.budget, GoneAfter: c.silence, IDs: settings.PrefixIDs,
+	}
+	if c.native {
+		s.IDs = settings.NativeIDs
+	}
+	for _, b := range c.backends {
+		s.Backends = append(s.Backends, settings.Backend{Name: b.name, Address: fmt.Sprintf("/run/%s/%d", b.runtime.name, b.address)})
+	}
+	w.must(s.Check())
+	return s
+}
+
+// stacks returns a text for each backend that needs a connection of its own.
+func (c *config) stacks() map[string]backend {
+	all := map[string]backend{}
+	for i, b := range c.backends {
+		all[fmt.Sprint(b.name, b.runtime.name, b.address, i == 0, c.budget, c.silence, c.stateDir)] = b
+	}
+	return all
 }
 
 // knowledge is what clients have seen of a backend, for as long as criproxy must remember it.
@@ -94,132 +113,78 @@ func latest(all []telling, before time.Time) int {
 	return v
 }
 
-// stack holds the layers of a connection to one runtime, as cmd/criproxy builds them.
-type stack struct {
-	key    string
-	wire   *wire
-	known  *memory.Conn
-	top    grpc.ClientConnInterface
-	stop   context.CancelFunc
-	states []reported // world.mu guards it
-}
-
-// reported is a state with which Watch was called.
-type reported struct {
-	memory.State
-	at time.Time
-}
-
 // proxy is one process.
 type proxy struct {
-	world    *world
-	number   int
-	heir     bool // it got a Note of each call that the previous process completed later
-	director *director.Director
-	memories *daemon.Memories
-	ctx      context.Context // ends with the process
-	kill     context.CancelFunc
-	group    sync.WaitGroup
+	world  *world
+	number int
+	heir   bool      // it got a Note of each call that the previous process completed later
+	keeps  bool      // its files, and those of the process before it, are where they belong
+	began  time.Time // or the process that has handed over to it
+	daemon *daemon.Proxy
+	ctx    context.Context // ends with the process
+	kill   context.CancelFunc
+	stop   context.CancelFunc // asks the process to end
+	links  []*link            // of clients; front.mu guards it
 
 	// world.mu guards the fields below.
-	cfg *config
+	cfg     *config
+	crashed bool
+	ok      map[string]int // :: method → how many calls clients know to have ended with OK
 }
 
-// newProxy starts a process with cfg. handed is the memory of the previous process.
-func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
+// newProxy starts a process with cfg, and returns when clients can connect. The previous process hands its memory over at
+// a connection, if there is one.
+func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
+	p := &proxy{world: w, heir: memories != nil, ok: map[string]int{}}
+	var legacy *daemon.Legacy
+	if memories != nil {
+		var err error
+		if legacy, err = daemon.ReadLegacy(memories); err != nil {
+			return nil, err
+		}
+	}
 	w.mu.Lock()
 	w.starts = append(w.starts, time.Now())
-	p := &proxy{world: w, number: len(w.starts), memories: daemon.NewMemories(handed), heir: handed != nil}
+	p.number, w.processes = len(w.starts), append(w.processes, p)
+	p.keeps, w.keeps = w.keeps && cfg.stateDir == w.dir, cfg.stateDir == w.dir
+	p.began = time.Now()
+	if p.heir {
+		before := w.processes[p.number-2]
+		p.keeps, p.began = p.keeps && before.keeps, before.began
+	}
 	w.mu.Unlock()
-	p.ctx, p.kill = context.WithCancel(w.ctx)
+	p.ctx, p.kill = context.WithCancel(context.Background())
 	cfg.process, cfg.since = p.number, time.Now()
-	d, next := p.build(cfg, nil)
-	var err error
-	p.director, err = director.New(d)
-	w.must(err)
-	p.memories.Keep(cfg.places(), cfg.folder(), next)
 	p.cfg = cfg
-	for _, b := range cfg.backends {
-		p.start(b.stack)
+	var err error
+	p.daemon, err = daemon.New(cfg.settings(w), daemon.Options{Legacy: legacy, Machine: daemon.Machine{
+		Dial:    func(ctx context.Context, address string) (net.Conn, error) { return w.dial(ctx, p, address) },
+		Succeed: func(_ context.Context, memories net.Conn) error { return p.succeed(memories) },
+		Boot:    cfg.boot,
+	}})
+	if err != nil {
+		return nil, err
 	}
-	return p
-}
-
-func (c *config) folder() daemon.Folder { return daemon.Folder{Path: c.stateDir, Boot: c.boot} }
-
-func (c *config) places() []daemon.Place {
-	var all []daemon.Place
-	for _, b := range c.backends {
-		all = append(all, daemon.Place{Name: b.key(), Address: fmt.Sprint(b.runtime.name, "@", b.address)})
-	}
-	return all
-}
-
-// build makes the stacks of cfg, and their memory. It keeps the stacks of old that have not changed.
-func (p *proxy) build(cfg *config, old *config) (director.Config, map[string]*memory.Memory) {
-	next := p.memories.Next(cfg.places(), cfg.folder())
-	d := p.world.api
-	d.NativeNames = cfg.native
-	for i := range cfg.backends {
-		b := &cfg.backends[i]
-		key := fmt.Sprint(b.name, b.runtime.name, b.address, i == 0, cfg.budget, cfg.silence, cfg.stateDir)
-		b.stack = nil
-		if old != nil {
-			for _, o := range old.backends {
-				if o.stack.key == key {
-					b.stack = o.stack
-				}
-			}
-		}
-		if b.stack == nil {
-			b.stack = p.newStack(cfg, i, d, key, next[b.key()])
-		}
-		d.Backends = append(d.Backends, director.Backend{Name: b.name, Conn: b.stack.top, Known: b.stack.known})
-	}
-	return d, next
-}
-
-func (p *proxy) newStack(cfg *config, i int, d director.Config, key string, mem *memory.Memory) *stack {
-	b := &cfg.backends[i]
-	s := &stack{key: key, wire: &wire{runtime: b.runtime, address: b.address, process: p.number}}
-	bridge, err := memory.Bridge(s.wire, d.Profile.Known.Lists, d.Schema, pkg)
-	p.world.must(err)
-	s.known, err = memory.New(memory.Config{
-		Name: b.key(), Conn: bridge, Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
-		Equivalents: cri.ImageNames,
-		Memory:      mem, Primary: i == 0,
-		Absent: s.wire.absent,
-		Budget: cfg.budget, Silence: cfg.silence,
-		Alive: "/" + pkg + ".RuntimeService/Version",
-		Watch: func(state memory.State) {
-			p.world.mu.Lock()
-			s.states = append(s.states, reported{state, time.Now()})
-			p.world.trace("process %d: backend %s is %s: %v", p.number, b.key(), state.Condition, state.Err)
-			slowWatch := p.world.slowWatch
-			p.world.mu.Unlock()
-			time.Sleep(slowWatch)
-		},
+	p.daemon.UseListener(w.front.listen(p))
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	ended := make(chan struct{})
+	w.served.Go(func() {
+		defer p.kill()
+		defer close(ended)
+		w.must(p.daemon.Run(ctx))
 	})
-	p.world.must(err)
-	s.top = s.known
-	return s
+	<-p.daemon.Serving()
+	return p, nil
 }
 
-// absent reports whether no process listens at the address.
-func (w *wire) absent(context.Context) bool {
-	w.runtime.world.mu.Lock()
-	defer w.runtime.world.mu.Unlock()
-	p := w.runtime.now()
-	return p.down || p.address != w.address
-}
-
-func (p *proxy) start(s *stack) {
-	if s.stop != nil {
-		return
+// succeed starts the process that takes over.
+func (p *proxy) succeed(memories net.Conn) error {
+	heir, err := newProxy(p.world, p.cfg.clone(), memories)
+	if err == nil {
+		p.world.is(heir)
 	}
-	var ctx context.Context
-	ctx, s.stop = context.WithCancel(p.ctx)
-	p.group.Go(func() { _ = s.known.Run(ctx) }) // fails if the file is not writable
+	return err
 }
 
 // reload makes the process use cfg.
@@ -227,44 +192,48 @@ func (p *proxy) reload(cfg *config) {
 	w := p.world
 	old := p.cfg
 	cfg.process, cfg.since = p.number, time.Now()
-	d, next := p.build(cfg, old)
-	w.must(p.director.Reload(d))
-	p.memories.Keep(cfg.places(), cfg.folder(), next)
 	w.mu.Lock()
 	p.cfg = cfg
+	now := cfg.stacks()
+	for key, b := range old.stacks() {
+		if _, stays := now[key]; stays {
+			continue
+		}
+		for _, l := range b.runtime.links {
+			if l.process == p.number && l.wire.address == b.address {
+				l.wire.retired = true
+			}
+		}
+	}
 	w.mu.Unlock()
-	var gone []*stack
-	for _, o := range old.backends {
-		if !slices.ContainsFunc(cfg.backends, func(b backend) bool { return b.stack == o.stack }) {
-			o.stack.known.Retire()
-			w.mu.Lock()
-			o.stack.wire.retired = true
-			w.mu.Unlock()
-			gone = append(gone, o.stack)
-		}
-	}
-	for _, b := range cfg.backends {
-		p.start(b.stack)
-	}
-	before := w.epoch()
-	p.group.Go(func() {
-		select {
-		case <-before:
-		case <-p.ctx.Done():
-		}
-		for _, s := range gone {
-			s.stop()
-		}
-	})
+	_, err := p.daemon.Reload(cfg.settings(w))
+	w.must(err)
 }
 
-// crash ends the process like a crash; end ends it in an orderly way.
+// crash ends the process like a crash: nothing that it does from now on has an effect.
 func (p *proxy) crash() {
-	p.memories.Release()
-	p.end()
+	w := p.world
+	w.mu.Lock()
+	p.crashed, w.crashed = true, time.Now()
+	for _, r := range w.runtimes {
+		for _, l := range r.links {
+			if l.process == p.number {
+				l.breakNow()
+			}
+		}
+	}
+	w.mu.Unlock()
+	w.front.mu.Lock()
+	for _, l := range p.links {
+		l.breakNow()
+	}
+	w.front.mu.Unlock()
+	p.kill()
+	p.stop()
 }
 
+// end ends the process in an orderly way, and returns when it has ended.
 func (p *proxy) end() {
-	p.kill()
-	p.group.Wait()
+	p.stop()
+	<-p.ctx.Done()
 }

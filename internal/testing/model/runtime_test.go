@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // A kind is a kind of item: sandboxes or containers.
@@ -89,13 +91,29 @@ const (
 type phase struct {
 	weather
 	from    time.Time
-	address int // where it listens
+	address int    // where it listens
+	api     string // the only version of CRI that it has
+}
+
+// The versions of CRI that runtimes have. The former has no streams.
+const (
+	v1       = "runtime.v1"
+	v1alpha2 = "runtime.v1alpha2"
+)
+
+// drawAPI draws the version that a runtime has from now on. One has only streams.
+func (r *runtime) drawAPI(rnd *rand.Rand) string {
+	if r.name == "C" || rnd.IntN(4) > 0 {
+		return v1
+	}
+	return v1alpha2
 }
 
 // change is the time that a mutating call spent at the runtime.
 type change struct {
 	from, to time.Time
 	failed   bool // the runtime answered with an error, or too late: no client knows whether it made the change
+	known    bool // what it changes is known without the runtime
 }
 
 // answered is a complete list that reached a process.
@@ -125,12 +143,16 @@ type runtime struct {
 	answers  [2]time.Time // when the latest list was answered
 	arrivals map[any]int  // :: token of a call → how often it arrived
 	done     map[any]bool // :: token of a call → it was answered with OK
+	server   *transport.Server
+	links    []*link // from criproxy
+	active   int     // calls of clients under way that change something
 }
 
 func newRuntime(w *world, name string, seed uint64) *runtime {
 	r := &runtime{world: w, name: name, rnd: rand.New(rand.NewPCG(seed, uint64(name[0]))), epoch: make(chan struct{}), turn: make(chan struct{}), more: make(chan struct{}),
 		arrivals: map[any]int{}, done: map[any]bool{}}
-	r.phases = []phase{{clear(), time.Now(), 0}}
+	r.server = r.newServer()
+	r.phases = []phase{{clear(), time.Now(), 0, r.drawAPI(w.chance("api of "+name, -1))}}
 	for range 2 + r.rnd.IntN(3) {
 		s := r.add(sandboxes, "", ready)
 		for range r.rnd.IntN(3) {
@@ -168,10 +190,41 @@ func (r *runtime) turns(w weather, address int) {
 		close(r.epoch)
 		r.epoch = make(chan struct{})
 	}
+	kept := r.links[:0]
+	for _, l := range r.links {
+		if w.down || w.barred || address != r.now().address {
+			l.breakNow()
+			continue
+		}
+		kept = append(kept, l)
+		l.stall(w.frozen && w.stall == 0)
+		if w.cut >= 0 || w.stall > 0 {
+			l.limit(max(w.cut, w.stall), w.stall > 0)
+			time.AfterFunc(5*time.Second, func() { r.runsOut(l) })
+		}
+	}
+	r.links = kept
 	close(r.turn)
 	r.turn = make(chan struct{})
-	r.phases = append(r.phases, phase{w, time.Now(), address})
-	r.world.trace("runtime %s: %s (address %d)", r.name, w, address)
+	api := r.now().api
+	if r.now().down && !w.down && r.world.happensNow("upgrade-"+r.name, len(r.phases), upgrade) {
+		api = r.drawAPI(r.world.chance("api of "+r.name, len(r.phases)))
+	}
+	r.phases = append(r.phases, phase{w, time.Now(), address, api})
+	r.world.trace("runtime %s: %s (address %d, %s)", r.name, w, address, api)
+}
+
+// runsOut cuts or stalls a link at last, if too few bytes have passed.
+func (r *runtime) runsOut(l *link) {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	switch p := r.now(); {
+	case time.Since(p.from) < 5*time.Second: // another weather
+	case p.cut >= 0 && l.pending():
+		l.breakNow()
+	case p.stall > 0:
+		l.stall(true)
+	}
 }
 
 func (r *runtime) add(k kind, pod string, state int32) *item {
@@ -254,7 +307,7 @@ func (r *runtime) happens() {
 	r.world.trace("runtime %s: %s changes by itself", r.name, i.id)
 }
 
-// unreachable is the error that director.Conn returns for a call to a runtime that is down.
+// unreachable is the error that dial.Conn returns for a call to a runtime that is down.
 type unreachable struct{ why string }
 
 func (e *unreachable) Error() string { return e.GRPCStatus().Err().Error() }
@@ -286,8 +339,6 @@ func listed(method string) (kind, bool) {
 	return 0, false
 }
 
-type tokenKey struct{}
-
 // serve answers a call as the runtime does.
 func (w *wire) serve(ctx context.Context, full string, body []byte) (_ []byte, err error) {
 	r, method := w.runtime, path.Base(full)
@@ -299,10 +350,11 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) (_ []byte, e
 	}
 	c, epoch := classOf(method), r.epoch
 	k, isList := listed(method)
-	isList = isList && w.has(method)
+	has := w.has(full)
+	isList = isList && has
 	rnd := r.chance(full, body, asked)
 	took := r.now().latency[c].draw(rnd)
-	if isList && !r.now().concerns(k) || !w.has(method) {
+	if isList && !r.now().concerns(k) || !has {
 		took = fast
 	}
 	before := time.Duration(rnd.Float64() * float64(took))
@@ -313,15 +365,18 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) (_ []byte, e
 		before = r.looks[k].Sub(asked)
 	}
 	dies, cut := rnd.IntN(2) == 0, rnd.IntN(2) == 0
-	token := ctx.Value(tokenKey{})
+	token := tokenOf(ctx, method)
 	var marks []*change
-	if m, ok := token.(*string); ok && *m != method { // a list by which criproxy looks for the owner of a name
-		token = nil
-	}
 	if token != nil {
+		r.active++
+		defer func() {
+			r.world.mu.Lock()
+			defer r.world.mu.Unlock()
+			r.active--
+		}()
 		r.arrivals[token]++
 		for _, k := range changed(method) {
-			m := &change{from: time.Now()}
+			m := &change{from: time.Now(), known: r.known(method, body)}
 			marks, r.changes[k] = append(marks, m), append(r.changes[k], m)
 		}
 		r.touch(method, body)
@@ -362,7 +417,7 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) (_ []byte, e
 		code = p.status
 	}
 	var reply proto.Message
-	if !w.has(method) {
+	if !has {
 		code = codes.Unimplemented
 	}
 	if code == 0 {
@@ -469,6 +524,18 @@ func changed(method string) []kind {
 	return nil
 }
 
+// known reports whether the answer OK says what a call has made of its items. A container that was never
+// started may stay as it is when it is stopped. world.mu is held.
+func (r *runtime) known(method string, body []byte) bool {
+	if method != "StopContainer" && method != "StopPodSandbox" {
+		return true
+	}
+	k, id := subject(method, body)
+	return !slices.ContainsFunc(r.items[containers], func(i *item) bool {
+		return i.versions[0].state == made && (k == containers && i.id == id || k == sandboxes && i.pod == id)
+	})
+}
+
 // touch notes which items a call may change. world.mu is held.
 func (r *runtime) touch(method string, body []byte) {
 	k, id := subject(method, body)
@@ -509,7 +576,7 @@ func decode[M proto.Message](body []byte, m M) M {
 func (r *runtime) do(method string, body []byte) (proto.Message, error) {
 	switch method {
 	case "Version":
-		return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: r.name, RuntimeApiVersion: "v1"}, nil
+		return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: r.name, RuntimeApiVersion: strings.TrimPrefix(r.now().api, "runtime.")}, nil
 	case "Status":
 		return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: "RuntimeReady", Status: true}}}}, nil
 	case "ListPodSandbox", "StreamPodSandboxes":
@@ -618,7 +685,7 @@ func (r *runtime) do(method string, body []byte) (proto.Message, error) {
 // shuffled returns the existing items in random order.
 func (r *runtime) shuffled(k kind) []*item {
 	all := slices.DeleteFunc(slices.Clone(r.items[k]), func(i *item) bool { return !i.removed.IsZero() })
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	r.rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
 }
 

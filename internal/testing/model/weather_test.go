@@ -45,6 +45,8 @@ type weather struct {
 	status codes.Code    // of status calls
 	broken bool          // its lists are cut off or malformed
 	latin  bool          // its lists have text that is not UTF-8
+	cut    int           // connections are cut after so many more bytes; negative: not
+	stall  int           // a frozen runtime stops after so many more bytes
 	only   map[kind]bool // :: kind of list that is affected; nil: both are
 }
 
@@ -62,7 +64,7 @@ const fast = 40 * time.Millisecond
 
 // clear is the weather in which a runtime answers everything at once.
 func clear() weather {
-	w := weather{name: "clear"}
+	w := weather{name: "clear", cut: -1}
 	for c := range w.latency {
 		w.latency[c] = latency{time.Millisecond, fast}
 	}
@@ -79,7 +81,7 @@ func forecast(rnd *rand.Rand) weather {
 		top := time.Duration(rnd.Int64N(int64(most))) + time.Millisecond
 		return latency{time.Duration(rnd.Int64N(int64(top))), top}
 	}
-	switch n := rnd.IntN(21); n {
+	switch n := rnd.IntN(24); n {
 	case 0, 1, 2, 3: // clear
 		w.only = nil
 	case 4:
@@ -127,6 +129,10 @@ func forecast(rnd *rand.Rand) weather {
 		w.name, w.status = "statuses fail", codes.Code(1+rnd.IntN(16))
 	case 20:
 		w.name, w.latin = "lists have text that is not UTF-8", true
+	case 21, 22:
+		w.name, w.cut, w.only = "connections are cut", rnd.IntN(10_000), nil
+	case 23:
+		w.name, w.frozen, w.stall, w.only = "stalls within a message", true, rnd.IntN(10_000), nil
 	}
 	return w
 }

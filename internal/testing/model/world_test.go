@@ -3,63 +3,77 @@ package model
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
-	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // world holds the whole simulation: the runtimes, the process, its clients, and what they have seen.
 type world struct {
 	seed   uint64
 	began  time.Time
+	lived  time.Duration // lasts, or until a violation
 	ctx    context.Context
 	end    context.CancelFunc
 	group  sync.WaitGroup // goroutines of clients and runtimes
-	api    director.Config
-	dir    string
+	served sync.WaitGroup // goroutines of processes and of connections to runtimes
+	front  *front
+	root   string     // the folder with all others
+	dir    string     // of the state
 	random *rand.Rand // of the chaos
 
 	// unordered lets runtimes answer lists out of order: a later request may get an older list.
 	unordered bool
 
+	without []string // ids of faults that do not happen
+
 	runtimes []*runtime
 
-	mu        sync.Mutex
-	starts    []time.Time // of processes: when each got the memory of the previous one
-	now       *proxy      // nil while there is none
-	slowWatch time.Duration
-	events    []string
-	wrong     string
-	counts    map[string]int
-	underWay  map[*call]struct{}
-	watcher   watcher
-	calls     int
+	writing sync.Mutex
+	events  []string  // writing guards it
+	said    []said    // by the log, of backends; writing guards it
+	mistake string    // a line of the log about a panic; writing guards it
+	log     io.Writer // gets all events; nil: nothing does
+
+	mu         sync.Mutex
+	starts     []time.Time // of processes: when each got the memory of the previous one
+	now        *proxy      // nil while there is none
+	processes  []*proxy
+	keeps      bool // the latest process has files
+	clients    []*transport.Client
+	tokens     int
+	wrong      string
+	counts     map[string]int
+	met        map[situation]int
+	faults     []string  // ids of those that have happened
+	cut        time.Time // when a client's connection was cut
+	crashed    time.Time // when a process last crashed
+	operation  string    // the latest one of the operator
+	operatedAt time.Time
+	underWay   map[*call]struct{}
+	watcher    watcher
+	calls      int
 }
 
-// epoch returns a channel that is closed when all calls that are under way have ended.
-func (w *world) epoch() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ended := make(chan struct{})
-	var all []chan struct{}
-	for c := range w.underWay {
-		all = append(all, c.done)
-	}
-	w.group.Go(func() {
-		defer close(ended)
-		for _, c := range all {
-			<-c
-		}
-	})
-	return ended
-}
+// The goroutine that waits for signals must be outside of bubbles.
+func init() { signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1) }
 
-// trace records an event. mu is held.
+// trace records an event.
 func (w *world) trace(format string, args ...any) {
-	w.events = append(w.events, fmt.Sprintf("%9.3f  ", time.Since(w.began).Seconds())+fmt.Sprintf(format, args...))
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	text := strings.ReplaceAll(fmt.Sprintf(format, args...), w.root, "") // it has another name in each process
+	w.events = append(w.events, fmt.Sprintf("%9.3f  ", time.Since(w.began).Seconds())+text)
+	if w.log != nil {
+		fmt.Fprintln(w.log, w.events[len(w.events)-1])
+	}
 	if len(w.events) > 4000 {
 		w.events = w.events[1000:]
 	}
@@ -82,8 +96,8 @@ func (w *world) must(err error) {
 
 // story returns the latest events.
 func (w *world) story(n int) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.writing.Lock()
+	defer w.writing.Unlock()
 	return strings.Join(w.events[max(0, len(w.events)-n):], "\n")
 }
 

@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"go/scanner"
+	"go/token"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -16,13 +20,14 @@ import (
 // A mutant is one change of a source file that causes a defect. Its file is a txtar: one sentence
 // that says what is broken, then
 //
-//	file: director/fanout.go      the source file to change
+//	file: director/fanout.go      the source file to change, or one that was split off from it in its folder
 //	package: ./cmd/criproxy       the package whose tests must notice; by default, the file's own
 //	tests: TestA TestB            tests that must fail, each of them
 //	run: TestC                    further tests to run
 //	model: 1007                   internal/testing/model must notice it too, from this seed on; flags may follow
-//	-- old --                     lines that occur once in the file
-//	-- new --                     lines that replace them
+//	-- old --                     code that occurs once in the file; its comments, its line breaks and what its
+//	                              variables are called do not count
+//	-- new --                     lines that replace it
 //
 // The test name TestMain stands for the package as a whole: it fails, although all its tests pass,
 // if they leave goroutines behind.
@@ -104,14 +109,107 @@ func parse(name string, data []byte) (mutant, error) {
 	return m, nil
 }
 
-// apply returns the changed content of the mutant's file; root is the root of the repository.
-func (m mutant) apply(root string) ([]byte, error) {
-	source, err := os.ReadFile(filepath.Join(root, m.file))
+// apply returns the file that the mutant changes, and its changed content; root is the root of the repository.
+func (m mutant) apply(root string) (file string, changed []byte, err error) {
+	files, err := filepath.Glob(filepath.Join(root, path.Dir(m.file), "*.go"))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.name, err)
+		return "", nil, fmt.Errorf("%s: %w", m.name, err)
 	}
-	if n := bytes.Count(source, m.old); n != 1 {
-		return nil, fmt.Errorf("%s: %s has the old lines %d times, want once; change %s/%s.txtar as the source has changed", m.name, m.file, n, folder, m.name)
+	own := filepath.Join(root, m.file)
+	files = slices.DeleteFunc(files, func(file string) bool { return file == own || strings.HasSuffix(file, "_test.go") })
+	files = append([]string{own}, files...)
+	for _, renamed := range []bool{false, true} {
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				return "", nil, fmt.Errorf("%s: %w", m.name, err)
+			}
+			switch changed, n := m.change(source, renamed); {
+			case n == 1:
+				return file, changed, nil
+			case n > 1 && file == own:
+				return "", nil, fmt.Errorf("%s: %s has the old code %d times, want once; make the old code in %s/%s.txtar longer", m.name, m.file, n, folder, m.name)
+			}
+		}
 	}
-	return bytes.Replace(source, m.old, m.new, 1), nil
+	return "", nil, fmt.Errorf("%s: %s has the old code 0 times, want once; change %s/%s.txtar as the source has changed", m.name, m.file, folder, m.name)
+}
+
+// change returns source with the new code in place of the old code, and how often source has the old code. It compares
+// tokens: a mutant still applies when lines are indented in another way, broken elsewhere, or explained. If renamed is
+// set, the variables may have other names.
+func (m mutant) change(source []byte, renamed bool) (changed []byte, n int) {
+	all, old := tokensOf(source), tokensOf(m.old)
+	for i := range len(all) - len(old) + 1 {
+		part := all[i : i+len(old)]
+		if names, same := match(old, part, renamed); same && len(part) > 0 {
+			last := part[len(part)-1]
+			changed = slices.Concat(source[:part[0].at], rename(bytes.TrimSpace(m.new), names), source[last.at+len(last.text):])
+			n++
+		}
+	}
+	return changed, n
+}
+
+// match compares tokens one by one. names is how the source calls the variables of the mutant.
+func match(old, part []goToken, renamed bool) (names map[string]string, same bool) {
+	names, back := map[string]string{}, map[string]string{}
+	for i, o := range old {
+		p := part[i]
+		if !renamed || !o.variable || !p.variable {
+			if o.text != p.text {
+				return nil, false
+			}
+			continue
+		}
+		if cmp.Or(names[o.text], p.text) != p.text || cmp.Or(back[p.text], o.text) != o.text {
+			return nil, false
+		}
+		names[o.text], back[p.text] = p.text, o.text
+	}
+	return names, true
+}
+
+// rename gives the variables in code other names.
+func rename(code []byte, names map[string]string) []byte {
+	var b []byte
+	from := 0
+	for _, t := range tokensOf(code) {
+		if name := names[t.text]; name != "" && t.variable {
+			b = append(append(b, code[from:t.at]...), name...)
+			from = t.at + len(t.text)
+		}
+	}
+	return append(b, code[from:]...)
+}
+
+type goToken struct {
+	text     string
+	at       int
+	variable bool // it may name a variable: it is no field, method or function
+}
+
+// tokensOf returns the tokens of Go code, without comments and without the semicolons that ends of lines stand for.
+func tokensOf(code []byte) []goToken {
+	files := token.NewFileSet()
+	file := files.AddFile("", files.Base(), len(code))
+	var s scanner.Scanner
+	s.Init(file, code, nil, 0)
+	var all []goToken
+	for {
+		pos, tok, text := s.Scan()
+		switch {
+		case tok == token.EOF:
+			return all
+		case tok == token.SEMICOLON && text == "\n":
+			continue
+		case !tok.IsLiteral():
+			text = tok.String()
+		}
+		if last := len(all) - 1; last >= 0 && tok == token.LPAREN {
+			all[last].variable = false
+		}
+		variable := tok == token.IDENT && (len(all) == 0 || all[len(all)-1].text != ".")
+		all = append(all, goToken{text, file.Offset(pos), variable})
+	}
 }

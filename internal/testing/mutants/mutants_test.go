@@ -23,8 +23,40 @@ func TestEachMutantStillApplies(t *testing.T) {
 	all, err := read(os.DirFS("testdata"))
 	require.NoError(t, err)
 	for _, m := range all {
-		_, err := m.apply(root)
+		_, _, err := m.apply(root)
 		assert.NoError(t, err)
+	}
+}
+
+func TestAMutantAppliesWhateverTheLinesLookLike(t *testing.T) {
+	dir := t.TempDir()
+	source := "package p\n\nfunc f(a int) int {\n\t\tif a > 0 { // it is\n\t\t\treturn g(a,\n\t\t\t\t\"b  c\")\n\t\t}\n\treturn 1\n}\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "f.go"), []byte(source), 0o600))
+	m := mutant{name: "it", file: "f.go", old: []byte("\tif a > 0 {\n\t\treturn g(a, \"b  c\")\n\t}\n"), new: []byte("\treturn 2\n")}
+	_, changed, err := m.apply(dir)
+	require.NoError(t, err)
+	assert.Equal(t, "package p\n\nfunc f(a int) int {\n\t\treturn 2\n\treturn 1\n}\n", string(changed))
+	m.old = []byte(`g(a, "b c")`)
+	_, _, err = m.apply(dir)
+	assert.ErrorContains(t, err, "has the old code 0 times", "a text is one token")
+	m.old = []byte("return")
+	_, _, err = m.apply(dir)
+	assert.ErrorContains(t, err, "has the old code 2 times")
+}
+
+func TestAMutantAppliesToRenamedVariables(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "f.go"), []byte("package p\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "g.go"), []byte("package p\n\nfunc f(n, most int) bool { return g(n) && n < s.n+most }\n"), 0o600))
+	m := mutant{name: "it", file: "f.go", old: []byte("return g(i) && i < s.n+max"), new: []byte("return i < s.n+max+i.max")}
+	file, changed, err := m.apply(dir)
+	require.NoError(t, err)
+	assert.Equal(t, "g.go", filepath.Base(file))
+	assert.Equal(t, "package p\n\nfunc f(n, most int) bool { return n < s.n+most+n.max }\n", string(changed))
+	for _, other := range []string{"g(i) && j < s.n+max", "g(i) && max < s.n+max", "h(i) && i < s.n+max", "g(i) && i < s.i+max"} {
+		m.old = []byte("return " + other)
+		_, _, err = m.apply(dir)
+		assert.ErrorContains(t, err, "has the old code 0 times", other)
 	}
 }
 
@@ -130,7 +162,7 @@ func TestAnUnnoticedMutantIsAnError(t *testing.T) {
 		"not by the model":     {triple + "tests: TestTwoBecomesFour\nmodel: 8\n" + change + "\treturn 3 * n\n", "the model did not notice it with -model.seed=8"},
 		"does not compile":     {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn three\n", "does not compile"},
 		"no such test":         {triple + "tests: TestIt\n" + change + "\treturn 3 * n\n", "no test TestIt"},
-		"no such lines":        {triple + "tests: TestTwoBecomesFour\n-- old --\n\treturn n + n\n-- new --\n", "has the old lines 0 times"},
+		"no such lines":        {triple + "tests: TestTwoBecomesFour\n-- old --\n\treturn n + n\n-- new --\n", "has the old code 0 times"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

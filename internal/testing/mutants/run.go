@@ -76,7 +76,7 @@ func (m mutant) selected() []string {
 
 // one runs a mutant. A nil error means that all its tests have noticed it.
 func (r runner) one(m mutant) error {
-	changed, err := m.apply(string(r))
+	source, changed, err := m.apply(string(r))
 	if err != nil {
 		return err
 	}
@@ -85,12 +85,12 @@ func (r runner) one(m mutant) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	root, err := filepath.Abs(string(r))
+	source, err = filepath.Abs(source)
 	if err != nil {
 		return err
 	}
-	file, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, m.file): file}})
+	file, overlay := filepath.Join(dir, filepath.Base(source)), filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{source: file}})
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/base/dump"
 )
 
@@ -194,7 +195,7 @@ func Mux(t testing.TB, cfg director.Config, handlers ...Handler) *grpc.ClientCon
 	}
 	for i, h := range handlers {
 		s := Serve(t, filepath.Join(dir, fmt.Sprintf("%d.sock", i)), h)
-		conn, err := director.NewConn(director.ConnConfig{
+		conn, err := dial.New(dial.Config{
 			Name: names[i], Address: s.Path,
 			Profile: cfg.Profile, Schema: cfg.Schema, Conversions: cfg.Conversions, MaxMessage: cfg.MaxMessage,
 		})

@@ -29,6 +29,7 @@ import (
 var commands = map[string]func(args []string) error{
 	"pause":    pause,
 	"sleep":    sleep,
+	"wait":     wait,
 	"stubborn": stubborn,
 	"farewell": farewell,
 	"serve":    serve,
@@ -58,6 +59,13 @@ func main() {
 			os.Exit(1)
 		}
 	}
+}
+
+// wait waits for a duration, such as 5s.
+func wait(args []string) error {
+	d, err := time.ParseDuration(strings.Join(args, " "))
+	time.Sleep(d)
+	return err
 }
 
 // split splits the command line at each "then". An empty command line means sleep.

@@ -41,10 +41,12 @@ for unit in sysinit basic sockets multi-user shutdown; do
 	printf '[Unit]\nDescription=%s\n' $unit > run/units/$unit.target
 done
 ln -s multi-user.target run/units/default.target
+mkdir run/units/service.d
+printf '[Service]\nStandardOutput=append:/run/systemd.log\n' > run/units/service.d/log.conf # there is no journal
 mount --bind run/units usr/lib/systemd/system
 mount -t tmpfs tmpfs usr/lib/systemd/system-generators
 
 pivot_root . old
 umount -l /old
 export container=criproxy-test
-exec /lib/systemd/systemd --system --log-target=console --show-status=0 > /run/systemd.log 2>&1
+exec /lib/systemd/systemd --system --log-target=console --show-status=0 >> /run/systemd.log 2>&1

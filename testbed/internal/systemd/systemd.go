@@ -25,8 +25,8 @@ import (
 //go:embed boot.sh
 var script string
 
-// patience bounds how long a test waits for an event.
-const patience = 30 * time.Second
+// patience bounds how long a test waits for an event. It is longer than a handover may take, which is a minute.
+const patience = 2 * time.Minute
 
 // A Machine is a systemd that is the first process of its own namespaces. It ends with the test.
 type Machine struct {
@@ -56,8 +56,7 @@ func Boot(t testing.TB, pkg string) *Machine {
 	m := &Machine{TB: t}
 	t.Cleanup(func() {
 		if t.Failed() && m.PID != 0 {
-			said, _ := os.ReadFile(m.At("/run/systemd.log")) // may not exist
-			t.Logf("%s", said)
+			t.Logf("%s", m.log())
 		}
 		_ = cmd.Process.Kill() // kills the whole pid namespace
 		_ = cmd.Wait()         // reports the kill
@@ -126,7 +125,14 @@ func (m *Machine) Eventually(what string, is func() bool) {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience) // the test's own has ended during clean-up
 	defer cancel()
-	require.NoError(m, host.Poll(ctx, what, is))
+	err := host.Poll(ctx, what, is)
+	require.NoError(m, err, "%s", m.log())
+}
+
+// log returns the end of what systemd and its services have said.
+func (m *Machine) log() []byte {
+	said, _ := os.ReadFile(m.At("/run/systemd.log")) // may not exist
+	return said[max(0, len(said)-4000):]
 }
 
 // Socket identifies the file of kubelet's socket: it differs for a new file.

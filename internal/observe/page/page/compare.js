@@ -71,6 +71,7 @@ async function drawCompared(a, b) {
     el("table", { class: "changes" }, el("thead", {}, el("tr", {}, el("th", {}, "Field"), el("th", {}, head(a)), el("th", {}, head(b)))), el("tbody", {}, rows)),
     paths.length > rows.length && el("p", { class: "soft" }, `And ${number(paths.length - rows.length)} more.`)),
   el("section", {}, el("h3", {}, "As the clients see them"), el("div", { class: "legs" }, da.legs.length && front(a, da), db.legs.length && front(b, db))));
+  box.scrollTop = 0;
   detail.wanted = null;
   table.opened = a;
   redraw();

@@ -24,6 +24,7 @@ async function detailsOf(call) {
 }
 
 async function openCall(call, quiet) {
+  if (call?.change && !quiet) return showView("status"); // which has all of its text
   if (!call || call.note) return;
   const box = $("detail");
   table.opened = call;
@@ -90,9 +91,9 @@ function asCommand(call, d) {
 function replayOf(call) {
   if (call.flags & PARTIAL) return "";
   const { info } = model, own = call.flags & OWN, backend = info.backends?.find((b) => b.name === call.backends[0]);
-  const file = call.of || (live.on ? "calls.jsonl" : info.title);
+  const file = call.of || (live.on ? "calls.jsonl" : info.files?.[call.node] || info.title);
   const dump = live.on && !call.of ? `criproxy dump -admin ${quoted(info.title)} ${file} && ` : "";
-  return `${dump}criproxy replay ${quoted(file)} -call ${call.id}${own ? ` -backend ${quoted(call.backends[0])}` : ""} -to ${quoted((own ? backend?.address : info.listen) || "SOCKET")}`;
+  return `${dump}criproxy replay ${quoted(file)} -call ${call.id}${own ? ` -backend ${quoted(call.backends[0].slice(call.node ? call.node.length + 1 : 0))}` : ""} -to ${quoted((own ? backend?.address : info.listen) || "SOCKET")}`;
 }
 
 // asJSON returns a call with the keys of criproxy view -o json, and its legs as the page shows them.

@@ -2,7 +2,7 @@
 
 const FILTERS = [
   { name: "find", label: "Find", hint: "anything (/)", wide: true },
-  { name: "method", label: "Method", hint: "Run*|Stop*" },
+  { name: "method", label: "Method", hint: "Run*" },
   { name: "backend", label: "Runtime", hint: "any" },
   { name: "pod", label: "Pod", hint: "any", flag: "pod" },
   { name: "client", label: "Client", hint: "any" },

@@ -22,11 +22,17 @@ function listen() {
     live.session = info.session;
     model.info = info;
     facts();
+    redraw();
   });
   source.addEventListener("calls", (e) => {
     live.at = e.lastEventId;
     live.waiting.push(e.data);
     takeSoon();
+  });
+  source.addEventListener("rewritten", (e) => {
+    takeRewritten(JSON.parse(e.data));
+    talk.made = -1;
+    redraw();
   });
   source.addEventListener("story", (e) => {
     live.story = e.data;
@@ -36,6 +42,10 @@ function listen() {
     status.report = JSON.parse(e.data);
     talk.made = -1;
     openStatus();
+    redraw();
+  });
+  source.addEventListener("wrong", (e) => {
+    findings.report = JSON.parse(e.data);
     redraw();
   });
   source.addEventListener("panels", (e) => takePanels(JSON.parse(e.data)));
@@ -55,6 +65,7 @@ function lost(why) {
   link.dataset.lost = why;
   link.className = why ? "lost" : "";
   if (why) link.textContent = why;
+  redraw();
 }
 
 // takeSoon takes in what has come, with what else comes soon.
@@ -89,4 +100,20 @@ function setFollow(on) {
   live.follow = on;
   $("follow").setAttribute("aria-pressed", on ? "true" : "false");
   if (on) redraw();
+}
+
+// loadOlder asks for calls from before those of this page. When they are there the page begins anew, where it is now.
+function loadOlder() {
+  if (!older() || model.info.loading) return;
+  state.top = live.follow ? 0 : table.list.find((one) => one.id)?.id || 0;
+  saveState();
+  fetch("older");
+}
+
+function drawOlder() {
+  const button = $("older");
+  button.hidden = !older();
+  button.disabled = Boolean(model.info.loading);
+  button.textContent = model.info.loading ? "Loading" : "Older";
+  button.title = notLoaded();
 }

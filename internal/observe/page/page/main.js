@@ -7,6 +7,7 @@ const VIEWS = [
   { name: "talk", label: "Who talks to whom", build: buildTalk, draw: drawTalk },
   { name: "sequence", label: "Sequence", build: buildSequence, draw: drawSequence },
   { name: "status", label: "Status", build: buildStatus, draw: drawStatus },
+  { name: "findings", label: "Findings", build: buildFindings, draw: drawFindings },
   { name: "metrics", label: "Metrics", build: buildMetrics, draw: drawMetrics, live: true },
 ];
 let current = "calls";
@@ -45,8 +46,10 @@ function redraw() {
   requestAnimationFrame(() => {
     drawing = false;
     drawStrip();
+    drawOlder();
     drawOverview();
     $("tab-calls").querySelector(".count").textContent = filter.shown.length === totals().calls ? number(filter.shown.length) : `${number(filter.shown.length)} of ${number(totals().calls)}`;
+    $("tab-findings").querySelector(".count").textContent = presentFindings().length || "";
     $("tab-sequence").querySelector(".count").textContent = model.selected.size ? `${model.selected.size} selected` : "";
     $("tabs").querySelector(".command").textContent = model.calls.length ? command() : "";
     VIEWS.find((v) => v.name === current).draw();
@@ -92,7 +95,7 @@ function announce(text) {
 
 const KEYS = [
   ["j k", "next and previous call"], ["g G", "first and last call"], ["Enter", "open a call"], ["Esc", "close it, or clear the filters"], ["/", "find"],
-  ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 7", "another view"], ["← →", "an earlier or later time, in a panel of the metrics"], ["t", "light or dark"], ["f", "follow the newest call"], ["?", "these keys"],
+  ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 8", "another view"], ["← →", "an earlier or later time, in a panel of the metrics"], ["t", "light or dark"], ["f", "follow the newest call"], ["?", "these keys"],
 ];
 
 function showKeys() {
@@ -118,10 +121,11 @@ function onKey(e) {
   }
   if (typing && e.key === "Enter") return focusView();
   if (typing || e.ctrlKey || e.metaKey || e.altKey || $("help").open) return;
-  const page = Math.max(1, Math.floor(table.view.clientHeight / ROW) - 2);
+  const page = Math.max(1, Math.floor(table.view.clientHeight / table.high) - 2);
   const moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: page, PageUp: -page, g: -Infinity, Home: -Infinity, G: Infinity, End: Infinity };
   const views = VIEWS.filter((v) => !v.live || live.on);
   if (e.key in moves && current === "calls") moveTo(table.at < 0 ? (moves[e.key] === Infinity ? Infinity : 0) : table.at + moves[e.key]);
+  else if (e.key === "Enter" && current === "calls" && table.list[table.at]?.older) loadOlder();
   else if (e.key === "Enter" && current === "calls" && !e.target.closest("button, [role=button]")) openCall(table.list[Math.max(0, table.at)]);
   else if (e.key === "/") document.querySelector("#filters input").focus();
   else if (e.key === "x") toggleSelected(table.opened || table.list[table.at]);
@@ -146,6 +150,7 @@ async function begin() {
   buildViews();
   $("theme").addEventListener("click", theme);
   $("keys").addEventListener("click", showKeys);
+  $("older").addEventListener("click", loadOlder);
   $("follow").addEventListener("click", () => setFollow(!live.follow));
   document.addEventListener("keydown", onKey);
   window.addEventListener("hashchange", loadState);
@@ -161,6 +166,7 @@ async function begin() {
   }
   model.info = await unpack(info);
   takeStory(await unpack($("story")));
+  if ($("wrong")) findings.report = await unpack($("wrong"));
   for (let n = 0, block; (block = $(`rows-${n}`)); n++) {
     ingest(await unpack(block));
     block.remove();

@@ -96,7 +96,7 @@ function drawMetrics() {
 }
 
 function drawStates(part, p, now) {
-  part.values.replaceChildren(...[...now].map(([name, v]) => el("li", { class: `state ${v ? "good" : "bad"}` }, name && `${name} `, el("b", {}, p.words[v] ?? number(v)))), now.size ? "" : el("li", { class: "soft" }, "there is none"));
+  part.values.replaceChildren(...[...now].map(([name, v]) => el("li", { class: `state ${["bad", "good"][v] ?? "slow"}` }, name && `${name} `, el("b", {}, p.words[v] ?? number(v)))), now.size ? "" : el("li", { class: "soft" }, "there is none"));
 }
 
 // plot draws the lines of a panel.

@@ -9,18 +9,19 @@ const CANCELED = 1, UNAVAILABLE = 14;
 // The columns of a row, as batch.go writes them. The numbers in TEXT columns are indexes in the batch's list of
 // strings.
 const COLUMNS = ["key", "id", "began", "took", "method", "client", "pid", "code", "message", "namespace", "pod", "uid", "container", "image", "ids",
-  "items", "bytesIn", "bytesOut", "flags", "changes", "legs", "memory"];
-const TEXT = new Set(["method", "client", "message", "namespace", "pod", "uid", "container", "image", "ids"]);
+  "items", "bytesIn", "bytesOut", "flags", "changes", "legs", "memory", "node"];
+const TEXT = new Set(["method", "client", "message", "namespace", "pod", "uid", "container", "image", "ids", "node"]);
 
 const model = {
   info: { backends: [] },
   calls: [],          // in the order in which they ended
   open: new Map(),    // :: key → call that is under way
-  homes: new Map(),   // :: uid of a pod → its runtime
+  homes: new Map(),   // :: node and uid of a pod → its runtime
   from: Infinity, to: -Infinity,
   version: 0,         // counts changes
   changed: false,     // a call that was there already is another
   dropped: 0,         // calls that were forgotten, to bound memory
+  unread: new Map(),  // :: key → call of which it is not known yet what was rewritten
   missing: 0,         // calls that criproxy ui had forgotten when this page asked for them
   story: { known: false, changes: [], pods: [], gaps: [] },
   bands: [],          // times in which a runtime was not up
@@ -53,30 +54,33 @@ function callOf(row, strings) {
 // pod.
 function ownerOf(call) {
   if (call.code !== UNAVAILABLE) return [];
-  const name = prefixOf(call.ids) || model.homes.get(call.uid);
+  const name = prefixOf(call.ids, call.node) || model.homes.get(call.node + call.uid);
   return name ? [name] : [];
 }
 
-const prefixOf = (id) => model.info.backends?.find((b) => id.startsWith(`${b.name}__`))?.name;
+// Of several nodes, the name of a runtime is NODE/NAME.
+const prefixOf = (id, node) => model.info.backends?.find((b) => (node ? `${node}/${id}` : id).startsWith(`${b.name}__`))?.name;
+const firstOf = (node) => (node ? model.info.backends?.find((b) => b.name.startsWith(`${node}/`))?.name : backendsOf()[0]);
 
 // ingest adds a batch of rows.
 function ingest(batch) {
   model.missing += batch.m || 0;
   for (const row of batch.r) {
-    const call = callOf(row, batch.s);
+    let call = callOf(row, batch.s);
     if (call.uid && call.legs.length === 1) {
       if (model.homes.size > 10_000) model.homes.clear();
-      model.homes.set(call.uid, call.legs[0].backend);
+      model.homes.set(call.node + call.uid, call.legs[0].backend);
     }
     const old = model.open.get(call.key);
     if (old) {
-      Object.assign(old, call);
+      call = Object.assign(old, call);
       model.changed = true;
       if (call.code !== UNDER_WAY) model.open.delete(call.key);
     } else {
       model.calls.push(call);
       if (call.code === UNDER_WAY) model.open.set(call.key, call);
     }
+    if (call.changes < 0) model.unread.set(call.key, call);
     model.from = Math.min(model.from, call.began);
     model.to = Math.max(model.to, call.began + call.took);
   }
@@ -86,11 +90,21 @@ function ingest(batch) {
     model.dropped += gone.length;
     for (const call of gone) {
       model.open.delete(call.key);
+      model.unread.delete(call.key);
       model.selected.delete(call);
     }
     model.from = model.calls.reduce((least, c) => Math.min(least, c.began), Infinity);
   }
   model.version++;
+}
+
+// takeRewritten takes how many fields were rewritten in each of some calls.
+function takeRewritten({ k, n }) {
+  k.forEach((key, i) => {
+    const call = model.unread.get(key);
+    if (call) call.changes = n[i];
+    model.unread.delete(key);
+  });
 }
 
 // kindOf returns the kind of a method of CRI: what it does to a pod.
@@ -113,7 +127,7 @@ const ended = (call) => call.code >= 0 || call.code === LEFT;
 // slowFor returns after how many milliseconds a call of a kind is marked as slow. Streams and calls that run commands
 // in a container are never marked.
 const SLOW = { sandbox: 5000, pull: 60_000, run: 2000, probe: Infinity, stop: Infinity, poll: 1000 };
-const slow = (call) => !(call.flags & STREAM) && call.code >= 0 && call.took >= SLOW[call.kind] && !/^(GetContainerEvents|Stream)/.test(call.name);
+const slow = (call, took = call.took) => !(call.flags & STREAM) && call.code >= 0 && took >= SLOW[call.kind] && !/^(GetContainerEvents|Stream)/.test(call.name);
 
 function statusOf(call) {
   if (call.code === UNDER_WAY) return "under way";
@@ -121,6 +135,8 @@ function statusOf(call) {
   if (call.code === LEFT) return "Canceled by the client";
   return CODES[call.code] || `Code(${call.code})`;
 }
+
+const keyOf = (pod) => (pod.node || "") + (pod.uid || podOf(pod));
 
 const podOf = (call) => (call.pod ? `${call.namespace ? `${call.namespace}/` : ""}${call.pod}` : "");
 
@@ -145,7 +161,7 @@ function takeStory(story) {
   model.states = new Map();
   for (const c of story.changes.filter((c) => c.backend)) {
     const before = model.states.get(c.backend);
-    if (before?.what === c.what) continue;
+    if (before?.what === c.what && c.what !== "up") continue; // a process that began later does not know whether it was up meanwhile
     if (before) before.to = c.t;
     else if (c.was && c.since) model.bands.push({ backend: c.backend, what: c.was, from: c.since, to: c.t });
     const band = { ...c, from: c.t, to: Infinity };
@@ -191,7 +207,7 @@ function conditionsOf() {
   const all = [];
   for (const name of names) {
     const b = told.find((one) => one.name === name), c = model.states.get(name);
-    if (c) all.push({ name, what: c.what, since: c.from, why: c.why || "", pods: c.what === "up" ? b?.pods ?? c.pods : c.pods ?? b?.pods });
+    if (c) all.push({ name, what: c.what, since: c.from, why: (b?.state === c.what && b.error) || c.why || "", pods: c.what === "up" ? b?.pods ?? c.pods : c.pods ?? b?.pods });
     else if (b) all.push({ name, what: b.state, since: Date.parse(b.since), why: b.error || "", pods: b.pods });
   }
   const r = status.report;
@@ -205,14 +221,33 @@ const rankOf = (what) => ({ up: 0, connecting: 1, slow: 2 }[what] ?? 3);
 const classOf = (what) => ["up", "connecting", "slow", "gone"][rankOf(what)];
 const worstOf = (conditions) => classOf(conditions.reduce((worst, c) => (rankOf(c.what) > rankOf(worst) ? c.what : worst), "up"));
 
+// older says that the recording has calls from before those of this page, which can have them too.
+const older = () => live.on && model.info.older && !model.dropped && !model.missing;
+
+// notLoaded says which calls of the recording this page does not have. "" if it has all.
+function notLoaded() {
+  if (!older()) return "";
+  const at = (t) => `${day(t) === day(model.info.from) ? "" : `${day(t)} `}${clock(t, 0)}`;
+  const { oldest, notable } = status.report?.recorder || {};
+  const back = [oldest && `to ${at(Date.parse(oldest))}`, notable && notable !== oldest && `to ${at(Date.parse(notable))} for calls that failed, were slow or changed something`].filter(Boolean);
+  return `Calls before ${clock(model.info.from, 0)} are not loaded${back.length ? `; criproxy's recording reaches back ${back.join(", and ")}` : ""}.`;
+}
+
 // missingOf says what is missing among the calls, and where: at a time.
 function missingOf() {
-  const all = [], older = [];
-  const first = model.story.gaps.find((g) => !g.time)?.calls;
-  if (first) older.push(live.on ? [first, "criproxy's recorder had overwritten them when this page's server began; a larger -flight-recorder keeps more"] : [first, "they were made before this recording began, or it no longer had them"]);
-  if (model.missing) older.push([model.missing, "criproxy ui keeps a bounded number of calls, and had forgotten them when this page asked"]);
-  if (model.dropped) older.push([model.dropped, `this page keeps the latest ${number(MOST)}`]);
-  for (const [n, why] of older) all.push({ t: -Infinity, note: `${plural(n, "older call")} ${n === 1 ? "is" : "are"} not shown: ${why}.` });
+  if (older()) return [{ t: -Infinity, note: `${notLoaded()} ${model.info.loading ? "They are on their way." : "Click to load them."}`, older: true }, ...gapsOf()];
+  const all = [], earlier = [];
+  const first = model.story.gaps.filter((g) => !g.time).reduce((n, g) => n + g.calls, 0);
+  if (first) earlier.push(live.on ? [first, "criproxy's recorder had overwritten them when this page's server began; a larger -flight-recorder keeps more"] : [first, "they were made before this recording began, or it no longer had them"]);
+  if (model.missing) earlier.push([model.missing, "criproxy ui keeps a bounded number of calls, and had forgotten them when this page asked"]);
+  if (model.dropped) earlier.push([model.dropped, `this page keeps the latest ${number(MOST)}`]);
+  for (const [n, why] of earlier) all.push({ t: -Infinity, note: `${plural(n, "older call")} ${n === 1 ? "is" : "are"} not shown: ${why}.` });
+  return all.concat(gapsOf());
+}
+
+// gapsOf says what is missing between the calls, and behind them.
+function gapsOf() {
+  const all = [];
   for (const g of model.story.gaps) if (g.time) all.push({ t: g.time, note: g.calls ? `${plural(g.calls, "call")} ${g.calls === 1 ? "is" : "are"} missing here: criproxy ui was not connected.` : `${plural(g.events, "event")} ${g.events === 1 ? "is" : "are"} missing here: they were overwritten before they were read.` });
   if (model.info.cut) all.push({ t: Infinity, note: "The recording ends here, in the middle of an event." });
   return all;

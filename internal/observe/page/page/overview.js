@@ -76,9 +76,9 @@ function drawOverview() {
     return svg("path", { class: name, d });
   };
   const picture = svg("svg", { "aria-hidden": "true" }, bars(all, "all", 1.5), bars(some, "some", 1.5), bars(bad, "fail", 3),
-    ...bandsOf().filter((b) => b.to > model.from && b.from < model.to).map((b) => {
+    ...bandsOf().filter((b) => b.to > model.from && b.from < model.to).sort((a, b) => rankOf(a.what) - rankOf(b.what)).map((b) => {
       const at = (t) => ((Math.max(model.from, Math.min(model.to, t)) - model.from) / span) * width;
-      return svg("rect", { class: `band ${classOf(b.what)}`, x: at(b.from), y: 0, width: Math.max(2, at(b.to) - at(b.from)), height: 5 });
+      return svg("rect", { class: `band ${classOf(b.what)}`, x: at(b.from), y: 0, width: Math.max(2, at(b.to) - at(b.from)), height: 2 * rankOf(b.what) });
     }));
   if (filter.from > -Infinity || filter.to < Infinity) {
     const x = (t) => ((Math.max(model.from, Math.min(model.to, t)) - model.from) / span) * width;

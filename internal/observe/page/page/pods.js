@@ -44,12 +44,12 @@ function lanesOf() {
   const lane = (key, backend, pod) => byPod.get(key) || byPod.set(key, { ...pod, key, backend, calls: [], containers: new Map() }).get(key);
   for (const call of filter.shown) {
     if (!call.pod || call.backends.length > 1) for (const name of call.backends) group(name).calls.push(call);
-    else lane(call.uid || podOf(call), model.homes.get(call.uid) || call.backend || "", call).calls.push(call);
+    else lane(keyOf(call), model.homes.get(call.node + call.uid) || call.backend || "", call).calls.push(call);
   }
   const r = range();
   for (const p of model.story.pods) {
-    const backend = prefixOf(p.id) || backendsOf()[0] || "";
-    if (p.to >= r.from && p.from <= r.to && about({ ...p, backends: [backend] }, "pod", "backend")) lane(p.uid || podOf(p), backend, p).listed = p;
+    const backend = prefixOf(p.id, p.node) || firstOf(p.node) || "";
+    if (p.to >= r.from && p.from <= r.to && about({ ...p, backends: [backend] }, "pod", "backend")) lane(keyOf(p), backend, p).listed = p;
   }
   for (const one of byPod.values()) {
     lifeOf(one);
@@ -166,15 +166,22 @@ function bandUnder(e) {
 // nameWidth is the width of the names of lanes.
 const nameWidth = () => (pods.body.clientWidth < 600 ? 130 : 230);
 
+// spanIn returns when a call began and how long it took, in a lane: that of a runtime has what the runtime took.
+function spanIn(lane, c) {
+  const leg = lane.group && c.legs.find((l) => l.backend === lane.backend);
+  return leg ? [c.began + leg.began, leg.took] : [c.began, c.took];
+}
+
 // marksOf draws the calls of a lane: one path for each kind, and one mark where several fall on a pixel.
 function marksOf(lane, r, x) {
   const paths = { poll: "", probe: "", sandbox: "", pull: "", run: "", stop: "", failed: "" };
   const seen = new Map();
   let rings = "";
   for (const c of lane.calls) {
-    if (c.began + c.took < r.from || c.began > r.to) continue;
+    const [from, took] = spanIn(lane, c);
+    if (from + took < r.from || from > r.to) continue;
     const bad = failed(c), kind = bad ? "failed" : c.kind;
-    const a = x(c.began), wide = c.kind === "poll" && c.flags & STREAM ? 2 : Math.max(c.kind === "poll" || c.kind === "probe" ? 1.6 : 3, x(c.began + c.took) - a);
+    const a = x(from), wide = c.kind === "poll" && c.flags & STREAM ? 2 : Math.max(c.kind === "poll" || c.kind === "probe" ? 1.6 : 3, x(from + took) - a);
     const at = `${kind}${Math.round(a)}`;
     if (seen.get(at) >= wide) continue;
     seen.set(at, wide);
@@ -182,7 +189,7 @@ function marksOf(lane, r, x) {
     else if (kind === "poll") paths.poll += `M${a.toFixed(1)} ${lane.group ? 20 : 30}h${wide.toFixed(1)}v${lane.group ? 9 : 3}h${(-wide).toFixed(1)}z`;
     else if (kind === "probe") paths.probe += `M${a.toFixed(1)} 28h${wide.toFixed(1)}v5h${(-wide).toFixed(1)}z`;
     else paths[kind] += `M${a.toFixed(1)} 9h${wide.toFixed(1)}v18h${(-wide).toFixed(1)}z`;
-    if (slow(c) && !seen.has(`ring${Math.round(a / 9)}`) && seen.set(`ring${Math.round(a / 9)}`, 1)) rings += `M${(a + 3.5).toFixed(1)} 5.5m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`;
+    if (slow(c, took) && !seen.has(`ring${Math.round(a / 9)}`) && seen.set(`ring${Math.round(a / 9)}`, 1)) rings += `M${(a + 3.5).toFixed(1)} 5.5m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`;
   }
   return [...Object.entries(paths).filter(([, d]) => d).map(([k, d]) => svg("path", { class: k, d })), rings ? svg("path", { class: "slowmark", d: rings }) : ""];
 }
@@ -198,7 +205,7 @@ function callUnder(e) {
   const at = e.clientX - box.left;
   let best = null, least = 6;
   for (const c of lane.calls) {
-    const a = x(c.began), b = Math.max(x(c.began + c.took), a + 3);
+    const [from, took] = spanIn(lane, c), a = x(from), b = Math.max(x(from + took), a + 3);
     if (c.flags & STREAM && at > a + 4) continue;
     const far = at < a ? a - at : at > b ? at - b : 0;
     const rank = far + (failed(c) ? -3 : c.kind === "poll" ? 2 : c.kind === "probe" ? 1 : 0);

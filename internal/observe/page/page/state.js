@@ -1,6 +1,6 @@
 // The state of the page in its address: page, filters, times and the open call. So it survives a reload, and can be linked.
 
-const state = { wanted: 0, viewed: false, loaded: false };
+const state = { wanted: 0, top: 0, back: 0, viewed: false, loaded: false };
 
 // save writes the state into the address.
 function saveState() {
@@ -13,6 +13,7 @@ function saveState() {
   set("from", filter.from > -Infinity && Math.round(filter.from));
   set("to", filter.to < Infinity && Math.round(filter.to));
   set("sort", table.sort && (table.down ? "slowest" : "fastest"));
+  set("top", state.top || state.back);
   set("call", state.wanted || table.opened?.id);
   const hash = p.size ? `#${p}` : "";
   if (hash !== location.hash) history.replaceState(null, "", hash || location.pathname + location.search);
@@ -29,6 +30,7 @@ function loadState() {
   const view = VIEWS.find((v) => v.name === p.get("view"));
   if (view && !$(`tab-${view.name}`).hidden) showView(view.name);
   state.wanted = Number(p.get("call")) || 0;
+  state.back = Number(p.get("top")) || 0;
   openWanted();
 }
 

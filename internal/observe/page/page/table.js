@@ -1,7 +1,9 @@
 // The table of calls. Only the visible rows are in the document.
 
-const ROW = 26;
-const table = { at: -1, sort: "", down: false, list: [], made: -1, opened: null };
+const table = { at: -1, high: 0, sort: "", down: false, list: [], made: -1, opened: null };
+
+// rowHeight is the height of a row: in narrow windows a call has several lines.
+const rowHeight = () => parseInt(getComputedStyle(table.view).getPropertyValue("--row"), 10);
 
 const HEADS = [["time", "Time"], ["client", "Client"], ["method", "Method"], ["backend", "Runtime"], ["about", "About"], ["took", "Took"], ["status", "Status"]];
 
@@ -15,13 +17,15 @@ function buildTable(view) {
   view.append(el("div", { role: "grid", "aria-label": "Calls", id: "grid" }, table.head, table.body), table.none);
   view.addEventListener("scroll", () => {
     drawRows();
-    if (live.on && live.follow && view.scrollTop + view.clientHeight < view.scrollHeight - 3 * ROW && !live.moving) setFollow(false);
+    if (live.on && live.follow && view.scrollTop + view.clientHeight < view.scrollHeight - 3 * table.high && !live.moving) setFollow(false);
     live.moving = false;
   });
+  view.addEventListener("wheel", () => (state.back = 0), { passive: true });
   table.body.addEventListener("click", (e) => {
     const row = e.target.closest(".row");
     if (!row) return;
     moveTo(Number(row.dataset.i));
+    if (table.list[table.at].older) return loadOlder();
     if (e.shiftKey || e.ctrlKey || e.metaKey) toggleSelected(table.list[table.at]);
     else openCall(table.list[table.at]);
   });
@@ -59,14 +63,23 @@ function drawTable() {
   }
   table.head.querySelectorAll("[role=columnheader]").forEach((h) => h.removeAttribute("aria-sort"));
   if (table.sort) table.head.querySelector(".num").setAttribute("aria-sort", table.down ? "descending" : "ascending");
-  table.body.style.height = `${table.list.length * ROW}px`;
+  const high = rowHeight(), before = table.high && table.view.scrollTop / table.high;
+  table.body.style.height = `${table.list.length * high}px`;
+  if (table.high && table.high !== high) table.view.scrollTop = before * high; // the window has another width
+  table.high = high;
   $("grid").setAttribute("aria-rowcount", table.list.length + 1);
   const none = filter.shown.length === 0;
   $("grid").hidden = none;
   table.none.hidden = !none;
   if (none) {
     table.none.replaceChildren(el("b", {}, model.calls.length ? `None of ${plural(model.calls.length, "call")} matches` : live.on ? "No calls yet" : "No calls are recorded here"),
-      model.calls.length ? "Change a filter, or press Esc to clear them all." : live.on ? "They appear as they end." : "");
+      model.calls.length ? `${notLoaded()} Change a filter, or press Esc to clear them all.` : live.on ? "They appear as they end." : "");
+  }
+  const top = state.back ? table.list.findIndex((one) => one.id === state.back) : -1;
+  if (top >= 0) { // this page was here before it had older calls
+    setFollow(false);
+    table.view.scrollTop = top * high;
+    if (table.view.scrollTop > (top - 1) * high) state.back = 0; // otherwise more rows below it must come first
   }
   if (live.on && live.follow && !table.sort) {
     live.moving = true;
@@ -77,8 +90,8 @@ function drawTable() {
 
 function drawRows() {
   const { view, list } = table;
-  const first = Math.max(0, Math.floor(view.scrollTop / ROW) - 8);
-  const last = Math.min(list.length, Math.ceil((view.scrollTop + view.clientHeight) / ROW) + 8);
+  const first = Math.max(0, Math.floor(view.scrollTop / table.high) - 8);
+  const last = Math.min(list.length, Math.ceil((view.scrollTop + view.clientHeight) / table.high) + 8);
   const rows = [];
   for (let i = first; i < last; i++) rows.push(rowOf(list[i], i));
   table.body.replaceChildren(...rows);
@@ -87,7 +100,7 @@ function drawRows() {
 function noteOf(said, i) {
   const row = el("div", { class: `row said ${said.change ? classOf(said.change.backend ? said.change.what : "up") : "missing"}${i === table.at ? " at" : ""}`, role: "row", "data-i": i, "aria-rowindex": i + 2, title: said.note },
     el("div", { class: "time", role: "gridcell" }, said.change ? clock(said.t) : ""), el("div", { class: "note", role: "gridcell" }, said.change ? dotOf(said.change.what) : "", said.note));
-  row.style.top = `${i * ROW}px`;
+  row.style.top = `${i * table.high}px`;
   return row;
 }
 
@@ -106,8 +119,8 @@ function rowOf(call, i) {
     about.items > 0 && el("span", { class: "soft" }, ` ${plural(about.items, "item")}`)),
   tookOf(call),
   el("div", { class: "status", role: "gridcell" }, el("span", { class: call.code < 0 ? "soft" : "" }, statusOf(call)), failed(call) && call.message ? el("span", { class: "soft" }, ` ${call.message}`) : null,
-    call.flags & PARTIAL ? chip("", "beginning overwritten") : null, call.memory.length ? chip("memory", "from memory") : null, call.changes && !call.memory.length ? chip("rewritten", `${call.changes} rewritten`) : null));
-  row.style.top = `${i * ROW}px`;
+    call.flags & PARTIAL ? chip("", "beginning overwritten") : null, call.memory.length ? chip("memory", "from memory") : null, call.changes > 0 && !call.memory.length ? chip("rewritten", `${call.changes} rewritten`) : null));
+  row.style.top = `${i * table.high}px`;
   return row;
 }
 
@@ -121,9 +134,9 @@ function tookOf(call) {
 function moveTo(i) {
   if (!table.list.length) return;
   table.at = Math.max(0, Math.min(table.list.length - 1, i));
-  const top = table.at * ROW, { view } = table;
+  const top = table.at * table.high, { view } = table;
   if (top < view.scrollTop) view.scrollTop = top;
-  else if (top + 2 * ROW + 6 > view.scrollTop + view.clientHeight) view.scrollTop = top + 2 * ROW + 6 - view.clientHeight;
+  else if (top + 2 * table.high + 6 > view.scrollTop + view.clientHeight) view.scrollTop = top + 2 * table.high + 6 - view.clientHeight;
   if (live.on && live.follow && table.at < table.list.length - 1) setFollow(false);
   drawRows();
   view.setAttribute("aria-activedescendant", `r${table.list[table.at].key ?? ""}`);

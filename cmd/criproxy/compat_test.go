@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+// writeCompat makes a file of each kind that this version writes, in a folder of testdata/compat: the recordings; the state
+// folder of a process that was killed while a runtime was gone; and the JSON of its admin socket.
+func writeCompat(t *testing.T, dir string) {
+	p := newProcess(t)
+	cmd := p.launch()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	for _, pod := range []string{"web", "db"} {
+		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod, Uid: pod, Namespace: "default"},
+			Annotations: map[string]string{"kubernetes.io/target-runtime": map[string]string{"db": "beta.io"}[pod]},
+		}})
+		require.NoError(t, err)
+	}
+	_, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	require.NoError(t, err)
+	p.incident()
+	p.restartRuntime(true, false)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "state"), 0o755))
+	for _, ending := range compatRecordings {
+		_ = os.Remove(filepath.Join(dir, "calls."+ending)) // of an earlier attempt
+		_, err := p.ask("dump", filepath.Join(dir, "calls."+ending))
+		require.NoError(t, err)
+	}
+	status, err := p.ask("status", "-o", "json")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), []byte(status), 0o644))
+	state := filepath.Join(p.dir, "state")
+	testkit.Eventually(t, "all files are written", func() bool {
+		evidence, _ := os.ReadFile(filepath.Join(state, "evidence.json"))
+		changes, _ := os.ReadFile(filepath.Join(state, "changes.jsonl"))
+		known, _ := filepath.Glob(filepath.Join(state, "*.known"))
+		recorded, _ := filepath.Glob(filepath.Join(state, "record*"))
+		return strings.Contains(string(evidence), "out of order") && strings.Contains(string(changes), "gone") && len(known) == 2 && len(recorded) > 0
+	})
+	require.NoError(t, cmd.Process.Kill())
+	_, _ = cmd.Process.Wait()
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "state")))
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "state"), os.DirFS(state)))
+}
+
+// compatRecordings are the endings of files of calls.
+var compatRecordings = []string{"jsonl", "pcapng", "binlog", "jsonl.zst", "pcapng.zst", "binlog.zst"}
+
+// Memory files, which a process of another boot does not use, and the pods of plugins are read by tests of internal/memory
+// and internal/hook.
+func TestThisVersionReadsWhatReleasesHaveWritten(t *testing.T) {
+	t.Parallel()
+	if *updatePromises != "" {
+		writeCompat(t, filepath.Join(compat, *updatePromises))
+	}
+	releases, err := filepath.Glob(filepath.Join(compat, "*", "state"))
+	require.NoError(t, err)
+	require.NotEmpty(t, releases)
+	for _, state := range releases {
+		dir := filepath.Dir(state)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			for _, ending := range compatRecordings {
+				var out strings.Builder
+				require.NoError(t, run(t.Context(), []string{"view", filepath.Join(dir, "calls."+ending)}, &out, &out), ending)
+				assert.Contains(t, out.String(), "StartContainer", ending)
+				assert.Contains(t, out.String(), "out of order", ending)
+			}
+			data, err := os.ReadFile(filepath.Join(dir, "status.json"))
+			require.NoError(t, err)
+			var r admin.Report
+			require.NoError(t, json.Unmarshal(data, &r))
+			require.Len(t, r.Backends, 2)
+			assert.Equal(t, "gone", r.Backends[1].State)
+			assert.NotEmpty(t, r.Errors)
+
+			p := newProcess(t)
+			require.NoError(t, os.CopyFS(filepath.Join(p.dir, "state"), os.DirFS(state)))
+			p.launch()
+			p.remembers()
+			_, err = p.ask("status")
+			require.NoError(t, err)
+			var events strings.Builder
+			require.NoError(t, run(context.Background(), []string{"events", "-since", "100000h", "-o", "json", "-admin", config.AdminBeside(p.front)}, &events, &events))
+			assert.Contains(t, events.String(), `"gone"`, "the outage before the crash")
+			for _, complaint := range []string{"cannot be read", "is broken", "Some of the latest errors"} {
+				assert.Zero(t, p.logged(complaint), complaint)
+			}
+			p.end()
+		})
+	}
+}

@@ -1,0 +1,123 @@
+package dial
+
+import (
+	"context"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/transport"
+)
+
+// A link carries the calls of a Conn to its backend.
+type link interface {
+	grpc.ClientConnInterface
+	Connect()
+	GetState() connectivity.State
+	WaitForStateChange(ctx context.Context, from connectivity.State) bool
+	ResetConnectBackoff()
+	Close() error
+}
+
+// reconnect are the pauses with which a link connects. They are those of k8s.io/cri-client.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
+}
+
+// link makes the link of c: with gRPC's own client if the configuration asks for it or there are
+// several servers to choose among, otherwise with ours.
+func (c *Conn) link(cfg Config) (link, error) {
+	if cfg.GRPC || len(cfg.More) > 0 || strings.HasPrefix(cfg.Address, transport.DNSScheme) {
+		return c.balanced(cfg)
+	}
+	network, err := transport.Network(cfg.Address)
+	if err != nil {
+		return nil, err
+	}
+	authority := localhost
+	if cfg.Credentials != nil && network != transport.Unix {
+		authority = cfg.Address
+	}
+	client := transport.ClientConfig{
+		Dial:      func(ctx context.Context) (net.Conn, error) { return c.dial(ctx, cfg.Address) },
+		Authority: authority, UserAgent: "criproxy", MaxMessage: c.maxMessage, Budget: cfg.Budget,
+		Backoff: reconnect.Backoff, ConnectTimeout: reconnect.MinConnectTimeout,
+	}
+	if creds := cfg.Credentials; creds != nil {
+		client.Handshake = func(ctx context.Context, nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+			return creds.ClientHandshake(ctx, authority, nc)
+		}
+	}
+	return transport.NewClient(client), nil
+}
+
+// localhost is the :authority for backends without a host name. Servers that are not grpc-go
+// refuse a socket path as :authority: https://github.com/kubernetes/kubernetes/pull/123463
+const localhost = "localhost"
+
+// balanced makes a link with gRPC's client, and its resolvers and policies.
+func (c *Conn) balanced(cfg Config) (link, error) {
+	target, opts, err := targetOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cc, err := grpc.NewClient(target, append(opts,
+		grpc.WithContextDialer(c.dial),
+		grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(codec.Raw),
+			grpc.MaxCallRecvMsgSize(c.maxMessage),
+			grpc.MaxCallSendMsgSize(c.maxMessage),
+		),
+		grpc.WithConnectParams(reconnect),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	return &balanced{cc, cfg.Budget}, nil
+}
+
+// balanced is a link to one or several servers, any of which can answer a call. gRPC's client does not
+// say how long a message is before it has read the whole message, so balanced reserves the memory
+// only then.
+type balanced struct {
+	*grpc.ClientConn
+	budget Budget
+}
+
+func (b *balanced) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if err := b.ClientConn.Invoke(ctx, method, args, reply, opts...); err != nil {
+		return err
+	}
+	return transport.Count(ctx, b.budget, reply)
+}
+
+func (b *balanced) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	cs, err := b.ClientConn.NewStream(ctx, desc, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &balancedStream{cs, b, ctx}, nil
+}
+
+type balancedStream struct {
+	grpc.ClientStream
+	link *balanced
+	ctx  context.Context // the caller's: that of the ClientStream has the server as its peer
+}
+
+func (s *balancedStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return transport.Count(s.ctx, s.link.budget, m)
+}

@@ -1,0 +1,156 @@
+package dial
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/settings/profile"
+)
+
+// spoken says which versions of the API a backend speaks. It holds only for the connection on which
+// the backend was asked: behind a newer connection the backend may have been restarted as another
+// version.
+type spoken struct {
+	dials    uint64 // Conn.dials before the backend was asked
+	versions []int  // newest first
+}
+
+// Versions returns the packages, one for each version of the API, that the backend speaks, newest
+// first. It asks the backend if the Conn does not know yet. The slice is empty for an API of which
+// the profile names only one version.
+func (c *Conn) Versions(ctx context.Context) ([]string, error) {
+	if c.versions == nil {
+		return nil, nil
+	}
+	s, err := c.speaks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var packages []string
+	for _, v := range s.versions {
+		packages = append(packages, c.versions.Packages[v])
+	}
+	return packages, nil
+}
+
+// current returns which versions the backend speaks; nil if it has not been asked on this
+// connection.
+func (c *Conn) current() *spoken {
+	if s := c.spoken.Load(); s != nil && s.dials == c.dials.Load() {
+		return s
+	}
+	return nil
+}
+
+// speaks returns which versions the backend speaks. One call at a time asks it.
+func (c *Conn) speaks(ctx context.Context) (*spoken, error) {
+	if s := c.current(); s != nil {
+		return s, nil
+	}
+	select {
+	case c.probing <- struct{}{}:
+		defer func() { <-c.probing }()
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	if s := c.current(); s != nil { // another call was faster
+		return s, nil
+	}
+	c.settle(ctx)
+	s := &spoken{dials: c.dials.Load()}
+	for v, method := range c.versions.Probes {
+		call := &codec.Call{Method: method, Request: &codec.Frame{}}
+		switch err := call.On(ctx, c.cc); {
+		case err == nil:
+			s.versions = append(s.versions, v)
+		case status.Code(err) == codes.Unimplemented:
+		case len(s.versions) == 0: // the backend may speak this version, which would be its newest
+			return nil, c.explain(wording{}, err, call.Header, call.Trailer)
+		}
+	}
+	if len(s.versions) == 0 {
+		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s speaks none of %s: its service is disabled or has not loaded; see its log", c, strings.Join(c.versions.Packages, ", "))
+	}
+	c.spoken.Store(s)
+	return s, nil
+}
+
+// settle waits while the connection is being made.
+func (c *Conn) settle(ctx context.Context) {
+	for {
+		state := c.cc.GetState()
+		if state == connectivity.Idle {
+			c.cc.Connect()
+		}
+		if state != connectivity.Idle && state != connectivity.Connecting || !c.cc.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
+// A wording is a method in the version that the backend speaks.
+type wording struct {
+	name   string               // of the method in that version
+	to     *profile.Translation // to that version; nil: it is the newest
+	spoken *spoken              // nil: the method is the same in all versions
+}
+
+// wording returns the wording of a method for the backend.
+func (c *Conn) wording(ctx context.Context, name string) (wording, error) {
+	if c.versions == nil {
+		return wording{name: name}, nil
+	}
+	each := c.versions.ToEach(name)
+	if each == nil {
+		return wording{name: name}, nil
+	}
+	s, err := c.speaks(ctx)
+	if err != nil {
+		return wording{}, err
+	}
+	if v := s.versions[0]; v > 0 {
+		return wording{each[v].Method, each[v], s}, nil
+	}
+	return wording{name: name, spoken: s}, nil
+}
+
+// olderBackend is a stream to a backend that speaks an older version of the API.
+type olderBackend struct {
+	grpc.ClientStream
+	to *profile.Translation
+}
+
+func (s *olderBackend) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return err
+	}
+	if f, err = s.to.Request(f.Ref()); err != nil {
+		return unreadable(s.to.Method, err)
+	}
+	defer f.Free()
+	return s.ClientStream.SendMsg(f)
+}
+
+func (s *olderBackend) RecvMsg(m any) error {
+	f := codec.ReplyFrame(m)
+	if err := s.ClientStream.RecvMsg(f); err != nil {
+		return err
+	}
+	f, err := s.to.Reply(f)
+	if err != nil {
+		return unreadable(s.to.Method, err)
+	}
+	return codec.Decode(m, f)
+}
+
+// unreadable returns the status for a message that cannot be converted.
+func unreadable(method string, err error) error {
+	return status.Errorf(codes.Internal, "criproxy: %s: %v", profile.ShortName(method), err)
+}

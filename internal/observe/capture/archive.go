@@ -1,0 +1,356 @@
+package capture
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// An archive holds the events that the ring has no room for, without their secrets, in compressed blocks on two shelves:
+// one for all events, and one for those of notable calls, which reaches back much further. Each shelf forgets its oldest
+// block first. One goroutine at a time moves events from the ring: no call waits for it.
+type archive struct {
+	notes func(method string) bool // reports whether all calls of a method are notable
+
+	mu      sync.Mutex // guards all below
+	ring    *Follower  // reads what the archive does not have yet
+	all     shelf
+	notable shelf
+	noted   map[string]bool      // :: method → what notes says
+	live    map[uint64]*liveCall // :: number of a call under way → its events so far
+	free    []*liveCall
+}
+
+type shelf struct {
+	packer *packer
+	max    int // bytes of all blocks
+	blocks []*block
+}
+
+// A liveCall has the events of a call under way, as records.
+type liveCall struct {
+	records []byte
+	began   time.Duration // by Event.Mono
+	replies int
+}
+
+// packersHold is how many bytes the compression itself needs.
+const packersHold = 1500 << 10
+
+const (
+	slowCall     = time.Second // from which a call is notable
+	maxLive      = 1024        // calls under way whose events are kept
+	maxLiveBytes = 32 << 10    // of the events of such a call; a longer message is truncated
+	shelfBlocks  = 20          // on a full shelf
+)
+
+func newArchive(r *Recorder, bytes int, cfg *Config) *archive {
+	s := newShapes(cfg.Schema)
+	a := &archive{notes: cfg.Notable, noted: map[string]bool{}, live: map[uint64]*liveCall{}}
+	a.notable = shelf{max: bytes / 8, packer: &packer{kind: partNotable, shapes: s, window: 64 << 10}}
+	a.all = shelf{max: bytes - a.notable.max, packer: &packer{kind: partAll, shapes: s, window: 512 << 10}}
+	a.ring = r.Follow(true)
+	a.ring.archive, a.ring.passes, r.ring.archiving = nil, true, a.ring.chunk
+	return a
+}
+
+func (s *shelf) add(ev *Event) {
+	if b := s.packer.add(ev); b != nil {
+		s.blocks = append(s.blocks, b)
+	}
+	if !s.packer.full(s.max / shelfBlocks) {
+		return
+	}
+	s.packer.end()
+	s.forget()
+}
+
+// forget removes the oldest blocks if there are too many.
+func (s *shelf) forget() {
+	total := 0
+	for i, b := range slices.Backward(s.blocks) {
+		if total += len(b.parts); total > s.max {
+			s.blocks = slices.Delete(s.blocks, 0, i+1)
+			return
+		}
+	}
+}
+
+// take moves up to n events from the ring to the archive. If there are fewer, it returns a channel as [Follower.try] does.
+func (a *archive) take(n int) (all bool, wake <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var ev Event
+	for range n {
+		got, wake := a.ring.try(&ev)
+		if !got {
+			return true, wake
+		}
+		if ev.Kind != Missed { // the numbers say so
+			a.all.add(&ev)
+			a.note(&ev)
+		}
+	}
+	return false, nil
+}
+
+// note puts the events of a call on the shelf of notable calls when the call has ended, if it is one.
+func (a *archive) note(ev *Event) {
+	if ev.Kind == Changed {
+		a.notable.add(ev)
+		return
+	}
+	c := a.live[ev.Call]
+	if c == nil {
+		if ev.Kind != Start || len(a.live) >= maxLive {
+			return
+		}
+		if n := len(a.free); n > 0 {
+			c, a.free = a.free[n-1], a.free[:n-1]
+		} else {
+			c = &liveCall{}
+		}
+		*c = liveCall{records: c.records[:0], began: ev.Mono}
+		a.live[ev.Call] = c
+	}
+	one := *ev
+	if room := maxLiveBytes - len(c.records); len(one.Payload) > room {
+		one.Payload, one.Truncated = one.Payload[:max(room, 0)], true
+	}
+	at := len(c.records)
+	c.records = appendRecord(c.records, &one, false)
+	sealRecord(c.records[at:], ev.Seq)
+	if ev.Kind == Reply && ev.Leg == 0 {
+		c.replies++
+	}
+	if ev.Kind != End {
+		return
+	}
+	failed := ev.Code != codes.OK && !EndedByClient(ev.Code, ev.Message)
+	if ev.Leg > 0 && !ev.Own {
+		return // the client's leg is still under way
+	}
+	slow := ev.Mono-c.began >= slowCall && c.replies <= 1
+	if failed || slow || a.isNoted(ev.Method) {
+		for rest := c.records; len(rest) > 0; {
+			n := recordLength(rest)
+			var old Event
+			a.ring.reader.decode(rest[:n:n], &old)
+			a.notable.add(&old)
+			rest = rest[n:]
+		}
+	}
+	delete(a.live, ev.Call)
+	if cap(c.records) <= maxLiveBytes && len(a.free) < 8 {
+		a.free = append(a.free, c)
+	}
+}
+
+func (a *archive) isNoted(method string) bool {
+	is, known := a.noted[method]
+	if !known && a.notes != nil {
+		if is = a.notes(method); len(a.noted) < 1000 { // a client may call whatever it likes
+			a.noted[method] = is
+		}
+	}
+	return is
+}
+
+const (
+	gather     = 250 * time.Millisecond // how long events gather before the archive takes them
+	takeAtOnce = 256                    // events
+	takeShare  = 200                    // the archive takes at most one part of so many of the time of a processor
+	burst      = 100 * time.Millisecond // what it may take in addition, if it has taken less before
+	burstShare = 10                     // likewise, while it takes that
+	longest    = 5 * time.Second        // its longest pause, whatever one round took: the machine may have slept meanwhile
+)
+
+// Archive moves events from the ring to the archive until the recorder is closed or ctx ends. Without a schema in [Config]
+// there is no archive, and Archive returns at once. If there are more calls for long than a two-hundredth of a processor
+// can archive, some are only in the ring, and are missing when the ring has forgotten them.
+func (r *Recorder) Archive(ctx context.Context) {
+	a := r.archive
+	if a == nil {
+		return
+	}
+	last, left := time.Now(), burst // left: of the burst
+	for {
+		began := time.Now()
+		left = min(left+began.Sub(last)/takeShare, burst)
+		all, wake := a.take(takeAtOnce)
+		took := time.Since(began)
+		last, left = began, max(left-took, 0)
+		share := time.Duration(burstShare)
+		if left == 0 {
+			share = takeShare
+		}
+		pause := min(share*took, longest)
+		if all {
+			if wake == nil {
+				return
+			}
+			select {
+			case <-wake:
+			case <-ctx.Done():
+				return
+			}
+			pause = max(pause, gather)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// A past reads events of the archive, from a snapshot of it.
+type past struct {
+	blocks []block
+	from   uint64 // number of the first event of interest
+	first  uint64 // number of the first event on the shelf for all
+	at     uint64 // number of the latest event that was read or passed over
+	over   uint64 // number of the latest event that was passed over, because nobody wants it
+	want   *Want
+	u      *unpacker
+	sorted []Event // of a block of notable calls, which end in another order than they began
+	reader reader
+}
+
+// past returns a reader of the events from number from on.
+func (a *archive) past(from uint64, want *Want) *past {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.notable.packer.flush()
+	a.all.packer.flush()
+	p := &past{from: from, want: want, first: ^uint64(0), reader: newReader()}
+	for _, s := range []*shelf{&a.notable, &a.all} {
+		for i, b := range s.blocks {
+			if b.kind == partAll {
+				p.first = min(p.first, b.First)
+			}
+			latest := b.kind == partAll && i == len(s.blocks)-1 // its events say to a reader where the present begins
+			switch {
+			case b.Last < from:
+			case latest || want.may(&b.blockIndex):
+				p.blocks = append(p.blocks, *b)
+			case b.kind == partAll: // its numbers are not missing
+				p.blocks = append(p.blocks, block{blockIndex: b.blockIndex, kind: partAll})
+			}
+		}
+	}
+	return p
+}
+
+// next reads the next event, and reports whether there is one. notable says that only notable calls are there.
+func (p *past) next(ev *Event) (ok, notable bool) {
+	for {
+		if len(p.sorted) > 0 {
+			*ev, p.sorted = p.sorted[0], p.sorted[1:]
+			p.at = max(p.at, ev.Seq)
+			return true, true
+		}
+		for p.u != nil && p.u.next(ev) {
+			if ev.Seq >= p.from {
+				p.at = max(p.at, ev.Seq)
+				return true, false
+			}
+		}
+		p.u = nil
+		if len(p.blocks) == 0 {
+			return false, false
+		}
+		b := p.blocks[0]
+		p.blocks = p.blocks[1:]
+		if b.parts == nil {
+			p.at, p.over = max(p.at, b.Last), b.Last
+			continue
+		}
+		u := newUnpacker(b.parts)
+		u.names, u.known = p.reader.names, p.reader.known
+		if b.kind == partAll {
+			p.u, u.u.from.seq = u, p.from
+			if p.want != nil && !p.want.Since.IsZero() && b.Last <= p.want.began {
+				u.u.from.time = p.want.Since.UnixNano()
+			}
+			continue
+		}
+		for one := (Event{}); u.next(&one); {
+			if one.Seq >= p.from && one.Seq < p.first {
+				p.sorted = append(p.sorted, one)
+			}
+		}
+		slices.SortStableFunc(p.sorted, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	}
+}
+
+// Want says which events a follower is interested in. The zero Want means all.
+type Want struct {
+	Since, Until time.Time // zero: no bound. Events that come after the follower began are never too old, whatever the clock says
+	From         uint64    // events with smaller numbers are left out
+
+	// Block reports whether a part of the recording is of interest, by the methods in it and whether a leg has failed. If
+	// not, its events are left out, without decompressing them; the latest events are always there. Optional.
+	Block func(methods []string, failed bool) bool
+
+	began uint64 // number of the latest event when the follower began
+}
+
+// has reports whether an event is of the time of interest.
+func (w *Want) has(ev *Event) bool {
+	return w == nil || ev.Seq >= w.From && (!ev.Time.Before(w.Since) || ev.Seq > w.began) && (w.Until.IsZero() || !ev.Time.After(w.Until))
+}
+
+// may reports whether a block may have events of interest.
+func (w *Want) may(x *blockIndex) bool {
+	return w == nil ||
+		x.Last >= w.From && (w.Since.IsZero() || x.To >= w.Since.UnixNano() || x.Last > w.began) && (w.Until.IsZero() || x.From <= w.Until.UnixNano()) &&
+			(w.Block == nil || w.Block(x.Methods, x.Codes&^1 != 0))
+}
+
+// Reach says how far back a recorder reaches.
+type Reach struct {
+	All, Notable time.Time // of the oldest event, and of the oldest of a notable call; zero if there is none
+	First        uint64    // number of the oldest event
+	Archived     uint64    // number of the latest event that the archive has
+}
+
+// Reach returns how far back the recorder reaches.
+func (r *Recorder) Reach() Reach {
+	var reach Reach
+	if a := r.archive; a != nil {
+		a.mu.Lock()
+		reach.Archived = a.ring.next - 1
+		for i, at := range []*time.Time{&reach.All, &reach.Notable} {
+			if blocks := [...]*shelf{&a.all, &a.notable}[i].blocks; len(blocks) > 0 {
+				*at = time.Unix(0, blocks[0].From)
+				if reach.First == 0 || blocks[0].First < reach.First {
+					reach.First = blocks[0].First
+				}
+			}
+		}
+		a.mu.Unlock()
+	}
+	if reach.All.IsZero() {
+		var ev Event
+		f := r.Follow(false)
+		r.ring.mu.Lock()
+		f.next = r.ring.oldest.first
+		f.enter(r.ring.oldest)
+		r.ring.mu.Unlock()
+		if f.TryNext(&ev) {
+			reach.All = ev.Time
+			reach.First = cmp.Or(reach.First, ev.Seq)
+		}
+	}
+	if reach.Notable.IsZero() || reach.All.Before(reach.Notable) {
+		reach.Notable = reach.All
+	}
+	return reach
+}

@@ -1,0 +1,121 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/base/host"
+)
+
+// A Keeper keeps the events of a [Recorder] in files, for a process that comes after a crash: PATH, and the one before it
+// with a 1 before the extension. Together they have at least what is in memory, and at most about twice as much. Only their owner can read them. Only one goroutine at a time may use a Keeper.
+type Keeper struct {
+	rec    *Recorder
+	path   string
+	header func() FileHeader
+	file   *os.File // nil: none is open
+	size   int64    // of its whole parts
+	synced time.Time
+	fresh  []byte
+}
+
+// syncInterval is how often a Keeper waits for the disk. A power cut loses what came since then.
+const syncInterval = 20 * time.Second
+
+// NewKeeper returns a keeper for the events of rec, which must have a schema.
+func NewKeeper(rec *Recorder, path string, header func() FileHeader) *Keeper {
+	return &Keeper{rec: rec, path: path, header: header}
+}
+
+// Write writes what the archive has got since the latest Write. After an error the next Write tries it again.
+func (k *Keeper) Write() error {
+	a := k.rec.archive
+	anew := k.file == nil || k.size > int64(a.all.max+a.notable.max)
+	if anew {
+		if err := k.open(); err != nil {
+			return err
+		}
+	}
+	type mark struct {
+		of *block
+		n  int
+	}
+	var marks []mark
+	k.fresh = k.fresh[:0]
+	a.each(func(b *block) {
+		if anew && (b.kind == partNotable || !b.over || b.written < len(b.parts)) {
+			b.written = 0 // each file has all notable calls, and the first part of a block of which it has more
+		}
+		if b.written < len(b.parts) {
+			k.fresh = append(k.fresh, b.parts[b.written:]...)
+			marks = append(marks, mark{b, len(b.parts)})
+		}
+	})
+	if len(k.fresh) == 0 {
+		return nil
+	}
+	if _, err := k.file.Write(k.fresh); err != nil {
+		err = errors.Join(fmt.Errorf("writing the recording: %w", err), k.file.Truncate(k.size))
+		_, _ = k.file.Seek(k.size, 0) // a failure shows at the next Write
+		return err
+	}
+	k.size += int64(len(k.fresh))
+	a.mu.Lock()
+	for _, m := range marks {
+		m.of.written = m.n
+	}
+	a.mu.Unlock()
+	if cap(k.fresh) > 256<<10 {
+		k.fresh = nil
+	}
+	if time.Since(k.synced) < syncInterval {
+		return nil
+	}
+	k.synced = time.Now()
+	return k.file.Sync()
+}
+
+// open begins a file, and closes the one before it.
+func (k *Keeper) open() error {
+	if err := host.Folder(filepath.Dir(k.path), host.Sticky); err != nil {
+		return fmt.Errorf("keeping the recording: %w", err)
+	}
+	if err := rotate(k.path, 2); err != nil {
+		return fmt.Errorf("keeping the recording: %w", err)
+	}
+	file, err := createPrivate(k.path)
+	if err != nil {
+		return fmt.Errorf("keeping the recording: %w", err)
+	}
+	h := k.header()
+	head := appendHeader(nil, &h)
+	if _, err := file.Write(head); err != nil {
+		return errors.Join(fmt.Errorf("keeping the recording: %w", err), file.Close(), os.Remove(k.path))
+	}
+	if k.file != nil {
+		err = k.file.Close()
+	} else {
+		k.rec.archive.each(func(b *block) { b.written = 0 })
+	}
+	k.file, k.size = file, int64(len(head))
+	return err
+}
+
+// Close writes all events that were recorded until now, and closes the file.
+func (k *Keeper) Close() error {
+	k.rec.archive.drain()
+	err := k.Write()
+	if k.file == nil {
+		return err
+	}
+	return errors.Join(err, k.file.Sync(), k.file.Close())
+}
+
+// Remove removes the files.
+func (k *Keeper) Remove() {
+	_ = os.Remove(k.path)
+	_ = os.Remove(older(k.path, 1))
+}

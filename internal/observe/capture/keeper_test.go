@@ -1,0 +1,70 @@
+package capture
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// Parts of the two shelves take turns in the file of a Keeper: after a change, all calls that came later were lost.
+func TestAKeepersFileIsReadableBehindAChange(t *testing.T) {
+	rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	path := filepath.Join(t.TempDir(), "recorder-1.blocks")
+	k := NewKeeper(rec, path, func() FileHeader { return FileHeader{} })
+	for seq := uint64(1); seq <= 9; seq++ {
+		ev := Event{Kind: Start, Seq: seq, Call: seq, Method: "/x.Y/Z", Time: time.Unix(int64(seq), 0)}
+		if seq%3 == 0 {
+			ev = Event{Kind: Changed, Seq: seq, Time: ev.Time, Change: &Change{Time: ev.Time, What: Reloaded}}
+		}
+		rec.Add(&ev)
+		rec.archive.drain()
+		require.NoError(t, k.Write())
+	}
+	require.NoError(t, k.Close())
+	assert.Equal(t, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, restored(t, path))
+}
+
+// restored returns the numbers of the events that a process gets from the files of the one before it.
+func restored(t *testing.T, paths ...string) []uint64 {
+	t.Helper()
+	var files [][]byte
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		files = append(files, data)
+	}
+	next := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	require.NoError(t, next.Restore(files...))
+	var seen []uint64
+	var ev Event
+	for f := next.Follow(true); f.TryNext(&ev); {
+		seen = append(seen, ev.Seq)
+	}
+	return seen
+}
+
+// The end of a block went into the second file, and its beginning into the first: nobody could read the end.
+func TestANewFileHasTheWholeOfABlockThatItEnds(t *testing.T) {
+	rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	path := filepath.Join(t.TempDir(), "recorder-1.blocks")
+	k := NewKeeper(rec, path, func() FileHeader { return FileHeader{} })
+	add := func(seq uint64) {
+		rec.Add(&Event{Kind: Start, Seq: seq, Call: seq, Method: "/x.Y/Z", Time: time.Unix(int64(seq), 0)})
+		rec.archive.drain()
+	}
+	add(1)
+	require.NoError(t, k.Write())
+	add(2)
+	rec.archive.all.packer.end()
+	k.size = 1 << 40 // the file is full
+	require.NoError(t, k.Write())
+	add(3)
+	require.NoError(t, k.Close())
+	assert.Equal(t, []uint64{1, 2, 3}, restored(t, older(path, 1), path))
+}

@@ -1,0 +1,289 @@
+package page
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"reflect"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// FleetConfig says which nodes to show.
+type FleetConfig struct {
+	// Page returns what the page of a node needs, except the address of its admin socket.
+	Page func() Config
+
+	// List returns the nodes. It is called again and again, because nodes come and go.
+	List func(context.Context) ([]admin.Node, error)
+	// Ask asks nodes for their reports, and calls answered for each. The calls may be at the same time.
+	Ask func(ctx context.Context, nodes []admin.Node, answered func(i int, r *admin.Report, off time.Duration, err error))
+	// Fragment opens the page of a node at what it selects, such as pod=web; empty for all.
+	Fragment string
+}
+
+const (
+	roundEvery   = 10 * time.Second // the least time between two rounds, in which all nodes are asked
+	roundShare   = 4                // a pause is at least so many times as long as the round before it, because ssh and kubectl cost
+	fleetHistory = 24 * time.Hour
+	unwatched    = time.Minute // after which nobody looks
+	maxNodePages = 8
+)
+
+// A Fleet shows the nodes of a cluster to a browser, and the page of each.
+type Fleet struct {
+	cfg    FleetConfig
+	guard  *guard
+	looked atomic.Int64  // when a browser asked last, in Unix nanoseconds
+	look   chan struct{} // gets a value when a browser asks
+
+	mu      sync.Mutex
+	version int // of nodes: counts what changes
+	problem string
+	nodes   []fleetNode
+	address map[string]string
+	pages   map[string]*nodePage
+}
+
+// fleetNode is what the page shows of a node. Its JSON is for the page; times are Unix times in milliseconds, by this
+// machine's clock.
+type fleetNode struct {
+	Name     string         `json:"name"`
+	Error    string         `json:"error,omitempty"` // why it has not answered
+	Asked    bool           `json:"asked"`           // it has been asked
+	Ready    bool           `json:"ready"`
+	Version  string         `json:"version,omitempty"`
+	Config   string         `json:"config,omitempty"` // its id
+	Loaded   int64          `json:"loaded,omitempty"`
+	Refused  string         `json:"refused,omitempty"`  // why a newer configuration was refused
+	ClockOff int64          `json:"clockOff,omitempty"` // milliseconds
+	Backends []fleetBackend `json:"backends,omitempty"`
+}
+
+type fleetBackend struct {
+	Name    string     `json:"name"`
+	State   string     `json:"state"`
+	Since   int64      `json:"since"`
+	Error   string     `json:"error,omitempty"`
+	Pods    *int       `json:"pods,omitempty"`
+	Outages [][3]int64 `json:"outages,omitempty"` // from, to (0 if not over), and 1 if it was gone, 0 if slow
+}
+
+// nodePage is the page of a node while somebody looks at it.
+type nodePage struct {
+	server  *Server
+	handler http.Handler
+	used    time.Time
+	stop    func()
+}
+
+// NewFleet returns a server whose link leads to l.
+func NewFleet(cfg FleetConfig, l net.Listener) *Fleet {
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return &Fleet{cfg: cfg, guard: newGuard(port), look: make(chan struct{}, 1), pages: map[string]*nodePage{}}
+}
+
+// URL returns the link. It works for one browser.
+func (f *Fleet) URL() string { return f.guard.url() }
+
+// Port returns the port of the link.
+func (f *Fleet) Port() string { return f.guard.port }
+
+// Serve asks the nodes while a browser looks, and answers it, until ctx ends.
+func (f *Fleet) Serve(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	html, policy := fleetPage()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { sendPage(w, html, policy) })
+	mux.HandleFunc("GET /nodes", f.answer)
+	mux.HandleFunc("GET /node/{name}/", func(w http.ResponseWriter, r *http.Request) { f.node(ctx, w, r) })
+	return serve(ctx, l, f.guard.wrap(mux), f.run)
+}
+
+// run asks all nodes, again and again, while a browser looks.
+func (f *Fleet) run(ctx context.Context) {
+	defer f.closePages(func(*nodePage) bool { return true })
+	for ctx.Err() == nil {
+		began := time.Now()
+		f.round(ctx)
+		f.closePages(func(p *nodePage) bool { return p.server.browsers.Load() == 0 && time.Since(p.used) > unwatched })
+		pause := time.NewTimer(max(roundEvery, roundShare*time.Since(began)))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+		for ctx.Err() == nil && time.Since(time.Unix(0, f.looked.Load())) > unwatched {
+			select {
+			case <-f.look:
+			case <-time.After(unwatched): // closes the pages of nodes
+				f.closePages(func(p *nodePage) bool { return p.server.browsers.Load() == 0 })
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// round asks all nodes once.
+func (f *Fleet) round(ctx context.Context) {
+	nodes, err := f.cfg.List(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	f.list(nodes, err)
+	if err != nil {
+		return
+	}
+	f.cfg.Ask(ctx, nodes, func(i int, r *admin.Report, off time.Duration, err error) {
+		one := nodeOf(nodes[i].Name, r, off, err)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !reflect.DeepEqual(f.nodes[i], one) {
+			f.nodes[i] = one
+			f.version++
+		}
+	})
+}
+
+// list takes the nodes that there are now, or why they are unknown.
+func (f *Fleet) list(nodes []admin.Node, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	if problem != f.problem {
+		f.problem = problem
+		f.version++
+	}
+	if err != nil {
+		return
+	}
+	known := map[string]fleetNode{}
+	for _, n := range f.nodes {
+		known[n.Name] = n
+	}
+	before := f.nodes
+	f.nodes, f.address = nil, map[string]string{}
+	for _, n := range nodes {
+		one := known[n.Name]
+		one.Name = n.Name
+		if n.Err != nil {
+			one = fleetNode{Name: n.Name, Error: n.Err.Error(), Asked: true}
+		} else {
+			f.address[n.Name] = n.Address
+		}
+		f.nodes = append(f.nodes, one)
+	}
+	if !reflect.DeepEqual(before, f.nodes) {
+		f.version++
+	}
+}
+
+// nodeOf returns what the page shows of an answer.
+func nodeOf(name string, r *admin.Report, off time.Duration, err error) fleetNode {
+	n := fleetNode{Name: name, Asked: true, ClockOff: off.Milliseconds()}
+	if err != nil {
+		n.Error = err.Error()
+		return n
+	}
+	at := func(t time.Time) int64 {
+		if t.IsZero() {
+			return 0
+		}
+		return t.Add(-off).UnixMilli()
+	}
+	n.Ready, n.Version, n.Config, n.Loaded, n.Refused = r.Ready, r.Version, r.Config.ID, at(r.Config.Loaded), r.Config.Error
+	for _, b := range r.Backends {
+		one := fleetBackend{Name: b.Name, State: b.State, Since: at(b.Since), Error: b.Error, Pods: b.Pods}
+		for _, o := range b.Outages {
+			if o.To.IsZero() || time.Since(o.To.Add(-off)) < fleetHistory {
+				gone := int64(0)
+				if o.State == capture.Gone {
+					gone = 1
+				}
+				one.Outages = append(one.Outages, [3]int64{at(o.From), at(o.To), gone})
+			}
+		}
+		n.Backends = append(n.Backends, one)
+	}
+	return n
+}
+
+// answer sends all nodes, unless the browser has them.
+func (f *Fleet) answer(w http.ResponseWriter, r *http.Request) {
+	f.looked.Store(time.Now().UnixNano())
+	select {
+	case f.look <- struct{}{}:
+	default:
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.FormValue("after") == strconv.Itoa(f.version) {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(marshal(struct {
+		Version  int         `json:"version"`
+		Problem  string      `json:"problem,omitempty"`
+		Fragment string      `json:"fragment,omitempty"`
+		Nodes    []fleetNode `json:"nodes"`
+	}{f.version, f.problem, f.cfg.Fragment, f.nodes})) // fails when the browser has gone
+}
+
+// node answers for the page of a node.
+func (f *Fleet) node(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	f.mu.Lock()
+	p := f.pages[name]
+	if p == nil {
+		address, known := f.address[name]
+		if !known || len(f.pages) >= maxNodePages {
+			f.mu.Unlock()
+			http.Error(w, "either there is no such node, or the pages of too many nodes are open; close some, and wait for two minutes", http.StatusNotFound)
+			return
+		}
+		cfg := f.cfg.Page()
+		cfg.Admin = address
+		s := newServer(cfg, name)
+		following, cancel := context.WithCancel(ctx)
+		followed := make(chan struct{})
+		go func() {
+			defer close(followed)
+			s.run(following)
+		}()
+		p = &nodePage{server: s, handler: s.handler(), stop: func() { cancel(); <-followed }}
+		f.pages[name] = p
+	}
+	p.used = time.Now()
+	f.mu.Unlock()
+	r = r.Clone(r.Context())
+	r.URL.Path = "/" + r.URL.Path[len("/node/")+len(name)+1:]
+	r.URL.RawPath = ""
+	p.handler.ServeHTTP(w, r)
+}
+
+// closePages closes the pages of nodes for which which is true.
+func (f *Fleet) closePages(which func(*nodePage) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, p := range f.pages {
+		if which(p) {
+			delete(f.pages, name)
+			p.stop()
+		}
+	}
+}
+
+// fleetPage returns the page of all nodes, and its policy.
+var fleetPage = sync.OnceValues(func() (html []byte, contentSecurityPolicy string) {
+	p := assemble("fleet.html", []string{"dom.js", "fleet.js"})
+	policy := p.policy(livePolicy)
+	return append(p.begin(policy), p.end()...), policy + "; frame-ancestors 'none'"
+})
