@@ -101,6 +101,7 @@ each = failed=; for part in $(1); do began=$$SECONDS; printf '\n=== make %s\n' "
   done; [ -z "$$failed" ] || { echo "make $@: what failed:$$failed"; exit 1; }
 
 # One part at a time: kubelets and runtimes look slow on a machine that is busy with something else.
+BEGAN := $(shell date +%s)
 PARTS := race smoke kubelets runtimes peers reproducible fuzz
 test-all: export PATH := $(CURDIR)/bin:$(PATH)
 test-all: ## run all tests: real runtimes and kubelets, packages, a browser, fuzzing; needs root and Debian; an hour
@@ -108,6 +109,7 @@ test-all: ## run all tests: real runtimes and kubelets, packages, a browser, fuz
 	  [ -z "$$lacks" ] || { printf 'make test-all leaves out what needs these; make machine installs the packages, on Debian as root:\n%s\n' "$$lacks"; [ "$$CI" != true ]; }
 	+@$(call each,$(PARTS))
 	@. .ci/machine; lacks=$$(lacks); [ -z "$$lacks" ] || printf 'make test-all left out what needs these:\n%s\n' "$$lacks"
+	@. .ci/machine; passed $$(($$(date +%s) - $(BEGAN)))
 
 machine: ## install the programs that make test-all calls and Go does not build: on Debian, as root
 	@. .ci/machine; machine
