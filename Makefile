@@ -20,7 +20,7 @@ help: ## list the targets
 $(PROXY): FORCE
 	go build -ldflags "-X github.com/criproxy/criproxy/internal/settings/config.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE support next arm64 help run build dist deb rpm krew image release verify-release reproducible man test test-all machine smoke race integration runtimes kubelets peers conformance nightly bench microbench grpc-path soak fuzz chaos why mutants lint vm vm-tools testbed testbed-down clean
+.PHONY: FORCE size support next arm64 help run build dist deb rpm krew image release verify-release reproducible man test test-all machine smoke race integration runtimes kubelets peers conformance nightly bench microbench grpc-path soak fuzz chaos why mutants lint vm vm-tools testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -242,7 +242,15 @@ chaos: ## inject CHAOS_STEPS random faults, drawn by CHAOS_SEED, in memory and w
 	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times -chaos.report=$(CURDIR)/docs/evidence/chaos.md
 
 mutants: ## break the code on purpose, one change at a time, and check that the tests notice: docs/evidence/robustness.md
-	go run ./internal/testing/mutants -report docs/evidence/robustness.md
+	go run ./internal/testing/mutants
+
+# Lines that are neither blank nor a comment.
+lines = git ls-files $(1) | xargs cat | grep -cvE '^[[:space:]]*(//.*)?$$'
+size: ## count the lines of code of the product, of its tests, and the words of its docs
+	@printf '%7d lines of the product\n' $$($(call lines,'*.go' ':!*_test.go' ':!testbed' ':!internal/testing' ':!hook/hookapi' ':!.ci'))
+	@printf '%7d lines of tests\n' $$($(call lines,'*_test.go' 'internal/testing/*.go' ':!testbed'))
+	@printf '%7d lines of the testbed\n' $$($(call lines,'testbed/*.go'))
+	@printf '%7d words of docs\n' $$(git ls-files '*.md' ':!testbed' | xargs cat | wc -w)
 
 # vet and staticcheck read what the compiler has made for make test, and with it the same flags.
 STATICCHECK = $(shell go tool -n -modfile=.ci/tools/go.mod staticcheck)

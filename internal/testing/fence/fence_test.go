@@ -53,7 +53,6 @@ var inside = map[string][]string{
 	"internal/proxy/daemon":      {"internal/proxy/cri", "internal/proxy/limits", "internal/proxy/listen"},
 	"internal/command/cli":       {"internal/command/fakecri", "internal/command/node"},
 	"internal/testing/mounttest": {"internal/testing/untested"},
-	"internal/testing/mutants":   {"internal/testing/markdown"},
 	"internal/testing/testkit":   {"internal/testing/mounttest", "internal/testing/untested"},
 	"director/dial":              {"director"},
 	"director/example":           {"director", "director/dial"}, // a program that embeds it

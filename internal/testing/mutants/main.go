@@ -1,7 +1,7 @@
 // Mutants checks that the tests notice defects: it breaks production code on purpose and runs
 // the tests that must fail.
 //
-//	go run ./internal/testing/mutants [-only REGEXP] [-report docs/evidence/robustness.md]
+//	go run ./internal/testing/mutants [-only REGEXP]
 //
 // Each file in testdata describes one mutant. The sources stay as they are: go test reads the
 // changed file through an overlay (go help build, -overlay).
@@ -13,8 +13,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-
-	"github.com/criproxy/criproxy/internal/testing/markdown"
 )
 
 func main() {
@@ -29,7 +27,6 @@ const folder = "internal/testing/mutants/testdata"
 
 func run() error {
 	only := flag.String("only", ".", "run the mutants whose names match this `regexp`")
-	report := flag.String("report", "", "write the table of mutants into this `file`; not with -only")
 	flag.Parse()
 	wanted, err := regexp.Compile(*only)
 	if err != nil {
@@ -40,14 +37,5 @@ func run() error {
 		return err
 	}
 	chosen := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return !wanted.MatchString(m.name) })
-	if *report != "" && len(chosen) < len(all) {
-		return fmt.Errorf("-report needs all mutants, but -only leaves out %d", len(all)-len(chosen))
-	}
-	if err := runner(".").run(chosen, os.Stdout); err != nil {
-		return err
-	}
-	if *report == "" {
-		return nil
-	}
-	return markdown.Between(*report, tableBegin, tableEnd, table(chosen))
+	return runner(".").run(chosen, os.Stdout)
 }

@@ -60,14 +60,6 @@ func TestAMutantAppliesToRenamedVariables(t *testing.T) {
 	}
 }
 
-func TestDocsHaveTheTableOfMutants(t *testing.T) {
-	all, err := read(os.DirFS("testdata"))
-	require.NoError(t, err)
-	data, err := os.ReadFile(filepath.Join(root, "docs/evidence/robustness.md"))
-	require.NoError(t, err)
-	assert.Contains(t, string(data), tableBegin+table(all)+tableEnd, "make mutants")
-}
-
 // Each test that the docs name exists.
 func TestDocsNameTestsThatExist(t *testing.T) {
 	var sources strings.Builder
