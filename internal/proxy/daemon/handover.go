@@ -66,6 +66,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 			p.heir.leave(p.memories)
 			p.heir = nil
 		}
+		p.relock()
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
 	}
 	p.memories.Release()

@@ -108,6 +108,7 @@ func (h *heir) giveMemories(p *Proxy, evidence []byte) {
 	if err == nil {
 		all[evidenceKey] = evidence
 		_ = h.conn.SetDeadline(time.Now().Add(memoriesTime))
+		p.unlock() // the successor takes the folder as soon as it has the memories
 		err = h.gob.Encode(all)
 	}
 	if err != nil {

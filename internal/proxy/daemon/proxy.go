@@ -84,6 +84,7 @@ type Proxy struct {
 	stopped   bool             // there are no more reloads and handovers
 	successor *exec.Cmd        // the process that serves when handedOver is closed
 	heir      *heir            // the successor gets notes; nil if there is none
+	owner     *owner           // of the state folder
 }
 
 // An assembly is a configuration with the backends and memories made from it. It is immutable.
@@ -128,19 +129,27 @@ type Machine struct {
 
 // New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
 // no tasks. The caller must call Run, or Close if it does not get that far.
-func New(cfg *config.Config, o Options) (*Proxy, error) {
+func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p := &Proxy{
 		began: cfg, stderr: o.Stderr, machine: o.Machine, memories: NewMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 	}
 	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})
 	p.show()
+	p.shows = o.Shown != nil
 	makeStateDir(cfg)
+	if p.owner, err = p.claim(cfg); err != nil {
+		goWithout(cfg, err)
+	}
+	defer func() {
+		if err != nil {
+			p.unlock()
+		}
+	}()
 	recovery.Notify(logPanic)
 	transport.Blamed(logBlame)
 	var a API
-	var err error
-	if p.shows = o.Shown != nil; p.shows {
+	if p.shows {
 		a = *o.Shown
 	} else if a, err = Read(cfg); err != nil {
 		return nil, err
@@ -307,6 +316,7 @@ func (s *assembly) discard(old *assembly) {
 
 // Close releases what New and Open made, if Run is not called.
 func (p *Proxy) Close() {
+	defer p.unlock()
 	p.legacy.close()
 	p.closeSockets()
 	if p.admin != nil {

@@ -73,7 +73,7 @@ func (p *Proxy) refuse(err error) {
 }
 
 // reload applies cfg. p.reloading is held.
-func (p *Proxy) reload(cfg *config.Config) error {
+func (p *Proxy) reload(cfg *config.Config) (err error) {
 	if err := p.changeable(); err != nil {
 		return err
 	}
@@ -82,6 +82,24 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	held.DataPath = p.began.DataPath
 	cfg = &held
 	makeStateDir(cfg)
+	before := p.owner
+	owner, err := p.claim(cfg)
+	switch {
+	case err == nil:
+	case before != nil:
+		return err
+	default:
+		goWithout(cfg, err)
+	}
+	defer func() { // leave the folder that is not used
+		unused := before
+		if err != nil {
+			unused, owner = owner, before
+		}
+		if p.owner = owner; unused != owner {
+			unused.release()
+		}
+	}()
 	old := p.now.Load()
 	a, err := Read(cfg)
 	if err == nil {

@@ -65,6 +65,7 @@ func (p *Proxy) Serving() <-chan struct{} { return p.serving }
 // Run serves the sockets until ctx ends or another process has taken over. Then it lets the calls
 // under way finish, for a limited time. It returns when everything that it started has ended.
 func (p *Proxy) Run(ctx context.Context) error {
+	defer p.unlock() // when all is written
 	defer p.legacy.close()
 	stopSpans, err := p.spans.Start(ctx, p.tracingURL(), p.Config().Export.Node)
 	defer func() {
