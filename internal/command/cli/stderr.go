@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/grpclog"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 const (
@@ -38,7 +40,8 @@ type Log struct {
 }
 
 // NewLog returns a log that copies each line to the writer to, in order, with a note where lines
-// are missing.
+// are missing. Lines quote clients, runtimes and plugins, and klog shows a text of several lines as it
+// is: l replaces what a terminal would obey.
 func NewLog(to io.Writer) (*Log, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -46,7 +49,7 @@ func NewLog(to io.Writer) (*Log, error) {
 	}
 	l := &Log{in: w, done: make(chan struct{}), more: make(chan struct{}, 1)}
 	go l.read(r)
-	go l.write(to)
+	go l.write(calls.Terminal{Writer: to})
 	return l, nil
 }
 

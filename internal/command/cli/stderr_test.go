@@ -47,3 +47,18 @@ func TestLostLinesOfTheLogLeaveANote(t *testing.T) {
 	assert.Equal(t, "the last one\nwithout an end", string(rest))
 	<-ended
 }
+
+// klog quotes a text, unless it has several lines: an error of a runtime could send escape sequences to the terminal of
+// whoever read the log. See issue 40.
+func TestTheLogDoesNotControlATerminal(t *testing.T) {
+	t.Parallel()
+	r, w := io.Pipe()
+	l, err := NewLog(w)
+	require.NoError(t, err)
+	_, err = io.WriteString(l.in, "err=<\n\tfirst\x1b[2J\r line\n\tsecond \xc2\x9b0m \x9b0m, größer\n >\n")
+	require.NoError(t, err)
+	go func() { l.Close(); w.Close() }()
+	got, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, "err=<\n\tfirst [2J  line\n\tsecond  0m \uFFFD0m, größer\n >\n", string(got))
+}

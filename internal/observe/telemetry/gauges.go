@@ -1,11 +1,16 @@
 package telemetry
 
 import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/settings/drift"
 )
 
 // gauges are the metrics whose values are computed when a scraper asks for them.
@@ -77,10 +82,10 @@ func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	gauge := func(name string, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.GaugeValue, v, labels...)
+		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.GaugeValue, v, labelValues(labels)...)
 	}
 	counter := func(name string, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.CounterValue, v, labels...)
+		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.CounterValue, v, labelValues(labels)...)
 	}
 	s := g.source.State()
 	gauge("criproxy_ready", one(s.Ready))
@@ -134,12 +139,40 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 			counter("criproxy_export_lost_records_total", float64(x.Lost[why]), why)
 		}
 	}
-	for _, f := range s.Drift {
-		counter("criproxy_drift_total", float64(f.Count), f.Kind, f.Where)
+	for at, n := range driftSeries(s.Drift) {
+		counter("criproxy_drift_total", float64(n), at.kind, at.where)
 	}
 	if s.Plugins != nil {
 		collectHooks(*s.Plugins, gauge, counter)
 	}
+}
+
+// driftAt has the labels of criproxy_drift_total.
+type driftAt struct{ kind, where string }
+
+// driftSeries counts findings by their labels. A client chooses the names of methods that the schema does not have, so
+// these have one label together. criproxy check -drift shows the names.
+func driftSeries(findings []drift.Finding) map[driftAt]uint64 {
+	all := map[driftAt]uint64{}
+	for _, f := range findings {
+		at := driftAt{f.Kind, f.Where}
+		if f.Kind == drift.Method {
+			at.where = other
+		}
+		all[at] += f.Count
+	}
+	return all
+}
+
+// labelValues makes values of labels valid, in place. A name of a file, for example that of a plugin, need not be UTF-8,
+// and one label that is not makes Prometheus' library refuse all metrics. Different names stay different.
+func labelValues(values []string) []string {
+	for i, v := range values {
+		if !utf8.ValidString(v) {
+			values[i] = strings.Trim(strconv.Quote(v), `"`)
+		}
+	}
+	return values
 }
 
 func collectHooks(s hook.State, gauge, counter func(string, float64, ...string)) {

@@ -1,0 +1,49 @@
+package telemetry
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/settings/drift"
+)
+
+type stateOf admin.State
+
+func (s stateOf) State() admin.State { return admin.State(s) }
+
+// One call of a method whose name was not UTF-8 made /metrics fail until the process ended, and each invented name made a
+// series. See issue 40.
+func TestNobodyOutsideNamesASeries(t *testing.T) {
+	t.Parallel()
+	s := stateOf{Drift: []drift.Finding{{Kind: drift.Field, Where: "Container field 99", Count: 7}}}
+	for i := range 150 {
+		s.Drift = append(s.Drift, drift.Finding{Kind: drift.Method, Where: fmt.Sprintf("/runtime.v1.RuntimeService/V\xe4%d", i), Count: 2})
+	}
+	s.Plugins = &hook.State{Plugins: []hook.PluginState{{Name: "\xe4.json"}, {Name: "\xf6.json"}, {Name: `good "one".json`}}}
+	r := prometheus.NewRegistry()
+	r.MustRegister(NewGauges(s, nil))
+	families, err := r.Gather()
+	require.NoError(t, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			key := f.GetName()
+			for _, l := range m.GetLabel() {
+				key += " " + l.GetValue()
+			}
+			got[key] = m.GetCounter().GetValue()
+		}
+	}
+	assert.InDelta(t, 300, got["criproxy_drift_total method other"], 0)
+	assert.InDelta(t, 7, got["criproxy_drift_total field Container field 99"], 0)
+	assert.Contains(t, got, `criproxy_hook_plugin_up \xe4.json`)
+	assert.Contains(t, got, `criproxy_hook_plugin_up \xf6.json`)
+	assert.Contains(t, got, `criproxy_hook_plugin_up good "one".json`)
+	assert.Less(t, len(got), 30)
+}
