@@ -51,6 +51,10 @@ func (t *Takeover) CheckPath() error {
 // Install changes the files for a takeover, and writes the changes to out. It restarts nothing. It changes no file before
 // it knows that a runtime serves Path, and what all files will contain; if it fails, all files are as before.
 func (t *Takeover) Install(out io.Writer) error {
+	if real := host.Resolve(t.Path); real != t.Path { // of a link, the runtime and criproxy would get each other's socket
+		fmt.Fprintf(out, "%s leads to %s: this is the socket that criproxy takes over, and clients of both paths reach it.\n", t.Path, real)
+		t.Path = real
+	}
 	if err := config.CheckSocketPath(t.runtimeSocket()); err != nil {
 		return fmt.Errorf("the new path for the runtime: %w", err)
 	}
@@ -171,7 +175,7 @@ func (t *Takeover) unit() (string, error) {
 		return "", err
 	}
 	if at, ours := strings.CutPrefix(text, written); ours {
-		if !strings.HasPrefix(at, t.Path+" ") {
+		if at, _, _ := strings.Cut(at, " in "); !host.SameSocket(at, t.Path) {
 			err = fmt.Errorf("%s belongs to a takeover of another socket than %s; first run criproxy uninstall", path, t.Path)
 		}
 		return unit, err

@@ -258,3 +258,27 @@ func TestInstallRefusesAPathWithoutARuntime(t *testing.T) {
 		})
 	}
 }
+
+// After a takeover of a symbolic link, the runtime made its socket beside the link, criproxy refused to listen at the link,
+// and no process served it. See issue 40.
+func TestATakeoverOfALinkIsOneOfTheSocket(t *testing.T) {
+	dir := testkit.SocketDir(t)
+	require.NoError(t, os.Symlink("real/c.sock", filepath.Join(dir, "link.sock")))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
+	n := newTakeoverNode(t, "version = 2\n", "")
+	take := func(path string) string {
+		tk := n.takeover()
+		tk.Path = filepath.Join(dir, path)
+		var out strings.Builder
+		require.NoError(t, tk.Install(&out))
+		return out.String()
+	}
+	assert.Contains(t, take("link.sock"), "link.sock leads to "+filepath.Join(dir, "real/c.sock"))
+	var c config.Config
+	require.NoError(t, c.Parse("config.yaml", []byte(n.read(n.config))))
+	assert.Equal(t, filepath.Join(dir, "real/c.sock"), c.Listen)
+	assert.Equal(t, []string{filepath.Join(dir, "real/c.runtime.sock")}, n.backends())
+	for _, again := range []string{"real/c.sock", "link.sock"} {
+		assert.Contains(t, take(again), "It is already installed", again)
+	}
+}

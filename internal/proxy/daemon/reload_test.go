@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -154,4 +155,22 @@ func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
 	require.NoError(t, err)
 	heir.begun()
 	assert.Equal(t, said.Why, latest(heir, capture.HandedOver).Why)
+}
+
+// With another spelling of its own socket, criproxy refused the reload: the socket was already served, by itself. See
+// issue 40.
+func TestAReloadMaySpellASocketInAnotherWay(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	<-n.proxy.Serving()
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(filepath.Dir(n.cfg.Listen), link))
+	next := *n.cfg
+	next.Listen = filepath.Join(link, filepath.Base(n.cfg.Listen))
+	require.NoError(t, reload(n.proxy, &next))
+	_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assert.NoError(t, err)
+	n.connect()
+	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assert.NoError(t, err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -210,7 +211,7 @@ func (p *Proxy) closeSockets() {
 func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*listen.Socket, error) {
 	var opened []*listen.Socket
 	for _, l := range cfg.Sockets() {
-		if slices.ContainsFunc(p.sockets, func(s *listen.Socket) bool { return s.Path == l.Path }) {
+		if slices.ContainsFunc(p.sockets, func(s *listen.Socket) bool { return host.SameSocket(s.Path, l.Path) }) {
 			continue
 		}
 		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
@@ -231,7 +232,7 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	there := append(p.sockets, opened...)
 	p.sockets = nil
 	for _, l := range cfg.Sockets() { // the main one first
-		i := slices.IndexFunc(there, func(s *listen.Socket) bool { return s.Path == l.Path })
+		i := slices.IndexFunc(there, func(s *listen.Socket) bool { return host.SameSocket(s.Path, l.Path) })
 		s := there[i] // exists: openNew opened the missing ones
 		if err := listen.ChangeFile(s, l, cfg.Backends[0].Address); err != nil {
 			klog.ErrorS(err, "A socket's file keeps the mode and owner that it has; change them by hand, or restart criproxy as root", "socket", s.Path)

@@ -10,6 +10,8 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/base/host"
 )
 
 // The environment of a process that takes over from another one.
@@ -115,10 +117,16 @@ func own(l *net.UnixListener) {
 	})
 }
 
-// Take returns the listener at path, or nil if there is none.
+// Take returns the listener at path, or nil if there is none. systemd and the process before may spell the path in another
+// way, as /var/run for /run.
 func (in *Inheritance) Take(path string) net.Listener {
 	if in == nil {
 		return nil
+	}
+	for spelled := range in.listeners {
+		if in.listeners[path] == nil && host.SameSocket(spelled, path) {
+			path = spelled
+		}
 	}
 	l := in.listeners[path]
 	delete(in.listeners, path)

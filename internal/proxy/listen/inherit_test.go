@@ -55,3 +55,14 @@ func TestAnUnusedSocketLeavesTheStoreOfSystemd(t *testing.T) {
 	require.NoError(t, err, "without systemd there is nothing to notify")
 	assert.Equal(t, "FDSTOREREMOVE=1\nFDNAME="+storeName(path), string(text[:n]))
 }
+
+// With ListenStream= under /var/run, criproxy did not start, because its own socket was already served. See issue 40.
+func TestAnInheritedSocketIsFoundInAnotherSpelling(t *testing.T) {
+	dir := testkit.SocketDir(t)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "run"), 0o700))
+	require.NoError(t, os.Symlink("run", filepath.Join(dir, "varrun")))
+	in := inheritedAt(t, filepath.Join(dir, "run/c.sock"), 0o600)
+	assert.Nil(t, in.Take(filepath.Join(dir, "run/d.sock")))
+	assert.NotNil(t, in.Take(filepath.Join(dir, "varrun/c.sock")))
+	assert.Nil(t, in.Take(filepath.Join(dir, "varrun/c.sock")), "once")
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/base/suggest"
 	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/memory"
@@ -39,7 +40,7 @@ func (c *Config) Check() error {
 		if err := CheckSocketPath(c.Admin); err != nil {
 			fail("admin: %w", err)
 		}
-		if c.Admin == c.Listen {
+		if host.SameSocket(c.Admin, c.Listen) {
 			fail("admin: %s is also the socket of listen, where kubelet would reach criproxy's own commands; choose another path", c.Admin)
 		}
 	default:
@@ -61,20 +62,26 @@ func (c *Config) Check() error {
 		fail("no runtime to connect to: use -connect /run/containerd/containerd.sock, or backends in a -config file")
 	}
 	primary := -1
-	addresses, names := map[string]int{}, map[string]int{}
+	names := map[string]int{}
 	for i, b := range c.Backends {
 		at := fmt.Sprintf("backends[%d]", i)
 		b.check(at, fail)
-		if b.Address == c.Admin && b.Address != "" {
-			fail("%s: %s is also the admin socket; choose another one with -admin", at, b.Address)
+		for _, address := range append([]string{b.Address}, b.Addresses...) {
+			if address == "" {
+				continue
+			}
+			if host.SameSocket(address, c.Admin) {
+				fail("%s: %s is also the admin socket; choose another one with -admin", at, address)
+			}
+			if host.SameSocket(address, c.Listen) {
+				fail("%s: %s is also the socket of listen; criproxy would call itself", at, address)
+			}
+			for j, before := range c.Backends[:i] {
+				if slices.ContainsFunc(append([]string{before.Address}, before.Addresses...), func(other string) bool { return host.SameSocket(address, other) }) {
+					fail("%s: %s is already the address of backends[%d]; its pods would be listed twice", at, address, j)
+				}
+			}
 		}
-		if b.Address == c.Listen {
-			fail("%s: %s is also the socket of listen; criproxy would call itself", at, b.Address)
-		}
-		if j, twice := addresses[b.Address]; twice && b.Address != "" {
-			fail("%s: %s is already the address of backends[%d]; its pods would be listed twice", at, b.Address, j)
-		}
-		addresses[b.Address] = i
 		if b.MaxCalls < 0 {
 			fail("%s.maxCalls: %d: want a positive number of calls", at, b.MaxCalls)
 		}

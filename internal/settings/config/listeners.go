@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/user"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
@@ -90,22 +92,26 @@ func (c *Config) Sockets() []Listener {
 
 // checkListeners calls fail for each mistake in the listeners.
 func (c *Config) checkListeners(fail func(string, ...any)) {
-	taken := map[string]string{}
+	taken := [][2]string{} // path, owner
 	if c.Admin != "" {
-		taken[c.Admin] = "the admin socket"
+		taken = append(taken, [2]string{c.Admin, "the admin socket"})
 	}
 	for i, l := range c.Listeners {
 		at := fmt.Sprintf("listeners[%d]", i)
 		if err := l.checkPath(); err != nil {
 			fail("%s: %w", at, err)
-		} else if owner := taken[l.Path]; owner != "" {
-			fail("%s: %s is %s already", at, l.Path, owner)
+		} else if j := slices.IndexFunc(taken, func(of [2]string) bool { return host.SameSocket(of[0], l.Path) }); j >= 0 {
+			fail("%s: %s is %s already", at, l.Path, taken[j][1])
+		} else if l.Path != c.Listen && host.SameSocket(l.Path, c.Listen) {
+			fail("%s: %s is the socket of listen; write its path as there, %s", at, l.Path, c.Listen)
 		} else {
-			taken[l.Path] = at
+			taken = append(taken, [2]string{l.Path, at})
 		}
 		for j, b := range c.Backends {
-			if b.Address == l.Path && l.Path != "" && l.Path != c.Listen {
-				fail("%s: %s is the socket of backends[%d] as well; criproxy would call itself", at, l.Path, j)
+			for _, address := range append([]string{b.Address}, b.Addresses...) {
+				if l.Path != "" && host.SameSocket(address, l.Path) && !host.SameSocket(l.Path, c.Listen) {
+					fail("%s: %s is the socket of backends[%d] as well; criproxy would call itself", at, l.Path, j)
+				}
 			}
 		}
 		l.TLS.check(at, true, fail)
