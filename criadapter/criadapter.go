@@ -40,6 +40,9 @@ type Options struct {
 	// dockershim's streaming server.
 	StreamURL string
 
+	// StreamPort is the port in the default of StreamURL. Zero means 11250.
+	StreamPort int
+
 	// Schema describes a newer or different CRI than the one that this program was built with.
 	// Its methods go before the built-in ones. Optional.
 	Schema *codec.Schema
@@ -77,7 +80,7 @@ func Config(o Options) (director.Config, error) {
 			return director.Config{}, err
 		}
 	}
-	base, err := parseStreamURL(o.StreamURL)
+	base, err := parseStreamURL(o.StreamURL, o.StreamPort)
 	if err != nil {
 		return director.Config{}, err
 	}

@@ -120,7 +120,7 @@ func FuzzConversions(f *testing.F) {
 	f.Add(sec, "/cri/exec/TOKEN")
 	f.Add([]byte("\x52\x11localhost/prof.js\x50\x01"), "http://0.0.0.0:1/x?y=%zz")
 	f.Add([]byte("\x82\x01\x04\x08\x02\x12\x00"), "https://host")
-	base, err := parseStreamURL("http://192.0.2.1:11250")
+	base, err := parseStreamURL("http://192.0.2.1:11250", 0)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, value []byte, address string) {
 		valid := fields(value) >= 0

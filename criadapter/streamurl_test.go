@@ -1,7 +1,6 @@
 package criadapter_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,7 +23,7 @@ func TestOnlyStreamURLsWithoutAHostAreCompleted(t *testing.T) {
 		{"https://node:11250/", "//runtime:35000/exec/abc", "https://runtime:35000/exec/abc"},
 		{"https://node:11250/", "", ""},
 		{"https://node:11250/", "http://%zz", "http://%zz"},
-		{"", "/exec/abc", fmt.Sprintf("http://%s:11250/exec/abc", criadapter.NodeAddress())},
+		{"https://[fd00::1]:11250/", "http://0.0.0.0:35000/exec/abc", "http://[fd00::1]:35000/exec/abc"},
 	} {
 		var got, reply []byte
 		cfg, err := criadapter.Config(criadapter.Options{StreamURL: c.base})

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -211,9 +210,6 @@ func reflectSchema(c *config.Config) (*codec.Schema, error) {
 
 // criOptions returns the settings that only CRI has.
 func criOptions(c *config.Config) criadapter.Options {
-	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.BuiltIn, Panicked: recovery.Report}
-	if o.StreamURL == "" && c.StreamPort != 0 {
-		o.StreamURL = "http://" + net.JoinHostPort(criadapter.NodeAddress(), fmt.Sprint(c.StreamPort))
-	}
+	o := criadapter.Options{StreamURL: c.StreamURL, StreamPort: c.StreamPort, BuiltIn: c.BuiltIn, Panicked: recovery.Report}
 	return o
 }
