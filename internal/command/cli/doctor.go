@@ -110,18 +110,20 @@ func withoutConfig() *config.Config {
 // configuration examines cfg, and the files and folders that it names.
 func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 	const about = "configuration"
+	add := func(level node.Level, warnings []string) {
+		for _, w := range warnings {
+			text, cure := w, "choose a shorter name"
+			if i := strings.LastIndex(w, "; "); i >= 0 {
+				text, cure = w[:i], w[i+2:]
+			}
+			d.add(level, about, "a-setting-has-consequences", text, cure)
+		}
+	}
+	_, spans := cfg.Collector()
+	add(node.Warning, spans)
 	for _, b := range cfg.Backends {
 		if b.Name == "" {
 			continue
-		}
-		add := func(level node.Level, warnings []string) {
-			for _, w := range warnings {
-				text, cure := w, "choose a shorter name"
-				if i := strings.LastIndex(w, "; "); i >= 0 {
-					text, cure = w[:i], w[i+2:]
-				}
-				d.add(level, about, "a-setting-has-consequences", text, cure)
-			}
 		}
 		add(node.Warning, config.NameWarnings(b.Name))
 		if cfg.IDs != config.NativeIDs {

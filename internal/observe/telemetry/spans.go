@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Spans make an OpenTelemetry span of each leg of a call, and pass the trace context on to the
@@ -28,19 +26,6 @@ import (
 // unchanged.
 type Spans struct {
 	tracer atomic.Pointer[trace.Tracer] // nil before Start
-}
-
-// TracingURL returns the URL of the collector, or "" if there is none.
-func TracingURL(c *config.Config) string {
-	if os.Getenv("OTEL_SDK_DISABLED") == "true" {
-		return ""
-	}
-	for _, url := range []string{c.Tracing, os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")} {
-		if url != "" {
-			return url
-		}
-	}
-	return ""
 }
 
 // Start begins to send spans to the collector at url. stop sends the remaining spans, for up to two

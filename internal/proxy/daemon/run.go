@@ -41,7 +41,8 @@ func (p *Proxy) tracingURL() string {
 	if p.shows {
 		return ""
 	}
-	return telemetry.TracingURL(p.Config())
+	url, _ := p.Config().Collector()
+	return url
 }
 
 // configureExport applies the setting export of cfg.

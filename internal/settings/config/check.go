@@ -277,6 +277,8 @@ func (c *Config) Warnings() []string {
 	if c.DataPath == GRPCPath {
 		all = append(all, "dataPath: grpc: memory for messages is counted when a message has come, not before; a client may stall in the middle of a message for as long as it likes; calls need about twice the CPU time: see docs/security.md")
 	}
+	_, spans := c.Collector()
+	all = append(all, spans...)
 	all = append(all, c.Export.warnings()...)
 	if c.Profile != "" {
 		return all // kubelet has nothing to do with it

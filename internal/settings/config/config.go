@@ -50,8 +50,9 @@ type Config struct {
 	Metrics string `yaml:"metrics"`
 
 	// Tracing is the URL of an OpenTelemetry collector that accepts OTLP over gRPC, such as http://127.0.0.1:4317. It
-	// gets a span for each leg of a call. Default: the value of OTEL_EXPORTER_OTLP_ENDPOINT in the environment; without
-	// either there are no spans.
+	// gets a span for each leg of a call. Default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or
+	// OTEL_EXPORTER_OTLP_ENDPOINT in the environment, as OpenTelemetry specifies them: without http:// the connection has
+	// TLS. Without any of these there are no spans.
 	Tracing string `yaml:"tracing"`
 
 	// Export sends calls and changes of conditions to a store that accepts logs by OpenTelemetry's protocol; see
@@ -84,7 +85,7 @@ type Config struct {
 
 	// StreamURL completes the URLs of exec, attach and port-forward that a
 	// runtime returns without a host. URLs with a host pass as they are.
-	// Default: http://ADDRESS:PORT with the address of this node and StreamPort.
+	// Default: http://ADDRESS:PORT with the address of this node's default route and StreamPort.
 	StreamURL string `yaml:"streamUrl"`
 
 	// StreamPort is the port in the default of StreamURL. Default: 11250.

@@ -1,0 +1,21 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/criproxy/criproxy/internal/settings/config"
+)
+
+func TestDoctorNamesAWrongVariableOfOpenTelemetry(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://c:4317")
+	var d Diagnosis
+	d.configuration(&Flags{}, &config.Config{})
+	var said []string
+	for _, f := range d.Findings {
+		said = append(said, f.Text)
+	}
+	assert.Contains(t, said, "OTEL_EXPORTER_OTLP_ENDPOINT=grpc://c:4317 is no address of a collector, so no spans are sent")
+}
