@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -70,15 +72,46 @@ func (r *watcher) changed() bool {
 	return r.flags.content != string(data)
 }
 
-// watch reloads the configuration when its file changes, and on each value from hup, until ctx ends. It watches the
-// folder, because editors replace files, and the files of a ConfigMap are links to links.
+// watchLinks makes w watch the folders in which a change can make path lead to another file: editors replace files, and
+// the files of a ConfigMap are links to links. A link that changes can add folders, so the caller calls it again then.
+func watchLinks(w *fsnotify.Watcher, path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	for range maxTries { // a link may change before its folder is watched
+		folders, watched := host.Folders(path), w.WatchList()
+		more := slices.DeleteFunc(slices.Clone(folders), func(dir string) bool { return slices.Contains(watched, dir) })
+		for _, dir := range more {
+			if err := w.Add(dir); err != nil {
+				return err
+			}
+		}
+		for _, dir := range watched {
+			if !slices.Contains(folders, dir) {
+				_ = w.Remove(dir) // it may be gone
+			}
+		}
+		if len(more) == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// maxTries is how often watchLinks looks at links that change all the time.
+const maxTries = 8
+
+// watch reloads the configuration when its file changes, and on each value from hup, until ctx ends.
 func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
 	var events chan fsnotify.Event
+	follow := func() error { return nil }
 	if r.flags.config != "" {
 		w, err := fsnotify.NewWatcher()
 		if err == nil {
 			defer w.Close()
-			err = w.Add(filepath.Dir(r.flags.config))
+			follow = func() error { return watchLinks(w, r.flags.config) }
+			err = follow()
 		}
 		if err != nil {
 			klog.ErrorS(err, "The configuration is not watched: changes take effect on SIGHUP only", "file", r.flags.config)
@@ -100,6 +133,9 @@ func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
 		case <-events:
 			quiet.Reset(settle)
 		case <-quiet.C:
+			if err := follow(); err != nil && events != nil {
+				klog.ErrorS(err, "Watching the configuration", "file", r.flags.config)
+			}
 			if r.flags.config != "" && r.changed() {
 				_ = r.reload() // which says so itself
 			}
