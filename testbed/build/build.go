@@ -18,6 +18,9 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
+// buildTimeout bounds one build. The longest is that of Kubernetes from nothing, on a machine that is busy.
+const buildTimeout = 20 * time.Minute
+
 // build returns the cache folder of c, and builds c first if there is none. A folder with the final name
 // is complete: build makes it under another name and renames it.
 func build(ctx context.Context, progress io.Writer, c component, source, cache string) (string, error) {
@@ -55,6 +58,8 @@ func build(ctx context.Context, progress io.Writer, c component, source, cache s
 	defer os.RemoveAll(half)
 	fmt.Fprintf(progress, "testbed: building %s %s ...\n", c.name, version)
 	started := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
 	if err := goBuild(ctx, c, source, version, half); err != nil {
 		return "", err
 	}
@@ -85,6 +90,7 @@ func goBuild(ctx context.Context, c component, source, version, out string) erro
 	}
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, tool, args...)
+	cmd.WaitDelay = 10 * time.Second
 	cmd.Dir = filepath.Join(source, c.dir)
 	// A Go compiler spends a fifth of its time collecting garbage. Of C there is SQLite for CRI-O, which is not to be fast.
 	cmd.Env = append(Env(os.Environ(), c.cgo), "GOGC=off", "GOMEMLIMIT=2GiB", "CGO_CFLAGS=-O0")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,7 +27,7 @@ var Previous = sync.OnceValues(func() (struct{ Name, Dir string }, error) {
 		return p, err
 	}
 	git := func(args ...string) (string, error) {
-		cmd := exec.Command("git", args...)
+		cmd := host.Command(context.Background(), "git", args...)
 		cmd.Dir = filepath.Dir(source)
 		out, err := cmd.Output()
 		return strings.TrimSpace(string(out)), err
@@ -66,7 +65,7 @@ var Previous = sync.OnceValues(func() (struct{ Name, Dir string }, error) {
 	if err := errors.Join(os.RemoveAll(half), os.MkdirAll(half, 0o755)); err != nil {
 		return p, err
 	}
-	cmd := exec.Command("sh", "-c", `git archive "$1" | tar -x -C "$2"`, "sh", commit, half)
+	cmd := host.Command(context.Background(), "sh", "-c", `git archive "$1" | tar -x -C "$2"`, "sh", commit, half)
 	cmd.Dir = filepath.Dir(source)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return p, fmt.Errorf("testbed: getting the sources of %s: %w\n%s", p.Name, err, out)
@@ -81,7 +80,9 @@ var PreviousProxy = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(p.Dir, "bin", "criproxy")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-tags=grpcnotrace",
+	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+	defer cancel()
+	cmd := host.Command(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-tags=grpcnotrace",
 		"-ldflags", "-X github.com/criproxy/criproxy/internal/settings/config.Version=previous", "-o", program, "./cmd/criproxy")
 	cmd.Dir, cmd.Env = p.Dir, Env(os.Environ(), false)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -5,14 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Lock locks the first of the files that no other process has locked. If there is none, it calls wait once and waits. It
-// makes missing files. The kernel releases the lock when its owner dies.
+// makes missing files. The kernel releases the lock when its owner dies. Lock waits for half an hour if ctx has no
+// deadline: an owner may be building Kubernetes from nothing.
 func Lock(ctx context.Context, wait func(), files ...string) (unlock func(), err error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 30*time.Minute)
+		defer cancel()
+	}
 	for first := true; ; first = false {
 		for _, file := range files {
 			unlock, err := tryLock(file)
@@ -25,7 +32,7 @@ func Lock(ctx context.Context, wait func(), files ...string) (unlock func(), err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, fmt.Errorf("another process still holds the lock of %s: %w", strings.Join(files, " and of "), ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -146,7 +146,7 @@ func (p Process) Kill() error {
 }
 
 // Terminate asks the process to end with SIGTERM and returns when it is gone. It thaws a frozen process, which
-// would not act on the signal.
+// would not act on the signal. It waits for a minute if ctx has no deadline.
 func (p Process) Terminate(ctx context.Context) error {
 	if err := p.Signal(unix.SIGTERM); err != nil {
 		return err

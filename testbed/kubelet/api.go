@@ -179,8 +179,10 @@ func (k *Kubelet) api(verb, pod, container string, query url.Values) *url.URL {
 }
 
 // Exec runs a command in a container of a manifest's pod, as kubectl exec would, and returns its output and its exit
-// code. It fails if the command could not run.
+// code. It fails if the command could not run, or has not ended after a minute if ctx has no deadline.
 func (k *Kubelet) Exec(ctx context.Context, pod, container string, command ...string) (stdout string, code int, err error) {
+	ctx, cancel := host.Bounded(ctx)
+	defer cancel()
 	target := k.api("exec", pod, container, url.Values{"command": command, "output": {"1"}, "error": {"1"}})
 	executor, err := remotecommand.NewSPDYExecutor(&rest.Config{
 		Host: target.Host, TLSClientConfig: rest.TLSClientConfig{Insecure: true},

@@ -151,7 +151,8 @@ func (p *Proxy) HandOver(ctx context.Context) (gone func() bool, err error) {
 // Metrics returns its metrics.
 func (p *Proxy) Metrics(ctx context.Context) (metrics.Metrics, error) { return Metrics(ctx, p.Admin()) }
 
-// Destroy ends the process and removes its folder. It works in any state and may be called twice.
+// Destroy ends the process and removes its folder. It works in any state and may be called twice. The context bounds
+// only the orderly part, as [host.Process.Terminate] does: once it has ended, Destroy uses force.
 func (p *Proxy) Destroy(ctx context.Context) error {
 	p.Terminate(ctx) // Clean removes what is left
 	return host.Clean(p.Dir)

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/criproxy/criproxy/testbed/host"
 )
@@ -113,11 +111,11 @@ func (c *Containerd) Bridge() string { return c.bridge }
 func (c *Containerd) CgroupParent() string { return host.Cgroup(c.Name, c.Dir) }
 
 // Ctr runs the ctr of the same version against the instance and returns its output. Images and
-// containers of CRI are in the namespace k8s.io: Ctr(ctx, "-n", "k8s.io", "images", "ls").
+// containers of CRI are in the namespace k8s.io: Ctr(ctx, "-n", "k8s.io", "images", "ls"). Ctr fails
+// after a minute if ctx has no deadline.
 func (c *Containerd) Ctr(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.Binaries.Containerd[c.Version], "ctr"), append([]string{"-a", c.Socket()}, args...)...)
+	cmd := host.Command(ctx, filepath.Join(c.Binaries.Containerd[c.Version], "ctr"), append([]string{"-a", c.Socket()}, args...)...)
 	cmd.Env = c.env()
-	cmd.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -20,11 +20,17 @@ import (
 const callTimeout = 30 * time.Second
 
 // Dial returns a plain gRPC connection to a unix socket, for calls that the kubelet's client does not
-// make. It connects on its first call. The caller must close it.
+// make. It connects on its first call. A call with one answer fails after a minute if its context has no deadline;
+// one that waits for the runtime to be ready would wait for ever. The caller must close it.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			ctx, cancel := host.Bounded(ctx)
+			defer cancel()
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
@@ -42,7 +48,23 @@ func Runtime(ctx context.Context, endpoint string) (internalapi.RuntimeService, 
 
 // Images returns the kubelet's own client for the image service at an endpoint. The caller must close it.
 func Images(ctx context.Context, endpoint string) (internalapi.ImageManagerService, error) {
-	return criclient.NewRemoteImageServiceBuilder().WithEndpoint(endpoint).WithConnectionTimeout(callTimeout).Build(ctx)
+	client, err := criclient.NewRemoteImageServiceBuilder().WithEndpoint(endpoint).WithConnectionTimeout(callTimeout).Build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return imageClient{client}, nil
+}
+
+// An imageClient is the kubelet's client, which bounds every call but PullImage. Its PullImage fails after a minute if the
+// context has no deadline.
+type imageClient struct {
+	internalapi.ImageManagerService
+}
+
+func (c imageClient) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, config *runtimeapi.PodSandboxConfig) (string, error) {
+	ctx, cancel := host.Bounded(ctx)
+	defer cancel()
+	return c.ImageManagerService.PullImage(ctx, image, auth, config)
 }
 
 // Runtime returns the kubelet's client for this instance. The caller must close it.
