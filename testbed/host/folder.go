@@ -67,6 +67,9 @@ func ClaimDir(dir string) error {
 		return fmt.Errorf("testbed: %s is not empty, and the testbed did not make it: name a new folder", dir)
 	}
 	text := "Made by criproxy's testbed, which removes this folder and everything in it: testbed down -dir .\n"
+	if owned.Load() {
+		text += ownerLine(os.Getpid())
+	}
 	if err := os.WriteFile(filepath.Join(dir, marker), []byte(text), 0o644); err != nil {
 		return fmt.Errorf("testbed: marking %s: %w", dir, err)
 	}

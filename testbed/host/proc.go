@@ -12,8 +12,9 @@ import (
 
 // A stat holds the fields of /proc/PID/stat that we need.
 type stat struct {
-	state byte   // R, S, D, T, Z, ...
-	start string // in clock ticks since boot: tells two owners of one pid apart
+	state  byte   // R, S, D, T, Z, ...
+	parent int    // 0 for the first process
+	start  string // in clock ticks since boot: tells two owners of one pid apart
 }
 
 func readStat(pid int) (stat, error) {
@@ -26,7 +27,8 @@ func readStat(pid int) (stat, error) {
 	if len(fields) < 20 {
 		return stat{}, fmt.Errorf("/proc/%d/stat: cut short", pid)
 	}
-	return stat{state: fields[0][0], start: fields[19]}, nil
+	parent, err := strconv.Atoi(fields[1])
+	return stat{state: fields[0][0], parent: parent, start: fields[19]}, err
 }
 
 // StartTime returns when a process began, as the kernel puts it: it tells two owners of one pid apart. It is empty if
