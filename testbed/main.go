@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
@@ -23,8 +24,13 @@ import (
 // Packages take turns: go test starts several at once, and runtimes look slow on a machine that is busy with another
 // package's containers. Packages with a kubelet, whose tests mostly wait, take turns among themselves. To do something
 // before and after all tests, a package passes its own type, whose Run calls the Run of m.
+//
+// Before the tests Main removes what a run left that was killed, and names it. During the tests it prints every minute
+// which of them are under way. At [Limit] it prints what all goroutines do, also those of each criproxy that the tests
+// started, destroys their instances, and fails.
 func Main(m interface{ Run() int }, names ...string) {
 	flag.Parse() // for testing.Short
+	host.Own()   // a run that is killed leaves its folders for the next one to remove
 	if !testing.Short() {
 		prepare(names)
 		if len(Requirements()) > 0 {
@@ -34,7 +40,9 @@ func Main(m interface{ Run() int }, names ...string) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+		cleanAbandoned()
 	}
+	go watch(os.Stderr)
 	os.Exit(m.Run())
 }
 
@@ -56,7 +64,9 @@ func takeTurn(names []string) error {
 		for i := range turns {
 			turns[i] = filepath.Join(cache, turns[i])
 		}
-		turn, err = host.Lock(context.Background(), func() {
+		ctx, cancel := context.WithTimeout(context.Background(), longestTimeout) // no package takes longer
+		defer cancel()
+		turn, err = host.Lock(ctx, func() {
 			fmt.Fprintln(os.Stderr, "testbed: waiting until the tests of another package are done")
 		}, turns...)
 	}
@@ -64,6 +74,28 @@ func takeTurn(names []string) error {
 		return fmt.Errorf("testbed: waiting for the machine: %w", err)
 	}
 	return nil
+}
+
+// cleanAbandoned removes what a run left that was killed, and names it. One run at a time does so. What cannot be removed
+// does not keep the tests from running.
+func cleanAbandoned() {
+	cache, err := build.CacheDir()
+	if err == nil {
+		var unlock func()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if unlock, err = host.Lock(ctx, func() {}, filepath.Join(cache, "clean.lock")); err == nil {
+			defer unlock()
+			var removed []string
+			removed, err = host.CleanAbandoned()
+			for _, what := range removed {
+				fmt.Fprintln(os.Stderr, "testbed: removed", what)
+			}
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testbed: removing what a run left that was killed:", err)
+	}
 }
 
 func prepare(names []string) {

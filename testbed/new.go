@@ -95,6 +95,7 @@ func NewProxy(t testing.TB, yaml string, flags ...string) *proxy.Proxy {
 // NewProxyOf is NewProxy for another program.
 func NewProxyOf(t testing.TB, program, yaml string, flags ...string) *proxy.Proxy {
 	t.Helper()
+	underWay(t)
 	p, err := proxy.Start(t.Context(), proxy.Config{Program: program, YAML: yaml, Flags: flags})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 // Require always skips.
 func Require(t testing.TB, names ...string) build.Binaries {
 	t.Helper()
+	underWay(t)
 	if testing.Short() {
 		t.Skip("left out: real runtimes take their time (-short)")
 	}
@@ -27,7 +28,7 @@ func Require(t testing.TB, names ...string) build.Binaries {
 		}
 		untested.Skip(t, "real runtimes cannot run here")
 	}
-	// Not t.Context: the next test can use a build that has begun.
+	// Not t.Context: the next test can use a build that has begun. Each build bounds itself.
 	binaries, err := build.Get(context.Background(), os.Stderr, names...)
 	if err != nil {
 		t.Fatal(err)
