@@ -2,7 +2,6 @@ package testbed_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // TestNeedsRuntimes represents a test that needs the testbed; TestIncapableMachines runs it as the user nobody.
@@ -31,7 +31,7 @@ func TestIncapableMachinesSkipAloudAndFailInCI(t *testing.T) {
 	require.NoError(t, os.WriteFile(program, self, 0o755))
 	require.NoError(t, os.Chmod(dir, 0o755))
 	for ci, want := range map[string]string{"": "--- SKIP", "true": "--- FAIL"} {
-		cmd := exec.Command(program, "-test.v", "-test.run=^TestNeedsRuntimes$")
+		cmd := host.Command(t.Context(), program, "-test.v", "-test.run=^TestNeedsRuntimes$")
 		cmd.Dir = dir
 		cmd.Env = []string{"CI=" + ci, "PATH=" + os.Getenv("PATH")}
 		cmd.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // toy is a component with one program, which needs no network to build.
@@ -54,7 +56,7 @@ func TestManyAtOnceBuildOnce(t *testing.T) {
 		all.Go(func() {
 			dir, err := build(t.Context(), &progress, c, source, cache)
 			if assert.NoError(t, err) {
-				assert.NoError(t, exec.Command(filepath.Join(dir, "toy")).Run())
+				assert.NoError(t, host.Command(t.Context(), filepath.Join(dir, "toy")).Run())
 			}
 		})
 	}

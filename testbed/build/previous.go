@@ -80,9 +80,7 @@ var PreviousProxy = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(p.Dir, "bin", "criproxy")
-	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
-	defer cancel()
-	cmd := host.Command(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-tags=grpcnotrace",
+	cmd := host.CommandWithin(context.Background(), buildTimeout, "go", "build", "-buildvcs=false", "-trimpath", "-tags=grpcnotrace",
 		"-ldflags", "-X github.com/criproxy/criproxy/internal/settings/config.Version=previous", "-o", program, "./cmd/criproxy")
 	cmd.Dir, cmd.Env = p.Dir, Env(os.Environ(), false)
 	if out, err := cmd.CombinedOutput(); err != nil {

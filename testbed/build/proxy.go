@@ -44,9 +44,7 @@ var Proxy = sync.OnceValues(func() (string, error) {
 	defer unlock()
 	// A running criproxy keeps its file when a new file takes the name.
 	program := filepath.Join(dir, "criproxy")
-	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
-	defer cancel()
-	cmd := host.Command(ctx, "go", append(args, "-o", program+".new", "./cmd/criproxy")...)
+	cmd := host.CommandWithin(context.Background(), buildTimeout, "go", append(args, "-o", program+".new", "./cmd/criproxy")...)
 	cmd.Dir, cmd.Env = root, Env(os.Environ(), race)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("testbed: building criproxy in %s: %w\n%s", root, err, host.LastLines(string(out), 20))

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,7 +28,7 @@ func TestNodeProblemDetectorTellsOfARuntimeThatIsGone(t *testing.T) {
 	require.NoError(t, err)
 	compiled := func(module, name, pkg string, flags ...string) string {
 		path := filepath.Join(dir, name)
-		out, err := exec.CommandContext(t.Context(), "go", append(append([]string{"build", "-C", filepath.Join(source, module), "-o", path}, flags...), pkg)...).CombinedOutput()
+		out, err := host.CommandWithin(t.Context(), 10*time.Minute, "go", append(append([]string{"build", "-C", filepath.Join(source, module), "-o", path}, flags...), pkg)...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return path
 	}

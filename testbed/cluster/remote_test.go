@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // tryRemotely runs kubectl criproxy on the cluster, in which the DaemonSet and the pods on-one and on-two run. jane has
@@ -30,7 +31,7 @@ func tryRemotely(t *testing.T, c *cluster) {
 	source, err := build.SourceDir()
 	require.NoError(t, err)
 	bin := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-C", filepath.Join(source, ".."), "-o", filepath.Join(bin, "kubectl-criproxy"), "./cmd/criproxy").CombinedOutput()
+	out, err := host.CommandWithin(t.Context(), 10*time.Minute, "go", "build", "-C", filepath.Join(source, ".."), "-o", filepath.Join(bin, "kubectl-criproxy"), "./cmd/criproxy").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	security, err := os.ReadFile(filepath.Join(source, "../docs/security.md"))
 	require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -31,7 +30,7 @@ func TestCRIOsPathIsTakenOver(t *testing.T) {
 	program, err := build.Proxy()
 	require.NoError(t, err)
 	at := func(name string) string { return filepath.Join(crio.Dir, name) }
-	out, err := exec.Command(program, "install", "-takeover", crio.Socket(), "-crio-drop-ins", at("dropins"), "-config", at("criproxy.yaml"),
+	out, err := host.Command(t.Context(), program, "install", "-takeover", crio.Socket(), "-crio-drop-ins", at("dropins"), "-config", at("criproxy.yaml"),
 		"-containerd-config", at("containerd.toml")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, string(out), "systemctl restart crio.service")

@@ -15,11 +15,8 @@ import (
 // makes missing files. The kernel releases the lock when its owner dies. Lock waits for half an hour if ctx has no
 // deadline: an owner may be building Kubernetes from nothing.
 func Lock(ctx context.Context, wait func(), files ...string) (unlock func(), err error) {
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 30*time.Minute)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, 30*time.Minute)
+	defer cancel()
 	for first := true; ; first = false {
 		for _, file := range files {
 			unlock, err := tryLock(file)

@@ -1,10 +1,10 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -121,7 +121,7 @@ func Notes() []string {
 
 // tryNamespaces starts a process in new namespaces of all the kinds that a container has.
 func tryNamespaces() error {
-	cmd := exec.Command("true")
+	cmd := Command(context.Background(), "true")
 	cmd.SysProcAttr = &unix.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
 	}

@@ -9,16 +9,25 @@ import (
 
 // Bounded returns ctx, with a deadline a minute from now if it has none.
 func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return bounded(ctx, time.Minute)
+}
+
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if _, bounded := ctx.Deadline(); bounded {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, time.Minute)
+	return context.WithTimeout(ctx, limit)
 }
 
 // Command returns a command for the caller to wait for: it ends with ctx, a minute from now if ctx has no deadline.
 // A daemon, which outlives the call, is not for Command.
 func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	ctx, cancel := Bounded(ctx)
+	return CommandWithin(ctx, time.Minute, name, args...)
+}
+
+// CommandWithin is Command with another limit, such as for builds.
+func CommandWithin(ctx context.Context, limit time.Duration, name string, args ...string) *exec.Cmd {
+	ctx, cancel := bounded(ctx, limit)
 	context.AfterFunc(ctx, cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second // a grandchild may hold the output open

@@ -23,6 +23,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/untested"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -248,7 +249,7 @@ func wiresharkReads(t *testing.T, dir, image string) {
 	}
 	tshark := func(args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), program, append([]string{"-r", filepath.Join(dir, "calls.pcapng")}, args...)...)
+		cmd := host.Command(t.Context(), program, append([]string{"-r", filepath.Join(dir, "calls.pcapng")}, args...)...)
 		cmd.Env = append(os.Environ(), "HOME="+dir, "WIRESHARK_CONFIG_DIR="+filepath.Join(dir, "wireshark"))
 		var errOut bytes.Buffer
 		cmd.Stderr = &errOut

@@ -2,9 +2,9 @@ package integration
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -24,7 +25,7 @@ func TestAPluginInAPodCanComeBack(t *testing.T) {
 		require.NoError(t, err)
 		dir := folder(t)
 		program := filepath.Join(dir, "example")
-		build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./hook/plugin/example")
+		build := host.CommandWithin(t.Context(), 10*time.Minute, "go", "build", "-buildvcs=false", "-o", program, "./hook/plugin/example")
 		build.Dir, build.Env = filepath.Dir(source), append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, string(out))

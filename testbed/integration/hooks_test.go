@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook/plugin"
+	"github.com/criproxy/criproxy/testbed/host"
 	criproxyadmin "github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
@@ -267,7 +267,7 @@ func TestPluginChangesReachTheRunningContainer(t *testing.T) {
 		}
 		assert.Equal(t, fmt.Sprintln(limit), memoryLimit(t, m.Pid))
 
-		out, err := exec.Command(h.program, "hooks", "-admin", filepath.Join(h.dir, "criproxy.admin.sock")).CombinedOutput()
+		out, err := host.Command(t.Context(), h.program, "hooks", "-admin", filepath.Join(h.dir, "criproxy.admin.sock")).CombinedOutput()
 		require.NoError(t, err, string(out))
 		assert.Contains(t, string(out), "qos.json  ready  "+h.dir+"/qos.sock  policy Fail, timeout 2s\n")
 

@@ -6,17 +6,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // descriptors is the file in which containerd publishes the descriptors of its services. It is part of the module from
@@ -25,7 +26,7 @@ func descriptors(t testing.TB) string {
 	t.Helper()
 	source, err := build.SourceDir()
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "github.com/containerd/containerd/api")
+	cmd := host.CommandWithin(t.Context(), 10*time.Minute, "go", "mod", "download", "-json", "github.com/containerd/containerd/api")
 	cmd.Dir = filepath.Join(source, "build/pins/containerd24")
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
@@ -48,7 +49,7 @@ func (n *node) doctor(t *testing.T, config string) diagnosis {
 		config = filepath.Join(n.proxy.Dir, "criproxy.yaml")
 	}
 	for began := time.Now(); ; time.Sleep(time.Second) {
-		cmd := exec.CommandContext(t.Context(), "nsenter", "-t", strconv.Itoa(pid), "-m", "--",
+		cmd := host.Command(t.Context(), "nsenter", "-t", strconv.Itoa(pid), "-m", "--",
 			n.proxy.Program, "doctor", "-o", "json", "-config", config, "-listen", n.proxy.Socket(), "-state-dir", filepath.Join(n.proxy.Dir, "state"))
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -99,7 +100,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	assert.Equal(t, pid, healthy.Kubelet.Process, "of all kubelets on this machine")
 	assert.Equal(t, n.proxy.Socket(), healthy.Kubelet.Endpoint)
 	assert.Equal(t, "cgroupfs", healthy.Kubelet.Driver)
-	said, err := exec.CommandContext(t.Context(), n.kubelet.Binaries.Kubelet, "--version").Output()
+	said, err := host.Command(t.Context(), n.kubelet.Binaries.Kubelet, "--version").Output()
 	require.NoError(t, err)
 	assert.Equal(t, "Kubernetes "+healthy.Kubelet.Version+"\n", string(said))
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -34,7 +33,7 @@ type takeover struct {
 // change runs install or uninstall, which change the files.
 func (o *takeover) change(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), o.program, append(args, "-containerd-config", filepath.Join(o.one.Dir, "config.toml"), "-config", filepath.Join(o.dir, "config.yaml"))...).CombinedOutput()
+	out, err := host.Command(t.Context(), o.program, append(args, "-containerd-config", filepath.Join(o.one.Dir, "config.toml"), "-config", filepath.Join(o.dir, "config.yaml"))...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 

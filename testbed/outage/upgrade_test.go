@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/untested"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
@@ -114,7 +114,7 @@ func (u *upgrade) serves(t *testing.T, version string) {
 func (u *upgrade) recorded(t *testing.T, since time.Time) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "calls.jsonl")
-	out, err := exec.CommandContext(t.Context(), u.programs[current], "dump", "-admin", u.proxy.Admin(), file).CombinedOutput()
+	out, err := host.Command(t.Context(), u.programs[current], "dump", "-admin", u.proxy.Admin(), file).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestAnUpgradeAndTheWayBackInAnOutageChangeNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, f := range files {
-		out, err := exec.CommandContext(t.Context(), u.programs[current], "view", "-stats", f).CombinedOutput()
+		out, err := host.Command(t.Context(), u.programs[current], "view", "-stats", f).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		assert.Contains(t, string(out), "ListPodSandbox", f)
 	}
@@ -212,7 +212,7 @@ func TestCrictlLosesNoCallByUpgradesAndDataPaths(t *testing.T) {
 	looping.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			args := [][]string{{"pods"}, {"ps", "-a"}, {"exec", "-s", ids[0], "app", "print", "here"}, {"inspect", ids[1]}, {"images"}, {"exec", "-s", ids[1], "app", "print", "here"}, {"version"}}[i%7]
-			cmd := exec.Command(crictl, append([]string{"-t", "60s", "-r", u.proxy.Endpoint(), "-i", u.proxy.Endpoint()}, args...)...)
+			cmd := host.CommandWithin(context.Background(), 2*time.Minute, crictl, append([]string{"-t", "60s", "-r", u.proxy.Endpoint(), "-i", u.proxy.Endpoint()}, args...)...)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			err := cmd.Run()

@@ -2,7 +2,6 @@ package packages
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/internal/ownimage"
 )
 
@@ -25,7 +25,7 @@ func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	unpack := func(version int) { ownimage.Unpack(t, ownimage.Build(t, versions[version]), image) }
 	config := filepath.Join(image, "etc/criproxy/config.yaml")
 	try := func(args ...string) (string, error) {
-		cmd := exec.Command(filepath.Join(image, "usr/bin/criproxy-on-node"), args...)
+		cmd := host.Command(t.Context(), filepath.Join(image, "usr/bin/criproxy-on-node"), args...)
 		cmd.Env = append(os.Environ(), "NODE_PID="+strconv.Itoa(m.PID), "FROM="+image, "PROGRAM=/opt/criproxy", "ONCE=yes")
 		out, err := cmd.CombinedOutput()
 		return string(out), err

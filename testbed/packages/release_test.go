@@ -3,16 +3,17 @@ package packages
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/internal/ownimage"
 )
 
@@ -23,7 +24,7 @@ func TestAReleaseIsWhatItSays(t *testing.T) {
 	require.NoError(t, err)
 	clone, dist := t.TempDir(), t.TempDir()
 	run := func(dir string, program string, args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd := host.CommandWithin(t.Context(), 10*time.Minute, program, args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GIT_CONFIG_GLOBAL=/dev/null")
 		out, err := cmd.CombinedOutput()
 		return string(out), err

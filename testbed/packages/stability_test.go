@@ -4,16 +4,17 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/testing/untested"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // moved are the names that the last version before the first release had elsewhere: it promised nothing. CHANGELOG.md
@@ -41,7 +42,7 @@ func TestPublicPackagesStayCompatible(t *testing.T) {
 	root, tmp := filepath.Dir(source), t.TempDir()
 	in := func(dir string, name string, args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd := host.CommandWithin(t.Context(), 10*time.Minute, name, args...)
 		cmd.Dir, cmd.Env = dir, build.Env(os.Environ(), false)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)

@@ -2,13 +2,13 @@ package packages
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/internal/systemd"
 )
 
@@ -17,7 +17,7 @@ func boot(t testing.TB, with ...func(dir string)) *systemd.Machine {
 	t.Helper()
 	needs(t, "dpkg-deb", "unshare", "nsenter", "systemctl", "systemd-analyze")
 	pkg := t.TempDir()
-	out, err := exec.Command("dpkg-deb", "-x", file(t, 1, "deb"), pkg).CombinedOutput()
+	out, err := host.Command(t.Context(), "dpkg-deb", "-x", file(t, 1, "deb"), pkg).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.MkdirAll(filepath.Join(pkg, "usr/local/bin"), 0o755))
 	require.NoError(t, os.Symlink("/usr/bin/criproxy", filepath.Join(pkg, "usr/local/bin/criproxy"))) // the path in the predecessor's unit

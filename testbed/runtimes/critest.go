@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"context"
 	"debug/elf"
 	"fmt"
 	"maps"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // CritestMirrors returns [Config].Mirrors for critest: the images that critest names come from the registry at addr,
@@ -98,7 +101,7 @@ func busyboxLayer(program string) (v1.Layer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("testbed: reading busybox: %w", err)
 	}
-	list, err := exec.Command(program, "--list").Output()
+	list, err := host.Command(context.Background(), program, "--list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("testbed: asking busybox for its programs: %w", err)
 	}

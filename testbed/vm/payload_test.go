@@ -2,9 +2,9 @@ package vm
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -41,7 +42,7 @@ func payload(t *testing.T) string {
 
 	source, err := build.SourceDir()
 	require.NoError(t, err)
-	plugin := exec.Command("go", "build", "-buildvcs=false", "-o", at("bin/plugin"), "./hook/plugin/example")
+	plugin := host.CommandWithin(t.Context(), 10*time.Minute, "go", "build", "-buildvcs=false", "-o", at("bin/plugin"), "./hook/plugin/example")
 	plugin.Dir, plugin.Env = filepath.Dir(source), append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	out, err := plugin.CombinedOutput()
 	require.NoError(t, err, "%s", out)

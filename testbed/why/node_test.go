@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/internal/plane"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/proxy"
@@ -139,7 +139,7 @@ func pod(name string, args ...string) *corev1.Pod {
 
 // dump returns what criproxy has recorded, as JSON lines.
 func (n *node) dump(t *testing.T) ([]byte, error) {
-	return exec.CommandContext(t.Context(), n.proxy.Program, "dump", "-admin", n.proxy.Admin()).Output()
+	return host.Command(t.Context(), n.proxy.Program, "dump", "-admin", n.proxy.Admin()).Output()
 }
 
 // save writes the calls that began after a time to a file, if -record names a folder: their messages as bytes, which
@@ -189,7 +189,7 @@ type finding struct{ Rule, Text, Cause string }
 // why runs the real criproxy why about the time since a fault was made.
 func (n *node) why(t *testing.T, since time.Time) []finding {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), n.proxy.Program, "why", "-o", "json", "-admin", n.proxy.Admin(), "-since", (time.Since(since) + 3*time.Second).String()) // it takes a moment to start
+	cmd := host.Command(t.Context(), n.proxy.Program, "why", "-o", "json", "-admin", n.proxy.Admin(), "-since", (time.Since(since) + 3*time.Second).String()) // it takes a moment to start
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	_ = cmd.Run() // it fails when it finds something

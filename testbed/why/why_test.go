@@ -3,7 +3,6 @@ package why_test
 import (
 	"fmt"
 	"net"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -93,7 +93,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 		}},
 		{name: "flood", says: "crictl made ", run: func(t *testing.T) {
 			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-				_ = exec.Command(bin.Crictl, "--runtime-endpoint", n.proxy.Endpoint(), "ps", "-a").Run()
+				_ = host.Command(t.Context(), bin.Crictl, "--runtime-endpoint", n.proxy.Endpoint(), "ps", "-a").Run()
 			}
 		}},
 		{name: "kubelet-gap", says: "kubelet made no call for ", run: func(t *testing.T) {
@@ -160,7 +160,7 @@ func (n *node) findSandbox(t *testing.T, pod string) string {
 // shim returns the process of a pod's shim.
 func (n *node) shim(t *testing.T, name string) int {
 	t.Helper()
-	out, err := exec.Command("pgrep", "-f", "containerd-shim-runc-v2.*-id "+n.sandbox(t, name)).Output()
+	out, err := host.Command(t.Context(), "pgrep", "-f", "containerd-shim-runc-v2.*-id "+n.sandbox(t, name)).Output()
 	require.NoError(t, err)
 	var pid int
 	_, err = fmt.Sscan(strings.Fields(string(out))[0], &pid)

@@ -7,10 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -98,7 +98,7 @@ func TestUpPlayDown(t *testing.T) {
 	require.True(t, found)
 	paste, _, found = strings.Cut(paste, "The same on the second")
 	require.True(t, found)
-	out, err := exec.Command("/bin/sh", "-e", "-c", strings.Replace(paste, "./crictl logs", "sleep 0.5; ./crictl logs", 1)).CombinedOutput()
+	out, err := host.CommandWithin(t.Context(), 3*time.Minute, "/bin/sh", "-e", "-c", strings.Replace(paste, "./crictl logs", "sleep 0.5; ./crictl logs", 1)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, want := range []string{"v1.7.", "hello from primary", "PATH=/bin", "play-1.7"} {
 		assert.Contains(t, string(out), want)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // Build makes the image of a version, with make image, and returns the one for this machine's architecture.
@@ -32,7 +32,7 @@ func Build(t *testing.T, version string) v1.Image {
 func Load(t *testing.T, file string) v1.Image {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.Command("tar", "-xf", file, "-C", dir).CombinedOutput()
+	out, err := host.Command(t.Context(), "tar", "-xf", file, "-C", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	outer, err := layout.ImageIndexFromPath(dir)
 	require.NoError(t, err)

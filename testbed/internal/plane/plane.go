@@ -162,11 +162,10 @@ func (p *Plane) await(t *testing.T, try func() error) {
 	require.NoError(t, errors.Join(err, ended))
 }
 
-// Command is kubectl, which asks the API server.
+// Command is kubectl, which asks the API server, for four minutes if ctx has no deadline.
 func (p *Plane) Command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(p.Bin, "kubectl"), args...)
+	cmd := host.CommandWithin(ctx, 4*time.Minute, filepath.Join(p.Bin, "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.Kubeconfig, "HOME="+p.dir)
-	cmd.WaitDelay = time.Second
 	return cmd
 }
 

@@ -95,9 +95,8 @@ func (m *Machine) At(path string) string { return fmt.Sprintf("/proc/%d/root%s",
 
 // In returns a command to run on the machine, which has not been started.
 func (m *Machine) In(program string, args ...string) *exec.Cmd {
-	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(m.PID), "-m", "-p", "-n", "-u", "-i", program}, args...)...)
-	cmd.WaitDelay = time.Second
-	return cmd
+	// Not the test's context, which has ended during clean-up.
+	return host.CommandWithin(context.Background(), patience, "nsenter", append([]string{"-t", strconv.Itoa(m.PID), "-m", "-p", "-n", "-u", "-i", program}, args...)...)
 }
 
 // Run runs a program on the machine. The test fails unless the program succeeds.

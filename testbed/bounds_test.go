@@ -1,0 +1,164 @@
+package testbed_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// unbounded are functions that wait as long as their context or their command, and why that has an end. Each is used.
+var unbounded = map[string]string{
+	"build.goBuild":          "build bounds it",
+	"build.cBuild":           "goBuild calls it",
+	"build.apply":            "build bounds it",
+	"host.kill":              "Clean bounds it",
+	"host.unmount":           "Clean bounds it",
+	"host.removeCgroup":      "Clean bounds it",
+	"internal/guest.execute": "it runs in a virtual machine, whose side of the port has the bound",
+	"testbed.pause":          "it ends after its delay",
+}
+
+// The context of a test has no deadline, and context.Background neither. So each function of the testbed that waits for a
+// context to end, for a command or for a stream makes a bound of its own, and its callers need not think of it (issue 44).
+func TestEveryWaitOfTheTestbedHasABound(t *testing.T) {
+	used := map[string]bool{}
+	allowed := func(file, function string) bool {
+		room := filepath.ToSlash(filepath.Dir(file))
+		if room == "." {
+			room = "testbed"
+		}
+		used[room+"."+function] = true
+		return unbounded[room+"."+function] != ""
+	}
+	t.Run("helpers", func(t *testing.T) { helpersBoundTheirWaits(t, allowed) })
+	t.Run("commands", func(t *testing.T) { commandsEnd(t, allowed) })
+	for function := range unbounded {
+		assert.True(t, used[function], "%s has a bound, or is gone: take it from the list", function)
+	}
+}
+
+func helpersBoundTheirWaits(t *testing.T, allowed func(file, function string) bool) {
+	each(t, func(file string, fset *token.FileSet, tree *ast.File) {
+		room := filepath.Dir(file)
+		if strings.HasSuffix(file, "_test.go") || !slices.Contains(rooms, room) && !strings.HasPrefix(room, "internal/") {
+			return
+		}
+		for name, body := range functions(tree) {
+			waits, bounded := "", false
+			ast.Inspect(body, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				switch called := types.ExprString(call.Fun); {
+				case strings.HasSuffix(called, ".Done") && strings.Contains(strings.ToLower(called), "ctx"), called == "exec.CommandContext", strings.HasSuffix(called, ".StreamWithContext"):
+					waits = fmt.Sprintf("%s: %s", fset.Position(n.Pos()), called)
+				case called == "Bounded", called == "bounded", called == "host.Bounded", called == "context.WithTimeout", called == "context.WithDeadline":
+					bounded = true
+				}
+				return true
+			})
+			if waits != "" && !bounded && !allowed(file, name) {
+				t.Errorf("%s in %s waits as long as its context, which may have no end: begin with host.Bounded", waits, name)
+			}
+		}
+	})
+}
+
+// A command that a test waits for ends after a while, whatever it does: the test makes it with host.Command, or with a
+// context that has a deadline. A command that the same function starts goes on until the test ends it.
+func commandsEnd(t *testing.T, allowed func(file, function string) bool) {
+	each(t, func(file string, fset *token.FileSet, tree *ast.File) {
+		if !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "internal/") && !slices.Contains(rooms, filepath.Dir(file)) {
+			return // a program, which ends with its user
+		}
+		for name, body := range functions(tree) {
+			started := map[string]bool{}
+			made := map[*ast.CallExpr]string{} // the command → its variable
+			ast.Inspect(body, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					if called, ok := n.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "Start" {
+						started[types.ExprString(called.X)] = true
+					}
+					if endless(n) {
+						made[n] = made[n]
+					}
+				case *ast.AssignStmt:
+					for i, right := range n.Rhs {
+						if call, ok := right.(*ast.CallExpr); ok && len(n.Lhs) == len(n.Rhs) {
+							made[call] = types.ExprString(n.Lhs[i])
+						}
+					}
+				}
+				return true
+			})
+			for call, variable := range made {
+				if endless(call) && !started[variable] && !allowed(file, name) {
+					t.Errorf("%s: %s waits for a command that may never end: use host.Command", fset.Position(call.Pos()), name)
+				}
+			}
+		}
+	})
+}
+
+// endless reports whether a call makes a command that ends with no deadline.
+func endless(call *ast.CallExpr) bool {
+	switch types.ExprString(call.Fun) {
+	case "exec.Command":
+		return true
+	case "exec.CommandContext":
+		context, ok := call.Args[0].(*ast.CallExpr)
+		return ok && len(context.Args) == 0 // t.Context(), context.Background(), context.TODO()
+	}
+	return false
+}
+
+// functions yields the functions of a file by their names.
+func functions(tree *ast.File) func(yield func(string, ast.Node) bool) {
+	return func(yield func(string, ast.Node) bool) {
+		for _, d := range tree.Decls {
+			name := "a variable"
+			if f, ok := d.(*ast.FuncDecl); ok {
+				name = f.Name.Name
+			}
+			if !yield(name, d) {
+				return
+			}
+		}
+	}
+}
+
+// each parses every file of this module. The modules in it start no runtime and have no helpers: go test's -timeout is
+// their bound.
+func each(t *testing.T, look func(file string, fset *token.FileSet, tree *ast.File)) {
+	t.Helper()
+	files := 0
+	require.NoError(t, filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if _, failed := os.Stat(filepath.Join(file, "go.mod")); err == nil && d.IsDir() && file != "." && failed == nil {
+			return filepath.SkipDir
+		}
+		if err != nil || d.IsDir() || filepath.Ext(file) != ".go" {
+			return err
+		}
+		fset := token.NewFileSet()
+		tree, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
+		if err == nil {
+			files++
+			look(file, fset, tree)
+		}
+		return err
+	}))
+	assert.Greater(t, files, 100)
+}
