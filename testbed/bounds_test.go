@@ -29,6 +29,11 @@ var unbounded = map[string]string{
 	"testbed.pause":          "it ends after its delay",
 }
 
+// mayEndElsewhere are files of tests whose other goroutines may call require, and why nothing waits for them then.
+var mayEndElsewhere = map[string]string{
+	"integration/identity_test.go": "its channels are closed when the goroutine ends",
+}
+
 // The context of a test has no deadline, and context.Background neither. So each function of the testbed that waits for a
 // context to end, for a command or for a stream makes a bound of its own, and its callers need not think of it (issue 44).
 func TestEveryWaitOfTheTestbedHasABound(t *testing.T) {
@@ -110,6 +115,45 @@ func commandsEnd(t *testing.T, allowed func(file, function string) bool) {
 				}
 			}
 		}
+	})
+}
+
+// require ends the goroutine that calls it. In the condition of testify's Eventually and in any other goroutine of a test
+// that is not the test: the wait goes on to its bound, and then says something else (issue 44). The conditions of
+// host.Poll and host.Await run in the goroutine of their caller.
+func TestOnlyTestsEndThemselves(t *testing.T) {
+	each(t, func(file string, fset *token.FileSet, tree *ast.File) {
+		if mayEndElsewhere[filepath.ToSlash(file)] != "" {
+			return
+		}
+		elsewhere := func(n ast.Node) {
+			ast.Inspect(n, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				called := types.ExprString(call.Fun)
+				usesTest := slices.ContainsFunc(call.Args, func(arg ast.Expr) bool { return types.ExprString(arg) == "t" })
+				if usesTest && !strings.HasPrefix(called, "assert.") || strings.HasPrefix(called, "t.Fatal") || called == "t.FailNow" {
+					t.Errorf("%s: %s may end another goroutine than the test's: wait with host.Await, or return an error", fset.Position(n.Pos()), called)
+				}
+				return called != "t.Run" // its test has a goroutine of its own
+			})
+		}
+		ast.Inspect(tree, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				elsewhere(n)
+			case *ast.CallExpr:
+				called := types.ExprString(n.Fun)
+				if slices.Contains([]string{"require.Eventually", "assert.Eventually", "require.Never", "assert.Never"}, called) {
+					elsewhere(n.Args[1])
+				} else if strings.HasSuffix(called, ".Go") {
+					elsewhere(n.Args[0])
+				}
+			}
+			return true
+		})
 	})
 }
 

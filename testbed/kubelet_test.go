@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -80,11 +81,13 @@ func TestAKubeletRunsStaticPods(t *testing.T) {
 
 			require.NoError(t, k.RemoveManifest("web"))
 			require.NoError(t, k.WaitGone(t.Context(), "web"))
-			require.Eventually(t, func() bool {
+			require.NoError(t, host.Await(t.Context(), "the sandbox to end", func() error {
 				pods, err := b.runtime.ListPodSandbox(t.Context(), nil)
-				require.NoError(t, err)
-				return len(pods) == 0 || pods[0].State == runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-			}, 30*time.Second, 50*time.Millisecond)
+				if err == nil && len(pods) > 0 && pods[0].State == runtimeapi.PodSandboxState_SANDBOX_READY {
+					err = fmt.Errorf("it is %v", pods[0])
+				}
+				return err
+			}))
 		})
 	}
 }

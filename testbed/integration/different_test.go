@@ -17,6 +17,8 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
+
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // A pair is two runtimes in memory behind one proxy. One of them behaves unlike any real runtime here. The clients are
@@ -64,7 +66,9 @@ func (p *pair) run(t *testing.T, i int, name string) string {
 	}
 	pod, err := p.runtime.RunPodSandbox(t.Context(), config, "")
 	require.NoError(t, err)
-	ref, err := p.images.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: image}, nil, config)
+	bounded, cancel := host.Bounded(t.Context()) // the client bounds all calls but this one
+	defer cancel()
+	ref, err := p.images.PullImage(bounded, &runtimeapi.ImageSpec{Image: image}, nil, config)
 	require.NoError(t, err)
 	id, err := p.runtime.CreateContainer(t.Context(), pod, &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: ref},

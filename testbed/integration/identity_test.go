@@ -173,6 +173,8 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	listening := make(chan struct{})
 	var once sync.Once
 	all.Go(func() {
+		defer close(events) // if the stream fails, require ends this goroutine, and the test must not wait for more
+		defer once.Do(func() { close(listening) })
 		var last string
 		events <- eventWire.stream(t, rt("GetContainerEvents"), stained(t, &runtimeapi.GetEventsRequest{}), func(replies []string) bool {
 			once.Do(func() { close(listening) })

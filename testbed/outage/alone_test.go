@@ -1,12 +1,15 @@
 package outage_test
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 func TestATaskWhoseProcessHasGoneDoesNotLive(t *testing.T) {
@@ -73,6 +76,7 @@ func (n *node) standAlone(t *testing.T) {
 // sandboxGone waits until the second runtime has nothing left of a pod, which takes the kubelet up to a minute.
 func (n *node) sandboxGone(t *testing.T, pod string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(n.tasks(t, n.two)[pod]) == 0 },
-		2*time.Minute, 200*time.Millisecond, "the sandbox of %s is removed", pod)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	require.NoError(t, host.Poll(ctx, "the sandbox of "+pod+" to be removed", func() bool { return len(n.tasks(t, n.two)[pod]) == 0 }))
 }

@@ -170,7 +170,7 @@ func TestDockersPodsGoOnWhileContainerdTakesOver(t *testing.T) {
 
 	// It is drained.
 	n.remove(t, "old")
-	require.Eventually(t, func() bool { return len(d.has(t)) == 0 }, time.Minute, 100*time.Millisecond, "Docker's last pod ends")
+	require.NoError(t, host.Poll(t.Context(), "Docker's last pod to end", func() bool { return len(d.has(t)) == 0 }))
 	works("new")
 	n.say("Docker is drained")
 }

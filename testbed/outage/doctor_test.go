@@ -108,7 +108,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	ctr := exec.CommandContext(t.Context(), filepath.Join(n.two.Binaries.Containerd["2.4"], "ctr"), "-a", n.two.Socket(), "events")
 	require.NoError(t, ctr.Start())
 	behind := fmt.Sprintf("ctr (process %d) bypasses criproxy: it talks to backend %s directly, at %s", ctr.Process.Pid, two, n.two.Socket())
-	require.Eventually(t, func() bool { return len(n.doctor(t, "").texts("warning")) > 0 }, 20*time.Second, 100*time.Millisecond, "it is connected")
+	require.NoError(t, host.Poll(t.Context(), "doctor to see ctr connected", func() bool { return len(n.doctor(t, "").texts("warning")) > 0 }))
 	assert.Equal(t, []string{behind}, n.doctor(t, "").texts("error", "warning"))
 	require.NoError(t, ctr.Process.Kill())
 	require.Error(t, ctr.Wait())
@@ -120,7 +120,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	assert.Equal(t, []string{"there are links to logs of containers of " + two + ", which is no longer a backend"}, n.doctor(t, one).texts("warning"))
 
 	require.NoError(t, n.two.Kill())
-	require.Eventually(t, func() bool { return len(n.doctor(t, "").texts("error")) == 2 }, 20*time.Second, 100*time.Millisecond)
+	require.NoError(t, host.Poll(t.Context(), "doctor to find two errors", func() bool { return len(n.doctor(t, "").texts("error")) == 2 }))
 	away := n.doctor(t, "")
 	assert.Equal(t, 1, away.code)
 	assert.Contains(t, away.texts("error")[0], "backend "+two+" is gone: ")

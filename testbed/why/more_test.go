@@ -176,7 +176,7 @@ func TestWhyNamesFaultsOfPods(t *testing.T) {
 func (n *node) await(t *testing.T, atMost time.Duration, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		out, err := n.dump(t)
+		out, err := n.dump(t.Context())
 		return err == nil && bytes.Contains(out, []byte(text))
 	}, atMost, 2*time.Second)
 }

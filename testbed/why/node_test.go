@@ -2,6 +2,7 @@ package why_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -138,8 +139,8 @@ func pod(name string, args ...string) *corev1.Pod {
 }
 
 // dump returns what criproxy has recorded, as JSON lines.
-func (n *node) dump(t *testing.T) ([]byte, error) {
-	return host.Command(t.Context(), n.proxy.Program, "dump", "-admin", n.proxy.Admin()).Output()
+func (n *node) dump(ctx context.Context) ([]byte, error) {
+	return host.Command(ctx, n.proxy.Program, "dump", "-admin", n.proxy.Admin()).Output()
 }
 
 // save writes the calls that began after a time to a file, if -record names a folder: their messages as bytes, which
@@ -149,7 +150,7 @@ func (n *node) save(t *testing.T, name string, since time.Time) {
 	if *record == "" {
 		return
 	}
-	all, err := n.dump(t)
+	all, err := n.dump(t.Context())
 	require.NoError(t, err)
 	file, err := os.Create(filepath.Join(*record, name+".jsonl.zst"))
 	require.NoError(t, err)
