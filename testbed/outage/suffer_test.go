@@ -264,7 +264,7 @@ type watcher struct {
 	strange       []string
 }
 
-// watch begins to watch the kubelet's view of pods, until end. A restarted kubelet may not know at once which pods are
+// watch begins to watch the kubelet's view of pods, until end or the test's end. A restarted kubelet may not know at once which pods are
 // ready.
 func (n *node) watch(pods map[string][]task, anew bool) *watcher {
 	w := &watcher{stop: make(chan struct{}), stopped: make(chan struct{})}
@@ -274,6 +274,8 @@ func (n *node) watch(pods map[string][]task, anew bool) *watcher {
 		for i := 0; ; i++ {
 			select {
 			case <-w.stop:
+				return
+			case <-n.ctx.Done(): // the test has failed before end
 				return
 			case <-time.After(500 * time.Millisecond): // the kubelet itself looks once a second
 			}

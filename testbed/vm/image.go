@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -155,10 +154,9 @@ func makeDisk(ctx context.Context, file, folder, size string) error {
 	return command(ctx, "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-d", folder, file)
 }
 
-// command runs a program. If it fails, the error holds the end of its output.
+// command runs a program, for 20 minutes if ctx has no deadline: an image takes long to download. If it fails, the error holds the end of its output.
 func command(ctx context.Context, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = time.Second
+	cmd := host.CommandWithin(ctx, 20*time.Minute, name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", name, err, host.LastLines(string(out), 30))

@@ -9,6 +9,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/internal/serial"
 )
 
@@ -74,8 +75,11 @@ func (p *port) begin(boot string) {
 	}
 }
 
-// waitBoot waits until a guest program answers in a boot other than the given one.
+// waitBoot waits until a guest program answers in a boot other than the given one, for a minute if ctx has no
+// deadline.
 func (p *port) waitBoot(ctx context.Context, not string) (string, error) {
+	ctx, cancel := host.Bounded(ctx)
+	defer cancel()
 	for {
 		p.mu.Lock()
 		boot, changed, ended := p.boot, p.booted, p.ended
@@ -94,8 +98,10 @@ func (p *port) waitBoot(ctx context.Context, not string) (string, error) {
 	}
 }
 
-// run runs a command in the machine.
+// run runs a command in the machine, for a minute if ctx has no deadline.
 func (p *port) run(ctx context.Context, stdin []byte, args ...string) (serial.Reply, error) {
+	ctx, cancel := host.Bounded(ctx)
+	defer cancel()
 	answer := make(chan serial.Reply, 1)
 	p.mu.Lock()
 	p.last++
