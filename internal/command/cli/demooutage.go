@@ -171,8 +171,7 @@ func (s *session) keepUp(ctx context.Context, machines []*machine) error {
 		s.out = quiet
 	}
 	vm := s.pods[1]
-	fmt.Fprintf(s.out, "  crictl pods\n  crictl exec -it %[1]s sh\n  crictl logs -f %[1]s\n  crictl attach -i %[1]s\n  crictl port-forward %[2]s 8080:80\n",
-		short(vm.container), short(vm.sandbox))
+	fmt.Fprintf(s.out, "  crictl pods\n  crictl exec -s %[1]s hostname\n  crictl logs -f %[1]s\n", short(vm.container))
 	keys := make(chan struct{})
 	if term.IsTerminal(int(os.Stdin.Fd())) {
 		fmt.Fprintf(s.out, "\nPress Enter to stop %s, and again to start it.\n", demoBackend)

@@ -5,10 +5,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -139,17 +137,12 @@ func (m *machine) bringBack() error {
 	if m.stop != nil {
 		return nil
 	}
-	streams, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := fakecri.Listen(m.path)
 	if err != nil {
 		return err
 	}
-	l, err := fakecri.Listen(m.path)
-	if err != nil {
-		return errors.Join(err, streams.Close())
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = m.rt.ServeStreams(ctx, streams) })
 	serving.Go(func() { _ = m.rt.ServeOn(ctx, l) })
 	m.stop = func() { cancel(); serving.Wait() }
 	return nil

@@ -2,7 +2,6 @@ package fakecri
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"path"
@@ -11,13 +10,11 @@ import (
 	"strings"
 )
 
-// A shell runs these commands: echo, exit, true, false, env, hostname, cat, head -c,
-// sh -c with several commands separated by ";", and sh that reads commands. A command that ends in
-// ">&2" prints to stderr.
+// A shell runs these commands: echo, exit, true, false, env, hostname, cat, head -c, and sh -c with
+// several commands separated by ";". A command has no input. One that ends in ">&2" prints to stderr.
 type shell struct {
 	c              *container
 	hostname       string
-	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
@@ -30,7 +27,7 @@ func (o *output) Write(b []byte) (int, error) {
 }
 
 // run returns the exit code, or an error if there is no such command.
-func (sh *shell) run(ctx context.Context, argv []string) (int32, error) {
+func (sh *shell) run(argv []string) (int32, error) {
 	out := sh.stdout
 	if n := len(argv) - 1; n > 0 && argv[n] == ">&2" {
 		out, argv = sh.stderr, argv[:n]
@@ -41,7 +38,7 @@ func (sh *shell) run(ctx context.Context, argv []string) (int32, error) {
 	args := argv[1:]
 	switch path.Base(argv[0]) {
 	case "sh":
-		return sh.script(ctx, args)
+		return sh.script(args), nil
 	case "true":
 		return 0, nil
 	case "false":
@@ -73,54 +70,33 @@ func (sh *shell) run(ctx context.Context, argv []string) (int32, error) {
 	return 0, nil
 }
 
-func (sh *shell) script(ctx context.Context, args []string) (code int32, err error) {
+// script runs commands separated by ";", which follow -c, until one of them is exit.
+func (sh *shell) script(args []string) (code int32) {
 	switch {
 	case len(args) == 0:
-		return sh.interact(ctx), nil
+		return 0 // there are no commands to read
 	case len(args) < 2 || args[0] != "-c":
-		return 2, nil
+		return 2
 	}
-	code, _ = sh.lines(ctx, args[1])
-	return code, nil
-}
-
-// interact runs typed commands until the input ends or a command is exit.
-func (sh *shell) interact(ctx context.Context) (code int32) {
-	next := lineReader(sh.stdin, sh.stdout)
-	for ended := false; !ended; {
-		line, err := next()
-		if err != nil {
-			break
-		}
-		code, ended = sh.lines(ctx, line)
-	}
-	return code
-}
-
-// lines runs commands separated by ";", and reports whether the shell must end.
-func (sh *shell) lines(ctx context.Context, text string) (code int32, ended bool) {
-	for line := range strings.SplitSeq(text, ";") {
+	for line := range strings.SplitSeq(args[1], ";") {
 		argv := strings.Fields(line)
 		if len(argv) == 0 {
 			continue
 		}
 		var err error
-		if code, err = sh.run(ctx, argv); err != nil {
+		if code, err = sh.run(argv); err != nil {
 			fmt.Fprintf(sh.stderr, "sh: %s: not found\n", argv[0])
 			code = 127
 		}
-		if argv[0] == "exit" || ctx.Err() != nil {
-			return code, true
+		if argv[0] == "exit" {
+			break
 		}
 	}
-	return code, false
+	return code
 }
 
-// read prints a file: cat FILE, head -c N FILE. Without a file it prints its input.
+// read prints files: cat FILE, head -c N FILE.
 func (sh *shell) read(out io.Writer, args []string) (int32, error) {
-	if len(args) == 0 {
-		_, _ = io.Copy(out, sh.stdin) // ends when the client goes
-	}
 	limit := -1
 	if i := slices.Index(args, "-c"); i >= 0 && i+1 < len(args) {
 		limit, _ = strconv.Atoi(args[i+1])

@@ -30,8 +30,6 @@ type container struct {
 	finishedAt int64
 	exitCode   int32
 	resources  *runtimeapi.LinuxContainerResources
-	exited     chan struct{}          // closed when it exits
-	attached   map[*terminal]struct{} // terminals of attached clients
 }
 
 func (s runtimeService) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
@@ -71,7 +69,6 @@ func (rt *Runtime) createContainer(p *pod, config *runtimeapi.ContainerConfig, p
 	c := &container{
 		id: rt.newID(), pod: p, config: config, imageID: image.id, createdAt: rt.now(),
 		state: runtimeapi.ContainerState_CONTAINER_CREATED, resources: config.GetLinux().GetResources(),
-		exited: make(chan struct{}),
 	}
 	name, holder := rt.reserve(c.id, "container", md.GetName(), podMD.GetName(), podMD.GetNamespace(), podMD.GetUid(),
 		strconv.Itoa(int(md.GetAttempt())))
@@ -151,7 +148,6 @@ func (rt *Runtime) stopContainer(c *container, code int32) {
 		return
 	}
 	c.state, c.finishedAt, c.exitCode = runtimeapi.ContainerState_CONTAINER_EXITED, rt.now(), code
-	close(c.exited)
 	rt.send(c.id, c.pod, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 

@@ -22,8 +22,8 @@
 //
 // # Unlike containerd
 //
-// Containers have only a few built-in commands. Logs hold what [Runtime.Print] prints, and every port
-// of a pod answers HTTP. [Runtime.ServeStreams] serves exec, attach and port-forward to crictl.
+// Containers have only a few built-in commands, which ExecSync runs. Logs hold what [Runtime.Print]
+// prints. Exec, Attach and PortForward return a URL, but no process listens there.
 //
 // Lists are in order of creation. No event is lost, and no subscriber waits for another.
 package fakecri

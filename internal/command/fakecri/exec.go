@@ -2,7 +2,6 @@ package fakecri
 
 import (
 	"context"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -13,11 +12,11 @@ import (
 const maxOutput = 16 << 20
 
 // ExecSync runs one of the built-in commands (see commands.go), each of which ends at once.
-func (s runtimeService) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+func (s runtimeService) ExecSync(_ context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	return answer(s.Runtime, func() (*container, error) { return s.running(r.GetContainerId()) }, func(c *container) (*runtimeapi.ExecSyncResponse, error) {
 		var stdout, stderr output
-		sh := &shell{c: c, hostname: hostname(c.pod.config), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
-		code, err := sh.run(ctx, r.GetCmd())
+		sh := &shell{c: c, hostname: hostname(c.pod.config), stdout: &stdout, stderr: &stderr}
+		code, err := sh.run(r.GetCmd())
 		if err != nil {
 			return nil, status.Errorf(codes.Unknown, "executing in container %q: %v", c.id, err)
 		}
@@ -25,15 +24,20 @@ func (s runtimeService) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequ
 	})
 }
 
+// streamURL returns the URL of a stream. No process listens there: a proxy passes on only the URL.
+func (rt *Runtime) streamURL(what string) string {
+	return rt.cfg.StreamURL + "/" + what + "/" + rt.newID()[:8]
+}
+
 func (s runtimeService) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
-	return answer(s.Runtime, func() (*container, error) { return s.streamed(r) }, func(c *container) (*runtimeapi.ExecResponse, error) {
-		return &runtimeapi.ExecResponse{Url: s.promise("exec", s.execStreaming(c, r))}, nil
+	return answer(s.Runtime, func() (*container, error) { return s.streamed(r) }, func(*container) (*runtimeapi.ExecResponse, error) {
+		return &runtimeapi.ExecResponse{Url: s.streamURL("exec")}, nil
 	})
 }
 
 func (s runtimeService) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	return answer(s.Runtime, func() (*container, error) { return s.streamed(r) }, func(c *container) (*runtimeapi.AttachResponse, error) {
-		return &runtimeapi.AttachResponse{Url: s.promise("attach", s.attachStreaming(c, r))}, nil
+	return answer(s.Runtime, func() (*container, error) { return s.streamed(r) }, func(*container) (*runtimeapi.AttachResponse, error) {
+		return &runtimeapi.AttachResponse{Url: s.streamURL("attach")}, nil
 	})
 }
 
@@ -42,7 +46,7 @@ func (s runtimeService) PortForward(_ context.Context, r *runtimeapi.PortForward
 		if !p.ready {
 			return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", p.id)
 		}
-		return &runtimeapi.PortForwardResponse{Url: s.promise("portforward", forwardStreaming(p))}, nil
+		return &runtimeapi.PortForwardResponse{Url: s.streamURL("portforward")}, nil
 	})
 }
 

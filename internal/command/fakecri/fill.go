@@ -40,7 +40,7 @@ func (rt *Runtime) Fill(n int) {
 
 		c := &container{
 			id: rt.newID(), name: "filled container " + name, pod: p, imageID: image.id, createdAt: p.createdAt, startedAt: p.createdAt,
-			state: runtimeapi.ContainerState_CONTAINER_RUNNING, exited: make(chan struct{}),
+			state: runtimeapi.ContainerState_CONTAINER_RUNNING,
 		}
 		c.config = &runtimeapi.ContainerConfig{
 			Metadata:    &runtimeapi.ContainerMetadata{Name: "main"},

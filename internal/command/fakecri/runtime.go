@@ -35,8 +35,6 @@ type Runtime struct {
 	addresses  uint32
 	podCIDR    string
 	filled     int
-	streamBase string               // beginning of stream URLs, while streams are served
-	promised   map[string]streaming // :: path of a URL → its stream
 }
 
 // New returns an empty runtime.
@@ -50,7 +48,6 @@ func New(cfg Config) *Runtime {
 		images:     newImageStore(),
 		events:     newEventQueue(),
 		checkpoint: map[string]*checkpoint{},
-		promised:   map[string]streaming{},
 	}
 	rt.calls.limit = rt.cfg.CallLog
 	return rt
