@@ -5,39 +5,16 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/invariant"
-	"github.com/criproxy/criproxy/internal/testing/untested"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// Whatever calls and faults there were, a merged list has the items of the runtimes
-// that are up, and the items that the gone ones had when they went. No item occurs
-// twice, and none is lost.
-func TestTheMergedViewIsTheUnionOfAllRuntimes(t *testing.T) {
-	untested.TakesLong(t)
-	t.Parallel()
-	for seed, ids := range []string{config.PrefixIDs, config.NativeIDs, config.PrefixIDs} {
-		t.Run(fmt.Sprint("seed ", seed, ", ids ", ids), func(t *testing.T) {
-			t.Parallel()
-			n := newNode(t, func(c *config.Config) { c.IDs = ids; impatient(c) }, machineConfig{},
-				machineConfig{backend: config.Backend{Name: "beta.io"}},
-				machineConfig{backend: config.Backend{Name: "gamma.io"}})
-			for i := range n.runtimes {
-				n.isUp(i)
-			}
-			newHistory(n, uint64(seed)).play(30)
-		})
-	}
-}
 
 // A history is a random sequence of calls and faults, with the results that clients must see.
 type history struct {
@@ -53,19 +30,6 @@ func newHistory(n *node, seed uint64) *history {
 	return &history{
 		node: n, rand: rand.New(rand.NewPCG(seed, 7)),
 		pods: make([][]*pod, len(n.runtimes)), gone: make([]map[string]bool, len(n.runtimes)),
-	}
-}
-
-func (h *history) play(steps int) {
-	h.Helper()
-	for range steps {
-		i := h.rand.IntN(len(h.runtimes))
-		if h.gone[i] == nil {
-			h.stepThere(i)
-		} else {
-			h.stepGone(i)
-		}
-		h.look()
 	}
 }
 
