@@ -159,7 +159,7 @@ func TestVersionsAgreeEverywhere(t *testing.T) {
 			}
 		}
 	}
-	assert.Greater(t, count, 20)
+	assert.Positive(t, count)
 	daemonSet, err := os.ReadFile(filepath.Join(root, "packaging/kubernetes/daemonset.yaml"))
 	require.NoError(t, err)
 	assert.Contains(t, string(daemonSet), "/criproxy:"+latest)

