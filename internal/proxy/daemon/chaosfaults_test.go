@@ -158,8 +158,7 @@ func (c *chaos) readSlowly() {
 		require.NoError(c, err)
 	}
 	if there := c.there(-1); len(there) > 0 {
-		const long = "head -c 65536 /dev/zero"
-		_, err := client.ExecSync(c.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.probe.containers[there[0]], Cmd: strings.Fields(long)})
+		_, err := client.ExecSync(c.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.probe.containers[there[0]], Cmd: []string{"echo", strings.Repeat("x", 64<<10)}})
 		if status.Code(err) != codes.Unknown { // Unknown: the container has exited
 			require.NoError(c, err)
 		}
