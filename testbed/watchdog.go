@@ -30,7 +30,7 @@ const longestTimeout = 15 * time.Minute
 // limitOf returns the limit for a run with a -timeout; 0 means none. The limit comes before the timeout, at which the
 // testing package would end the process and leave its instances.
 func limitOf(limit, timeout time.Duration) time.Duration {
-	most := timeout * 14 / 15
+	most := timeout - min(time.Minute, timeout/3) // to write what hangs, and to destroy the instances
 	if timeout > longestTimeout || timeout == 0 {
 		return most
 	}

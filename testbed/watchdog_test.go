@@ -78,8 +78,8 @@ func TestTheLimitComesBeforeTheTimeout(t *testing.T) {
 		{10 * time.Minute, 15 * time.Minute, 10 * time.Minute},
 		{14 * time.Minute, 15 * time.Minute, 14 * time.Minute},
 		{20 * time.Minute, 15 * time.Minute, 14 * time.Minute},
-		{10 * time.Minute, 3 * time.Minute, 168 * time.Second},
-		{10 * time.Minute, time.Hour, 56 * time.Minute}, // a long run, asked for
+		{10 * time.Minute, 3 * time.Minute, 2 * time.Minute},
+		{10 * time.Minute, time.Hour, 59 * time.Minute}, // a long run, asked for
 		{10 * time.Minute, 0, 0},                        // as in a debugger
 	} {
 		assert.Equal(t, c.want, testbed.LimitOf(c.limit, c.timeout), "limit %s, -timeout %s", c.limit, c.timeout)
