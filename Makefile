@@ -135,12 +135,14 @@ peer-%:
 
 # The packages come first, because they take long to build, and the integration tests in parallel.
 runtimes:
+	cd testbed && go run ./cmd/testbed build && go run ./cmd/testbed build nerdctl critest
 	cd testbed && $(GOTEST) -timeout 15m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages -e /smoke -e /why)
 
 # The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns. The race detector
 # would make them a quarter more work, so only make nightly gives it to criproxy here.
 KUBELETS := outage crio
 kubelets:
+	cd testbed && go run ./cmd/testbed build && go run ./cmd/testbed build kubelet crio
 	cd testbed && CRIPROXY_TESTBED_RACE=off $(GOTEST) -timeout 15m -p 1 $(KUBELETS:%=./%) .
 
 vm: vm-tools ## test a node in a virtual machine with systemd and cgroup v2: installation, upgrade, reboot, power cut; takes minutes

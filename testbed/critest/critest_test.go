@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	testbed.Limit = 14 * time.Minute
 	testbed.Main(m, append(build.ForContainers(), build.Critest)...)
 }
 

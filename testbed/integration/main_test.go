@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
@@ -14,6 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	testbed.Limit = 14 * time.Minute
 	testbed.Main(suite{m}, append(build.ForContainers(), build.Nerdctl)...)
 }
 

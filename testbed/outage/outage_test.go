@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", "4")
 	}
 	klog.SetLogger(klog.Logger{}) // silence: containers may vanish during calls about them
+	testbed.Limit = 14 * time.Minute
 	testbed.Main(reporting{m}, slices.Concat(build.ForContainers(), []string{build.Kubelet}, dockers())...)
 }
 

@@ -69,7 +69,10 @@ var buildPackages = sync.OnceValue(func() (err error) {
 	return nil
 })
 
-func TestMain(m *testing.M) { testbed.Main(suite{m}) }
+func TestMain(m *testing.M) {
+	testbed.Limit = 14 * time.Minute
+	testbed.Main(suite{m})
+}
 
 type suite struct{ m *testing.M }
 
