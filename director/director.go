@@ -82,7 +82,11 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 
 // Call is Invoke.
 func (d *Director) Call(ctx context.Context, call *codec.Call) error {
-	t := d.table.Load()
+	return d.table.Load().call(ctx, call)
+}
+
+// call makes a unary call.
+func (t *table) call(ctx context.Context, call *codec.Call) error {
 	m := t.methods[call.Method]
 	if m == nil {
 		if err := t.refuse(call.Method); err != nil {
@@ -115,10 +119,17 @@ func (d *Director) Call(ctx context.Context, call *codec.Call) error {
 
 // NewStream opens a stream with front names, in the newest version of the API. Its first message
 // decides which backend gets it.
+//
+// The schema says which methods are unary, not desc: grpc-proxy's handler opens every call as a stream
+// both ways. For a unary method the stream makes the call that Invoke makes.
 func (d *Director) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	t := d.table.Load()
 	m := t.methods[name]
-	if m == nil {
+	switch {
+	case m != nil:
+	case t.elsewhere(name):
+		m = &method{Method: &codec.Method{Name: name}} // a lookup is unary
+	default:
 		if err := t.refuse(name); err != nil {
 			return nil, err
 		}

@@ -3,8 +3,10 @@ package director_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/mwitkow/grpc-proxy/proxy"
 	"google.golang.org/grpc"
@@ -18,18 +20,29 @@ import (
 )
 
 // A program that forwards calls with github.com/mwitkow/grpc-proxy already has a StreamDirector, which
-// chooses a connection for each call. The connection of a Director chooses by what the call says.
+// chooses a connection for each call. The connection of a Director chooses by what the call says, and
+// joins the lists of all backends.
 func Example_streamDirector() {
+	profile, err := director.ParseProfile([]byte(`
+versions: [{package: grpc.health.v1}]
+names: {service: {front: "{backend}/{name}", bare: anyone}}
+fields: {HealthCheckRequest.service: service}
+methods: {List: {all: concat}}
+`))
+	check(err)
 	dir, err := os.MkdirTemp("", "mux")
 	check(err)
 	defer os.RemoveAll(dir)
-	backend := filepath.Join(dir, "backend.sock")
-	defer serveHealth(backend, "db")()
-	conn, err := dial.New(dial.Config{Address: backend, GRPC: true})
-	check(err)
-	defer conn.Close()
-
-	mux, err := director.New(director.Config{Schema: codec.NewSchema(healthpb.File_grpc_health_v1_health_proto), Backends: []director.Backend{{Conn: conn}}})
+	cfg := director.Config{Profile: profile, Schema: codec.NewSchema(healthpb.File_grpc_health_v1_health_proto)}
+	for _, name := range []string{"", "beta.io"} {
+		backend := filepath.Join(dir, name+".sock")
+		defer serveHealth(backend, "db of "+name)()
+		conn, err := dial.New(dial.Config{Name: name, Address: backend, GRPC: true})
+		check(err)
+		defer conn.Close()
+		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
+	}
+	mux, err := director.New(cfg)
 	check(err)
 	choose := func(ctx context.Context, method string) (context.Context, grpc.ClientConnInterface, error) {
 		sent, _ := metadata.FromIncomingContext(ctx)
@@ -41,7 +54,12 @@ func Example_streamDirector() {
 	cc, err := grpc.NewClient("unix:"+front, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(err)
 	defer cc.Close()
-	reply, err := healthpb.NewHealthClient(cc).Check(context.Background(), &healthpb.HealthCheckRequest{Service: "db"})
+	client := healthpb.NewHealthClient(cc)
+	reply, err := client.Check(context.Background(), &healthpb.HealthCheckRequest{Service: "beta.io/db of beta.io"})
 	fmt.Println(reply.GetStatus(), err)
-	// Output: SERVING <nil>
+	list, err := client.List(context.Background(), &healthpb.HealthListRequest{})
+	fmt.Printf("%q %v\n", slices.Sorted(maps.Keys(list.GetStatuses())), err)
+	// Output:
+	// SERVING <nil>
+	// ["" "db of " "db of beta.io"] <nil>
 }

@@ -2,6 +2,7 @@ package director_test
 
 import (
 	"context"
+	"io"
 	"path/filepath"
 	"testing"
 
@@ -9,7 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
@@ -51,4 +54,51 @@ func TestMessagesPassAsThroughGRPCProxy(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The client of a unary list used to get one message for each backend: "cardinality violation". grpc-proxy's handler opens
+// every call as a stream both ways.
+func TestGRPCProxyPassesWhatIsUnaryByTheSchema(t *testing.T) {
+	dir := muxtest.Dir(t)
+	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
+	for _, name := range []string{"", "beta.io"} {
+		backend := muxtest.Serve(t, filepath.Join(dir, name+".sock"), muxtest.Unary(func(_ context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
+			switch method {
+			case muxtest.Method("List"):
+				return muxtest.Bytes("ListResponse", "books {id: 'of "+name+"'}"), nil
+			case muxtest.Method("Get"):
+				return nil, status.Error(codes.NotFound, muxtest.Text("GetRequest", request))
+			}
+			return muxtest.Frame(t, "VersionResponse", ""), nil
+		}))
+		conn, err := dial.New(dial.Config{Name: name, Address: backend.Path})
+		require.NoError(t, err)
+		defer conn.Close()
+		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
+	}
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	passing := proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
+		return ctx, d, nil
+	})
+	front := muxtest.Serve(t, filepath.Join(dir, "front.sock"), func(_ string, ss grpc.ServerStream) error { return passing(nil, ss) }, grpc.ForceServerCodecV2(codec.Raw))
+	cc := muxtest.Connect(t, front.Path)
+
+	list, err := call(t, cc, "List", "ListRequest", "")
+	require.NoError(t, err)
+	muxtest.EqualProto(t, "ListResponse", `books {id: "of "} books {id: "beta.io__of beta.io"}`, list)
+	_, err = call(t, cc, "Get", "GetRequest", `book_id: "beta.io__7"`)
+	assert.Equal(t, status.Error(codes.NotFound, `book_id: "7"`).Error(), err.Error())
+
+	both := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	cs, err := d.NewStream(t.Context(), both, muxtest.Method("List"))
+	require.NoError(t, err)
+	require.NoError(t, cs.CloseSend())
+	assert.Equal(t, codes.Internal, status.Code(cs.RecvMsg(&codec.Frame{})), "without a request")
+	cs, err = d.NewStream(t.Context(), both, muxtest.Method("List"))
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	assert.Equal(t, codes.Internal, status.Code(cs.SendMsg(&codec.Frame{})), "a second request")
+	require.NoError(t, cs.RecvMsg(&codec.Frame{}))
+	assert.Equal(t, io.EOF, cs.RecvMsg(&codec.Frame{}))
 }

@@ -199,10 +199,12 @@ func saysMore(header metadata.MD) bool {
 func receive(ss grpc.ServerStream, request *codec.Frame) error {
 	err := ss.RecvMsg(request)
 	if errors.Is(err, io.EOF) {
-		return status.Error(codes.Internal, "criproxy: the client ended the call without sending a request")
+		return errNoRequest
 	}
 	return err
 }
+
+var errNoRequest = status.Error(codes.Internal, "criproxy: the client ended the call without sending a request")
 
 // sent returns the metadata that the client sent. It belongs to the call: the caller must not
 // change it.

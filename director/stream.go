@@ -12,7 +12,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// stream is a call whose first message decides which backend gets it. As with any
+// stream is a call whose first message decides which backend gets it. The first message of a unary
+// method is the whole request. As with any
 // [grpc.ClientStream], one goroutine may send while another receives.
 type stream struct {
 	ctx    context.Context
@@ -42,7 +43,7 @@ func newStream(ctx context.Context, t *table, m *method, desc *grpc.StreamDesc, 
 	return &stream{ctx: ctx, cancel: cancel, table: t, method: m, desc: desc, opts: opts, opened: make(chan struct{})}
 }
 
-// open chooses the backend by the first message, once.
+// open chooses the backend by the first message, once. first is nil if there is none.
 func (s *stream) open(first *codec.Frame) {
 	s.once.Do(func() {
 		s.to, s.err = s.connect(first)
@@ -55,6 +56,14 @@ func (s *stream) open(first *codec.Frame) {
 }
 
 func (s *stream) connect(first *codec.Frame) (source, error) {
+	switch {
+	case s.method.Unary() && first == nil:
+		return nil, errNoRequest
+	case s.method.Unary():
+		return s.table.unary(s.ctx, s.cancel, s.method, first, s.opts), nil
+	case first == nil:
+		first = &codec.Frame{}
+	}
 	to, err := s.table.route(s.ctx, s.method, first)
 	if err != nil {
 		return nil, err
@@ -91,9 +100,9 @@ func (s *stream) SendMsg(m any) error {
 }
 
 // CloseSend ends the messages of the client. If there was none, the call goes to the backend that an
-// empty message would go to.
+// empty message would go to; a unary call fails.
 func (s *stream) CloseSend() error {
-	s.open(&codec.Frame{})
+	s.open(nil)
 	if s.err != nil {
 		return nil // RecvMsg returns the failure
 	}
