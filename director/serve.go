@@ -51,9 +51,9 @@ func (d *Director) Handler() grpc.StreamHandler {
 		m := d.method(name)
 		traced := d.trace(m, name, ss)
 		if traced == nil {
-			return handle(m, name, ss)
+			return transport.TimedOut(ss.Context(), handle(m, name, ss))
 		}
-		err = panics.Do(name, func() error { return handle(m, name, traced) })
+		err = transport.TimedOut(ss.Context(), panics.Do(name, func() error { return handle(m, name, traced) }))
 		traced.leg.End(err, traced.trailer)
 		return err
 	}

@@ -278,7 +278,7 @@ func (c *Conn) invoke(ctx context.Context, call *codec.Call, name string, reques
 		return call.OnAs(ctx, c.cc, name, request)
 	}
 	leg.Request(request)
-	err := call.OnAs(ctx, c.cc, name, request)
+	err := transport.TimedOut(ctx, call.OnAs(ctx, c.cc, name, request))
 	if len(call.Header) > 0 {
 		leg.Header(call.Header)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // tracedStream shows the messages of a backend's stream to a leg.
@@ -22,7 +23,7 @@ type tracedStream struct {
 
 // traceStream returns cs, the stream of a call with context ctx, with a leg that sees its messages.
 func traceStream(ctx context.Context, cs grpc.ClientStream, leg director.Leg) grpc.ClientStream {
-	stop := context.AfterFunc(ctx, func() { leg.End(status.FromContextError(ctx.Err()).Err(), nil) })
+	stop := context.AfterFunc(ctx, func() { leg.End(transport.TimedOut(ctx, status.FromContextError(ctx.Err()).Err()), nil) })
 	return &tracedStream{ClientStream: cs, leg: leg, stop: stop}
 }
 
@@ -51,7 +52,7 @@ func (s *tracedStream) RecvMsg(m any) error {
 	case errors.Is(err, io.EOF):
 		s.end(nil)
 	default:
-		s.end(err)
+		s.end(transport.TimedOut(s.Context(), err))
 	}
 	return err
 }

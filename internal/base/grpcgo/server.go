@@ -16,8 +16,10 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
@@ -40,11 +42,12 @@ type Server struct {
 func NewServer(cfg transport.ServerConfig) *Server {
 	s := &Server{listeners: map[*listener]struct{}{}, conns: map[*conn]struct{}{}}
 	s.changed.L = &s.mu
+	limit := cmp.Or(cfg.MaxMessage, transport.DefaultMaxMessage)
 	opts := []grpc.ServerOption{
 		grpc.Creds(greeter{}),
 		grpc.ForceServerCodecV2(codec.Raw),
-		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{counted(cfg.Budget)}, cfg.Interceptors...)...),
-		grpc.MaxRecvMsgSize(cmp.Or(cfg.MaxMessage, transport.DefaultMaxMessage)),
+		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{counted(cfg.Budget, limit)}, cfg.Interceptors...)...),
+		grpc.MaxRecvMsgSize(2 * limit), // grpc-go answers for a longer message itself, before any interceptor
 		grpc.MaxHeaderListSize(uint32(cmp.Or(cfg.MaxHeaders, transport.DefaultMaxHeaders))),
 		grpc.MaxConcurrentStreams(uint32(cmp.Or(cfg.MaxStreams, transport.DefaultMaxStreams))),
 		grpc.KeepaliveEnforcementPolicy(cfg.Pings),
@@ -63,25 +66,37 @@ func NewServer(cfg transport.ServerConfig) *Server {
 	return s
 }
 
-// counted returns an interceptor that reserves the memory of each message that a client has sent until
-// the message is freed, and ends a call that panics with an error.
-func counted(budget transport.Budget) grpc.StreamServerInterceptor {
+// counted returns an interceptor that refuses a message above the limit, reserves the memory of each
+// message that a client has sent until the message is freed, and ends a call that panics with an error.
+func counted(budget transport.Budget, limit int) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 		defer recovery.To(&err, info.FullMethod)
-		return next(srv, &countedStream{ss, budget})
+		return next(srv, &countedStream{ss, budget, limit})
 	}
 }
 
 type countedStream struct {
 	grpc.ServerStream
 	budget transport.Budget
+	limit  int
 }
 
 func (s *countedStream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil {
+	f := codec.ReplyFrame(m)
+	if err := s.ServerStream.RecvMsg(f); err != nil {
 		return err
 	}
-	return transport.Count(s.Context(), s.budget, m)
+	if n := f.Len(); n > s.limit {
+		f.Free()
+		return status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", n, s.limit) // as grpc-go says it
+	}
+	if err := transport.Count(s.Context(), s.budget, f); err != nil {
+		return err
+	}
+	if err := codec.Decode(m, f); err != nil {
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err) // as grpc-go says it
+	}
+	return nil
 }
 
 // RegisterService adds a service whose messages are protobuf messages. The caller must register all

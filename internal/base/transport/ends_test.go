@@ -7,10 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/transport"
@@ -88,5 +91,35 @@ func listen(t testing.TB) net.Listener {
 func dialer(l net.Listener) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, l.Addr().Network(), l.Addr().String())
+	}
+}
+
+// A client that gives up at its deadline cancels the call, and grpc-go's server does so too: such calls used to be Canceled
+// or DeadlineExceeded, as it happened.
+func TestACallThatIsCanceledAtItsDeadlineTimedOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		left   time.Duration // until the deadline; zero: there is none
+		cancel bool
+		err    error
+		want   codes.Code
+	}{
+		"at the deadline":            {-time.Second, true, status.FromContextError(context.Canceled).Err(), codes.DeadlineExceeded},
+		"a moment before":            {10 * time.Millisecond, true, status.FromContextError(context.Canceled).Err(), codes.DeadlineExceeded},
+		"long before":                {time.Hour, true, status.FromContextError(context.Canceled).Err(), codes.Canceled},
+		"without a deadline":         {0, true, status.FromContextError(context.Canceled).Err(), codes.Canceled},
+		"the backend canceled it":    {time.Hour, false, status.Error(codes.Canceled, "so"), codes.Canceled},
+		"the backend said the cause": {-time.Second, true, status.Error(codes.NotFound, "so"), codes.NotFound},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if c.cancel {
+			cancel()
+		}
+		if c.left != 0 {
+			var end context.CancelFunc
+			ctx, end = context.WithDeadline(ctx, time.Now().Add(c.left)) // a context that has ended keeps its error
+			defer end()
+		}
+		assert.Equal(t, c.want, status.Code(transport.TimedOut(ctx, c.err)), name)
+		cancel()
 	}
 }

@@ -31,6 +31,24 @@ func statusOf(err error) *status.Status {
 // contextError returns the error of a call whose context has ended.
 func contextError(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
+// deadlineSkew is how long before its deadline the context of a call may be canceled, and the call
+// still counts as timed out. A client that gives up at its deadline cancels the call a moment before we
+// notice the deadline, which begins for us when the request arrives.
+const deadlineSkew = 50 * time.Millisecond
+
+// TimedOut returns the error of a call with context ctx: DeadlineExceeded in place of Canceled if the
+// context ended at the deadline. Servers may only say Canceled then: grpc-go cancels the context with a
+// timer of its own, and clients cancel the call at the deadline. Other errors pass as they are.
+func TimedOut(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || statusOf(err).Code() != codes.Canceled {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > deadlineSkew {
+		return err
+	}
+	return status.FromContextError(context.DeadlineExceeded).Err()
+}
+
 const detailsField = "grpc-status-details-bin"
 
 // details encodes a status that has details, and returns nil for others.

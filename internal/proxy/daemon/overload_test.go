@@ -124,7 +124,7 @@ func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 	allGivenBack()
 	_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)})
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
-	assert.Regexp(t, "more than the limit of 16777216|larger than max", err.Error(), "the second is grpc-go's: see differs")
+	assert.ErrorContains(t, err, "more than the limit of 16777216")
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)}, grpc.UseCompressor(gzip.Name))
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.Regexp(t, "when it is decompressed|after decompression", err.Error())
