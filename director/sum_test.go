@@ -1,15 +1,20 @@
 package director_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/dump"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"github.com/criproxy/criproxy/internal/testing/prototest"
 )
@@ -53,4 +58,52 @@ func TestOnlyWholeNumbersAreAddedUp(t *testing.T) {
 		_, err := director.New(director.Config{Schema: counts(t), Profile: countsProfile(t, methods), Backends: []director.Backend{{}}})
 		assert.EqualError(t, err, want)
 	}
+}
+
+// The total used to be that of the other backends alone: a list from the cache has items and no total.
+func TestASumCountsTheItemsOfACachedList(t *testing.T) {
+	schema := codec.NewSchema(prototest.Compile(t, map[string]string{"lists.proto": `syntax = "proto3";
+		package lists.v1;
+		service Lists { rpc List(Request) returns (Reply); }
+		message Request {}
+		message Item { string id = 1; }
+		message Reply { repeated Item items = 1; int32 total = 2; string of = 3; string earliest = 4; string latest = 5; }`}, "lists.proto"))
+	p, err := director.ParseProfile([]byte(`
+versions: [{package: lists.v1}]
+methods: {List: {all: concat, winners: {total: sum, of: primary, earliest: first, latest: last}}}
+known: {lists: [{list: List, id: id}]}
+`))
+	require.NoError(t, err)
+	desc := schema.Method("/lists.v1.Lists/List")
+	d, err := director.New(director.Config{Schema: schema, Profile: p, Backends: []director.Backend{
+		{Conn: answering{prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"}`), true}},
+		{Name: "beta.io", Conn: answering{prototest.Marshal(t, desc.Output, `items {id: "c"} total: 1 of: "beta" earliest: "beta" latest: "beta"`), false}},
+		{Name: "gamma.io", Conn: answering{nil, true}},
+	}})
+	require.NoError(t, err)
+	got := &codec.Frame{}
+	require.NoError(t, d.Invoke(t.Context(), desc.Name, codec.NewFrame(nil), got))
+	assert.Equal(t, `items {id: "a"} items {id: "b"} items {id: "c"} earliest: "beta" latest: "beta" total: 3`, string(dump.Text{}.Append(nil, desc.Output, got.Bytes())))
+}
+
+// answering is a connection that answers every call, from the cache or not.
+type answering struct {
+	reply  []byte
+	cached bool
+}
+
+func (a answering) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return codec.Invoke(ctx, a, method, args, reply, opts)
+}
+
+func (a answering) Call(_ context.Context, call *codec.Call) error {
+	if a.cached {
+		call.Header = metadata.Pairs(memory.HeaderKey, "it")
+	}
+	call.Reply = codec.NewFrame(bytes.Clone(a.reply))
+	return nil
+}
+
+func (answering) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errors.ErrUnsupported
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/settings/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
@@ -68,6 +69,7 @@ type method struct {
 	begins         bool           // a request may have the beginning of a name
 	merge          Merge          // merges the replies; nil: they are joined
 	winners        []winner       // of fields that joining would lose
+	listed         bool           // memory knows the items of its replies, and no other field
 	shape          *rewrite.Shape // of replies that are merged; nil: they are not
 	pages          *pages         // a call without an owner goes through all backends page by page; or nil
 	first          *rewrite.Path  // a call without an owner goes to one backend after another until a reply has this; or nil
@@ -267,6 +269,8 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			}
 		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.Fitted()); err != nil {
 			fail("winners", err)
+		} else {
+			m.listed = slices.ContainsFunc(cfg.Profile.Known.Lists, func(l memory.List) bool { return l.List == profile.ShortName(desc.Name) })
 		}
 		if m.pages == nil && !m.mirror && desc.Unary() && len(t.backends) > 1 {
 			t.assumptions = append(t.assumptions, sharedPages(desc)...)

@@ -16,6 +16,10 @@ import (
 )
 
 // winner says from which backend's reply a field is taken, or that its values are added up.
+//
+// A list from the cache holds items and no other field. So it wins nothing: the primary's value is
+// missing while the primary's part is cached, and first and last pass over a cached part. To a sum it
+// adds the number of its items.
 type winner struct {
 	field protoreflect.FieldNumber
 	who   string // primary, first or sum
@@ -97,8 +101,9 @@ type settled struct {
 }
 
 // settle removes from the reply of a backend the fields that another backend wins or that are added
-// up, and notes in s which the reply had. It frees a frame that it replaces.
-func (m *method) settle(backend int, reply *codec.Frame, s *settled) (*codec.Frame, error) {
+// up, and notes in s which the reply had. cached says that the reply is a list from the cache. settle
+// frees a frame that it replaces.
+func (m *method) settle(backend int, reply *codec.Frame, cached bool, s *settled) (*codec.Frame, error) {
 	if len(m.winners) == 0 {
 		return reply, nil
 	}
@@ -122,8 +127,12 @@ func (m *method) settle(backend int, reply *codec.Frame, s *settled) (*codec.Fra
 		s.taken[n] = true
 	}
 	for _, w := range m.winners {
-		if w.who == sum && found[w.field] {
+		switch {
+		case w.who != sum:
+		case found[w.field]:
 			s.add(w, lastNumber(reply.Bytes(), w.field))
+		case cached:
+			s.add(w, fieldCount(reply.Bytes()))
 		}
 	}
 	reply.Free()
@@ -156,6 +165,18 @@ func (s *settled) frame(winners []winner) *codec.Frame {
 		return nil
 	}
 	return codec.NewFrame(b)
+}
+
+// fieldCount returns how many fields a well-formed message has: the items of a list from the cache.
+func fieldCount(message []byte) (n uint64) {
+	for len(message) > 0 {
+		_, _, size := protowire.ConsumeField(message)
+		if size < 0 {
+			return n
+		}
+		n, message = n+1, message[size:]
+	}
+	return n
 }
 
 // lastNumber returns the last value of a field in a well-formed message: the one that counts.
