@@ -1,6 +1,9 @@
 package calls
 
 import (
+	"bytes"
+	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -109,15 +112,69 @@ func (c *Call) Front() *Leg {
 	return c.Legs[0]
 }
 
-// Backends returns the names of the backends that were called, each once.
+// Backends returns the names of the backends that were called, each once: the primary first, and then by name. The legs
+// of a merged list begin in any order, which would say nothing.
 func (c *Call) Backends() []string {
 	var names []string
 	for _, l := range c.Legs {
-		if l.Number != 0 && !slices.Contains(names, l.Backend) {
+		if l.Number != 0 {
 			names = append(names, l.Backend)
 		}
 	}
-	return names
+	return inOrder(names)
+}
+
+// Meant returns the names of the backends that the call was meant for, in the order of Backends: those that were called,
+// those for which memory answered, and if there are none, the one that refused the call, by criproxy's error.
+func (c *Call) Meant() []string {
+	names := append(c.Backends(), c.Remembered()...)
+	if name := BackendIn(c.Message); name != "" && len(names) == 0 {
+		names = append(names, name)
+	}
+	return inOrder(names)
+}
+
+func inOrder(names []string) []string {
+	slices.SortFunc(names, func(a, b string) int {
+		first := func(name string) int { return map[bool]int{true: -1}[name == "primary"] }
+		return cmp.Or(first(a)-first(b), cmp.Compare(a, b))
+	})
+	return slices.Compact(names)
+}
+
+// BackendIn returns the backend in an error that criproxy made without calling the backend, or "".
+func BackendIn(message string) string {
+	if m := aboutBackend.FindStringSubmatch(message); m != nil {
+		return strings.TrimSuffix(m[1], ":")
+	}
+	return ""
+}
+
+var aboutBackend = regexp.MustCompile(`^criproxy: backend (\S+) `)
+
+// HomeOf returns the backend that an item of Listed is on, or "" if the recording does not show it.
+func (c *Call) HomeOf(item About) string {
+	if meant := c.Meant(); len(meant) == 1 {
+		return meant[0]
+	}
+	whole := true
+	for _, id := range item.IDs[:min(len(item.IDs), 1)] {
+		if c.names != nil {
+			id = cmp.Or(c.names.Bare(id), id)
+		}
+		for _, l := range c.Legs {
+			for _, m := range l.Replies.Kept {
+				whole = whole && !m.Truncated
+				if l.Number != 0 && bytes.Contains(m.Payload, []byte(id)) {
+					return l.Backend
+				}
+			}
+		}
+	}
+	if remembered := c.Remembered(); whole && len(remembered) == 1 {
+		return remembered[0] // what no backend listed comes from memory
+	}
+	return ""
 }
 
 // From returns the name of the process that made the call: "-" if that was not recorded.

@@ -69,7 +69,7 @@ func codeNamed(name string) (codes.Code, bool) {
 func (f *Filter) Match(c *Call) bool {
 	return (f.Own || !c.Own) &&
 		(f.Method == "" || Matches(f.Method, ShortMethod(c.Method)) || Matches(f.Method, strings.TrimPrefix(c.Method, "/"))) &&
-		(f.Backend == "" || slices.ContainsFunc(append(c.Backends(), c.Remembered()...), func(name string) bool { return Matches(f.Backend, name) })) &&
+		(f.Backend == "" || slices.ContainsFunc(c.Meant(), func(name string) bool { return Matches(f.Backend, name) })) &&
 		(f.Client == "" || Matches(f.Client, c.From())) &&
 		(f.Status == "" || f.hasStatus(c)) &&
 		(f.Namespace == "" || Matches(f.Namespace, c.About.Namespace)) &&
@@ -107,7 +107,7 @@ func (f *Filter) hasStatus(c *Call) bool {
 // has reports whether all words, which are in lower case, occur in what a line shows of the call.
 func (c *Call) has(words []string) bool {
 	a := c.About
-	text := []string{ShortMethod(c.Method), c.From(), strings.Join(c.Backends(), ", "), a.Namespace + "/" + cmp.Or(a.Pod, a.Name) + "/" + a.Container, a.UID, strings.Join(a.IDs, " "), a.Image, c.Message}
+	text := []string{ShortMethod(c.Method), c.From(), strings.Join(c.Meant(), ", "), a.Namespace + "/" + cmp.Or(a.Pod, a.Name) + "/" + a.Container, a.UID, strings.Join(a.IDs, " "), a.Image, c.Message}
 	if c.Ended {
 		text = append(text, c.Code.String())
 	}

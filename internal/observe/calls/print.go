@@ -217,7 +217,7 @@ func (p *Printer) line(c *Call, streamed string) {
 	if n := c.Front().Replies.Count; c.stream && streamed == "" {
 		status += fmt.Sprintf(" after %d messages", n)
 	}
-	backends := cmp.Or(Sanitize(strings.Join(c.Backends(), ",")), "-")
+	backends := cmp.Or(Sanitize(strings.Join(c.Backends(), ",")), Sanitize(strings.Join(c.Meant(), ",")), "-")
 	when := c.Began
 	if streamed != "" {
 		when = c.Front().Replies.Last.Time

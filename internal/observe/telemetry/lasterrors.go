@@ -1,9 +1,9 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"path"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 // maxErrors is how many kinds of errors LastErrors remembers.
@@ -35,10 +36,7 @@ func (l *LastErrors) add(method, backend string, err error) {
 		return
 	}
 	message := status.Convert(err).Message()
-	if about := aboutBackend.FindStringSubmatch(message); backend == "" && about != nil {
-		backend = about[1]
-	}
-	e := admin.CallError{Time: time.Now(), Method: path.Base(method), Backend: backend, Code: code.String(), Message: message, Count: 1}
+	e := admin.CallError{Time: time.Now(), Method: path.Base(method), Backend: cmp.Or(backend, calls.BackendIn(message)), Code: code.String(), Message: message, Count: 1}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	same := func(o admin.CallError) bool {
@@ -51,9 +49,6 @@ func (l *LastErrors) add(method, backend string, err error) {
 	l.all = slices.Insert(l.all, 0, e)
 	l.all = l.all[:min(len(l.all), maxErrors)]
 }
-
-// aboutBackend finds the backend in an error that criproxy made without calling the backend.
-var aboutBackend = regexp.MustCompile(`^criproxy: backend (\S+) `)
 
 // List returns the errors, the latest first.
 func (l *LastErrors) List() []admin.CallError {
