@@ -48,7 +48,7 @@ func start(t *testing.T, flags ...string) *machine {
 	return startWith(t, func(string) {}, flags...)
 }
 
-// startWith is start with what was in the state folder before.
+// startWith is start with what was in the state folder, and on the runtimes alpha and beta in it, before.
 func startWith(t *testing.T, prepare func(dir string), flags ...string) *machine {
 	t.Helper()
 	chromium(t)
@@ -56,13 +56,13 @@ func startWith(t *testing.T, prepare func(dir string), flags ...string) *machine
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "ui-") // t.TempDir is too long for a socket
 	require.NoError(t, err)
-	prepare(dir)
 	m := &machine{t: t, dir: dir, program: program, admin: filepath.Join(dir, "admin.sock")}
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	for i, name := range []string{"alpha", "beta"} {
 		m.vault = testkit.NewMachine(t, name, filepath.Join(dir, name), fakecri.Config{Name: name, Version: "1.0.0", Seed: uint64(i + 1)})
 		m.vault.Start()
 	}
+	prepare(dir)
 	socket := filepath.Join(dir, "cri.sock")
 	m.proxy = m.run(append([]string{"serve", "-connect", filepath.Join(dir, "alpha") + ",kata.io:" + filepath.Join(dir, "beta"), "-listen", socket, "-admin", m.admin, "-state-dir", dir, "-hooks", "none"}, flags...)...)
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
@@ -118,11 +118,16 @@ func (m *machine) version() {
 
 func (m *machine) pod(name, runtime string) string {
 	m.t.Helper()
-	r, err := m.client.RunPodSandbox(m.t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+	return runPod(m.t, m.client, name, runtime)
+}
+
+func runPod(t *testing.T, client runtimeapi.RuntimeServiceClient, name, runtime string) string {
+	t.Helper()
+	r, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
 		Metadata:    &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: "uid-" + name},
 		Annotations: map[string]string{"kubernetes.io/target-runtime": runtime},
 	}})
-	require.NoError(m.t, err)
+	require.NoError(t, err)
 	return r.GetPodSandboxId()
 }
 

@@ -370,7 +370,7 @@ func (n *node) probe(p *pod, at time.Duration) {
 		reply: fixed(&runtimeapi.ExecSyncResponse{Stdout: []byte("*****")})}
 	if p.backend == kata && down(at) {
 		x.code, x.took = codes.Unavailable, 300*time.Microsecond
-		x.message = "criproxy: runtime kata.io is down since 03:04:10: connect: connection refused at /run/kata-shim.sock"
+		x.message = "criproxy: backend kata.io is gone since 03:04:10: connect: connection refused at /run/kata-shim.sock"
 	} else if p.backend == primary && tired(at) {
 		x.code, x.took, x.message = codes.DeadlineExceeded, time.Second, "command timed out after 1s"
 	}

@@ -54,7 +54,7 @@ type Row struct {
 func (b *Batch) Add(r Row) {
 	c := r.Call
 	front, remembered := c.Front(), c.Remembered()
-	legs, memory := []int64{}, []int64{} // five numbers of each leg, one of each name
+	legs, memory, meant := []int64{}, []int64{}, []int64{} // five numbers of each leg, one of each name
 	for _, l := range c.Legs {
 		if l.Number == 0 {
 			continue
@@ -68,6 +68,9 @@ func (b *Batch) Add(r Row) {
 	}
 	for _, name := range remembered {
 		memory = append(memory, b.place(named(r.Node, name)))
+	}
+	for _, name := range c.Meant() {
+		meant = append(meant, b.place(named(r.Node, name)))
 	}
 	b.rows = append(b.rows, []any{
 		r.Key,
@@ -93,6 +96,7 @@ func (b *Batch) Add(r Row) {
 		legs,
 		memory,
 		b.place(r.Node),
+		meant,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -91,6 +92,14 @@ func (h *history) change(c capture.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.story.Change(c)
+	h.news()
+}
+
+// pods takes what criproxy says of all pods.
+func (h *history) pods(all []admin.Pod) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.story.Pods(all, time.Now())
 	h.news()
 }
 

@@ -9,10 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -326,15 +328,25 @@ func poll(ctx context.Context, pause time.Duration, ask func(context.Context) []
 	return answers
 }
 
-// status asks criproxy how it is doing. It returns nil if there is no answer.
+// status asks criproxy how it is doing. It returns nil if there is no answer. That makes criproxy list the pods of each
+// runtime that is up, which is recorded. A list of a runtime that is not up comes from memory, and is not: so the page
+// gets criproxy's list of pods then.
 func (s *Server) status(ctx context.Context) []byte {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	var any json.RawMessage
-	if _, err := s.shown.Load().client.Read(ctx, "status", &any); err != nil {
+	f := s.shown.Load()
+	var report admin.Report
+	raw, err := f.client.Read(ctx, "status", &report)
+	if err != nil {
 		return nil
 	}
-	return marshal(any) // on one line
+	if slices.ContainsFunc(report.Backends, func(b admin.Backend) bool { return b.State != capture.Up }) {
+		var all admin.Pods
+		if _, err := f.client.Read(ctx, "pods", &all); err == nil { // another API than CRI has none
+			f.history.pods(all.Pods)
+		}
+	}
+	return marshal(json.RawMessage(raw)) // on one line
 }
 
 // metrics asks criproxy for its metrics, and returns the names and values of the series of each panel. It returns nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -39,7 +40,7 @@ type listed struct {
 	Namespace string  `json:"namespace"`
 	Pod       string  `json:"pod"`
 	UID       string  `json:"uid"`
-	ID        string  `json:"id"` // of the sandbox, or of a container in it
+	Backend   string  `json:"backend"` // empty as long as the recording does not show it
 	From      float64 `json:"from"`
 	To        float64 `json:"to"` // when a list showed it last
 	Node      string  `json:"node,omitempty"`
@@ -124,23 +125,53 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 	}
 	began, ended := unix(c.Began), unix(c.Began.Add(c.Took))
 	for _, item := range c.Listed {
-		key := s.node + cmp.Or(item.UID, item.Namespace+"/"+item.Pod)
+		key := podKey(s.node, item.UID, item.Namespace, item.Pod)
 		p := s.pods[key]
 		switch {
 		case item.Pod == "":
 			continue
 		case p == nil:
-			p, news = &listed{item.Namespace, item.Pod, item.UID, item.IDs[0], began, ended, s.node}, true
+			p, news = &listed{item.Namespace, item.Pod, item.UID, "", began, ended, s.node}, true
 			s.pods[key] = p
+		}
+		if p.Backend == "" {
+			p.Backend = named(s.node, c.HomeOf(item))
+			news = news || p.Backend != ""
 		}
 		p.From, p.To = min(p.From, began), max(p.To, ended)
 	}
 	c.Listed = nil
+	s.bound()
+	return news
+}
+
+// Pods takes what criproxy says at a time of all pods: also those that no recorded call is about.
+func (s *Story) Pods(all []admin.Pod, now time.Time) {
+	if s.pods == nil {
+		s.pods = map[string]*listed{}
+	}
+	for _, pod := range all {
+		if pod.Name == "" {
+			continue
+		}
+		p := s.pods[podKey(s.node, pod.UID, pod.Namespace, pod.Name)]
+		if p == nil {
+			p = &listed{Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID, From: unix(now), Node: s.node}
+			s.pods[podKey(s.node, pod.UID, pod.Namespace, pod.Name)] = p
+		}
+		p.Backend, p.To = named(s.node, pod.Backend), max(p.To, unix(now))
+	}
+	s.bound()
+}
+
+func podKey(node, uid, namespace, name string) string { return node + cmp.Or(uid, namespace+"/"+name) }
+
+// bound forgets the pods that were shown the longest ago.
+func (s *Story) bound() {
 	for len(s.pods) > maxPods {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(s.pods)), func(a, b string) int { return cmp.Compare(s.pods[a].To, s.pods[b].To) })
 		delete(s.pods, oldest)
 	}
-	return news
 }
 
 // JSON returns the story for the page.

@@ -65,9 +65,9 @@ func TestAStorySaysWhatIsMissing(t *testing.T) {
 func TestAStoryKnowsThePodsOfLists(t *testing.T) {
 	var s Story
 	lists := func(second int, names ...string) bool {
-		c := &calls.Call{Began: at(second)}
+		c := &calls.Call{Began: at(second), Own: true, Legs: []*calls.Leg{{Number: 1, Backend: "kata.io"}}}
 		for _, name := range names {
-			c.Listed = append(c.Listed, calls.About{Namespace: "ns", Pod: name, UID: "uid-" + name, IDs: []string{"kata.io__" + name}})
+			c.Listed = append(c.Listed, calls.About{Namespace: "ns", Pod: name, UID: "uid-" + name, IDs: []string{name}})
 		}
 		news := s.Add(c)
 		assert.Empty(t, c.Listed, "or each list would stay in memory")
@@ -75,5 +75,5 @@ func TestAStoryKnowsThePodsOfLists(t *testing.T) {
 	}
 	assert.True(t, lists(1, "a", "b"))
 	assert.False(t, lists(2, "a"))
-	assert.Equal(t, []listed{{"ns", "a", "uid-a", "kata.io__a", 1000, 2000, ""}, {"ns", "b", "uid-b", "kata.io__b", 1000, 1000, ""}}, told(t, &s).Pods)
+	assert.Equal(t, []listed{{"ns", "a", "uid-a", "kata.io", 1000, 2000, ""}, {"ns", "b", "uid-b", "kata.io", 1000, 1000, ""}}, told(t, &s).Pods)
 }

@@ -9,7 +9,7 @@ const CANCELED = 1, UNAVAILABLE = 14;
 // The columns of a row, as batch.go writes them. The numbers in TEXT columns are indexes in the batch's list of
 // strings.
 const COLUMNS = ["key", "id", "began", "took", "method", "client", "pid", "code", "message", "namespace", "pod", "uid", "container", "image", "ids",
-  "items", "bytesIn", "bytesOut", "flags", "changes", "legs", "memory", "node"];
+  "items", "bytesIn", "bytesOut", "flags", "changes", "legs", "memory", "node", "backends"];
 const TEXT = new Set(["method", "client", "message", "namespace", "pod", "uid", "container", "image", "ids", "node"]);
 
 const model = {
@@ -43,34 +43,18 @@ function callOf(row, strings) {
   call.legs = legs;
   call.memory = call.memory.map((i) => strings[i]);
   call.name = call.method.slice(call.method.lastIndexOf("/") + 1);
-  const backends = [...new Set([...legs.map((l) => l.backend), ...call.memory])];
-  call.backends = backends.length ? backends : ownerOf(call);
+  call.backends = call.backends.map((i) => strings[i]);
   call.backend = call.backends.join(", ");
   call.kind = kindOf(call.name);
   return call;
 }
-
-// ownerOf returns the runtime that a call was meant for, if it reached none: the runtime of the id's prefix, or of the
-// pod.
-function ownerOf(call) {
-  if (call.code !== UNAVAILABLE) return [];
-  const name = prefixOf(call.ids, call.node) || model.homes.get(call.node + call.uid);
-  return name ? [name] : [];
-}
-
-// Of several nodes, the name of a runtime is NODE/NAME.
-const prefixOf = (id, node) => model.info.backends?.find((b) => (node ? `${node}/${id}` : id).startsWith(`${b.name}__`))?.name;
-const firstOf = (node) => (node ? model.info.backends?.find((b) => b.name.startsWith(`${node}/`))?.name : backendsOf()[0]);
 
 // ingest adds a batch of rows.
 function ingest(batch) {
   model.missing += batch.m || 0;
   for (const row of batch.r) {
     let call = callOf(row, batch.s);
-    if (call.uid && call.legs.length === 1) {
-      if (model.homes.size > 10_000) model.homes.clear();
-      model.homes.set(call.node + call.uid, call.legs[0].backend);
-    }
+    if (call.uid && call.backends.length === 1) settle(call.node + call.uid, call.backends[0]);
     const old = model.open.get(call.key);
     if (old) {
       call = Object.assign(old, call);
@@ -96,6 +80,12 @@ function ingest(batch) {
     model.from = model.calls.reduce((least, c) => Math.min(least, c.began), Infinity);
   }
   model.version++;
+}
+
+// settle notes which runtime a pod is on.
+function settle(pod, backend) {
+  if (model.homes.size > 10_000) model.homes.clear();
+  model.homes.set(pod, backend);
 }
 
 // takeRewritten takes how many fields were rewritten in each of some calls.
@@ -156,6 +146,7 @@ const backendsOf = () => {
 // takeStory takes what happened besides the calls.
 function takeStory(story) {
   for (const c of story.changes) Object.assign(c, { t: Date.parse(c.time), was: c.was || "", since: Date.parse(c.since) });
+  for (const p of story.pods) if (p.uid && p.backend) settle((p.node || "") + p.uid, p.backend);
   model.story = story;
   model.bands = [];
   model.states = new Map();

@@ -48,7 +48,7 @@ function lanesOf() {
   }
   const r = range();
   for (const p of model.story.pods) {
-    const backend = prefixOf(p.id, p.node) || firstOf(p.node) || "";
+    const backend = p.backend || model.homes.get((p.node || "") + p.uid) || "";
     if (p.to >= r.from && p.from <= r.to && about({ ...p, backends: [backend] }, "pod", "backend")) lane(keyOf(p), backend, p).listed = p;
   }
   for (const one of byPod.values()) {
