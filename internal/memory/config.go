@@ -94,9 +94,9 @@ type Config struct {
 	// the same condition at first, the condition goes on, with the time of Before. Optional.
 	Before State
 
-	// Remembered is called for each answer from memory, with the method's full name. It
+	// Remembered is called for each answer from memory, with the context of its call and the method's full name. It
 	// must return at once. Optional.
-	Remembered func(method string)
+	Remembered func(ctx context.Context, method string)
 
 	// Reserve reserves n bytes for a list that memory gives to the call of ctx. It must not wait.
 	// If it fails, so does the call. Nil means that there is always room.

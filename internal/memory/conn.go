@@ -323,10 +323,10 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return err
 }
 
-// mark marks the answer to a method as one from memory. c.mu may be held.
-func (c *Conn) mark(method string, call *codec.Call) {
+// mark marks the answer to a method as one from memory, for the caller of ctx. c.mu may be held.
+func (c *Conn) mark(ctx context.Context, method string, call *codec.Call) {
 	call.Header = metadata.Pairs(HeaderKey, c.cfg.Name)
 	if c.cfg.Remembered != nil {
-		c.cfg.Remembered(method)
+		c.cfg.Remembered(ctx, method)
 	}
 }

@@ -264,7 +264,7 @@ func (c *Conn) remembered(ctx context.Context, l *list, call *codec.Call) error 
 			return err
 		}
 	}
-	c.mark(l.anyMethod().Name, call)
+	c.mark(ctx, l.anyMethod().Name, call)
 	call.Reply = codec.NewFrame(answer)
 	return nil
 }

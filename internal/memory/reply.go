@@ -71,7 +71,7 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 	case c.state.Condition == Up && !remembered:
 		return err
 	case k.known && c.cfg.Policy == LastKnown:
-		c.mark(call.Method, call)
+		c.mark(ctx, call.Method, call)
 		call.Reply = codec.NewFrame(bytes.Clone(k.reply))
 		return nil
 	case remembered:

@@ -60,7 +60,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 		return err
 	}
 	if known, ok := c.statusFromMemory(l, id); ok {
-		c.mark(call.Method, call)
+		c.mark(ctx, call.Method, call)
 		call.Reply = codec.NewFrame(known)
 		return nil
 	}

@@ -50,7 +50,7 @@ type Backend struct {
 	Outages    []Outage      `json:"outages,omitempty"`    // the latest first
 	Runtime    string        `json:"runtime,omitempty"`    // "containerd v2.4.2", if known
 	API        []string      `json:"api,omitempty"`        // packages of CRI, the one in use first
-	Remembered uint64        `json:"remembered"`           // answers from memory, since this process began
+	Remembered uint64        `json:"remembered"`           // answers from memory to clients, since this process began
 	LastKnown  bool          `json:"lastKnown"`            // the numbers below come from memory
 	Pods       *int          `json:"pods,omitempty"`       // missing if not known
 	PodIDs     []string      `json:"podIds,omitempty"`     // those that clients see; only if it is not up

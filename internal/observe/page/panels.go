@@ -146,7 +146,7 @@ var Rows = [][]Panel{
 		{
 			Title: "Pods and containers", Unit: "none",
 			About:   "What each runtime has, as far as criproxy knows, even while the runtime is gone.",
-			Queries: []Query{{Metric: "criproxy_backend_items", Where: []Label{{Name: "kind", IsNot: []string{"image"}}}, Legend: "{{backend}} {{kind}}"}},
+			Queries: []Query{{Metric: "criproxy_backend_items", Legend: "{{backend}} {{kind}}"}},
 		},
 		{
 			Title: "Answers from memory", Unit: "reqps",

@@ -31,7 +31,7 @@ var described = []struct {
 	{"criproxy_backend_since_timestamp_seconds", "Since when a backend is up, slow or gone.", []string{"backend"}},
 	{"criproxy_backend_last_known_age_seconds", "Age of a backend's items in lists: 0 while it is up.", []string{"backend"}},
 	{"criproxy_backend_remembered_answers_total", "Answers from memory in place of a backend that is slow or gone.", []string{"backend", "method"}},
-	{"criproxy_backend_items", "Known items of a backend, by kind: sandbox (pods), container, image.", []string{"backend", "kind"}},
+	{"criproxy_backend_items", "Known items of a backend, by kind: sandbox (pods), container.", []string{"backend", "kind"}},
 	{"criproxy_message_memory_bytes", "Memory that messages of calls under way take or have reserved.", nil},
 	{"criproxy_message_memory_limit_bytes", "Memory that messages of calls under way may take.", nil},
 	{"criproxy_overload_calls_total", "Calls that a socket refused because it had too many, or no memory for their messages.", nil},

@@ -55,7 +55,7 @@ func (b *backend) askWhatItIs(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	var v runtimeapi.VersionResponse
-	if b.top.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) == nil {
+	if b.ask(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) == nil {
 		api, _ := b.conn.Versions(ctx) // cannot fail: the Conn knows them after a call
 		b.notes.is(runtimeName(&v), api)
 	}

@@ -58,10 +58,10 @@ func (b *backend) pods(ctx context.Context) ([]admin.Pod, error) {
 	var errs [2]error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		errs[0] = b.top.Invoke(ctx, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, &sandboxes, grpc.Header(&headers[0]))
+		errs[0] = b.ask(ctx, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, &sandboxes, grpc.Header(&headers[0]))
 	})
 	wg.Go(func() {
-		errs[1] = b.top.Invoke(ctx, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, &containers, grpc.Header(&headers[1]))
+		errs[1] = b.ask(ctx, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, &containers, grpc.Header(&headers[1]))
 	})
 	wg.Wait()
 	fromMemory := len(headers[0][memory.HeaderKey])+len(headers[1][memory.HeaderKey]) > 0

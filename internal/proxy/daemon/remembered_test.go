@@ -202,3 +202,24 @@ func TestARestartKeepsTheOwnersOfWhatIsRemoved(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, n.runtimes[1].Calls("StopContainer"), 1)
 }
+
+// criproxy status and pods counted as answers from memory given to clients, so the figures grew because somebody looked
+// at them. Issue 43.
+func TestToLookDoesNotChangeTheFigures(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty)
+	n.run(1, "db", 1)
+	n.known()
+	n.runtimes[1].Kill()
+	n.isDown(1)
+	remembered := func() uint64 { return n.proxy.Report(n.ctx()).Backends[1].Remembered }
+	before := remembered()
+	pods, err := n.proxy.Pods(n.ctx())
+	require.NoError(t, err)
+	require.Len(t, pods.Pods, 1)
+	require.True(t, pods.Pods[0].FromMemory)
+	assert.Equal(t, before, remembered(), "status and pods")
+	_, err = listPods(nil).unary(n)
+	require.NoError(t, err)
+	assert.Equal(t, before+1, remembered(), "a client")
+}

@@ -114,7 +114,7 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 		}
 		wg.Go(func() {
 			began := time.Now()
-			err := b.top.Invoke(ctx, method, request, reply)
+			err := b.ask(ctx, method, request, reply)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
