@@ -59,3 +59,19 @@ func TestATableIsAsWideAsItsCells(t *testing.T) {
 	s.Table([]string{"A", "LONGER", "C"}, [][]Cell{Cells("ü", "x", "y"), Cells("long one", "", "z")})
 	assert.Equal(t, "A         LONGER  C\nü         x       y\nlong one          z\n", b.String())
 }
+
+// The status of another API than CRI had five columns of dashes. Issue 43.
+func TestAColumnWithoutAnythingIsNotShown(t *testing.T) {
+	now := time.Now()
+	r := report(now)
+	var cri, other bytes.Buffer
+	printStatus(&Screen{Out: &cri}, r, now)
+	assert.Regexp(t, `(?m)^BACKEND +STATE +SINCE +RUNTIME +API +PODS +CONTAINERS +IMAGES +SOCKET$`, cri.String(), "one runtime has something")
+	for i := range r.Backends {
+		b := &r.Backends[i]
+		b.Runtime, b.API, b.Pods, b.Containers, b.Images = "", nil, nil, nil, nil
+	}
+	printStatus(&Screen{Out: &other}, r, now)
+	assert.Regexp(t, `(?m)^BACKEND +STATE +SINCE +SOCKET$`, other.String())
+	assert.Regexp(t, `(?m)^virtlet\.cloud +gone +1m0s +/run/virtlet\.sock$`, other.String())
+}

@@ -85,7 +85,7 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 		row[1].Colour = StateColour(b.State)
 		rows = append(rows, row)
 	}
-	out.Table([]string{"BACKEND", "STATE", "SINCE", "RUNTIME", "API", "PODS", "CONTAINERS", "IMAGES", "SOCKET"}, rows)
+	out.Table(known([]string{"BACKEND", "STATE", "SINCE", "RUNTIME", "API", "PODS", "CONTAINERS", "IMAGES", "SOCKET"}, rows))
 	for _, b := range r.Backends {
 		if b.Error != "" {
 			out.Paint(Red, 2, "%s: %s", b.Name, b.Error)

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -56,6 +57,20 @@ func (s *Screen) Table(head []string, rows [][]Cell) {
 			s.Paint(Dim, 4, "%s", strings.Join(rest, ", "))
 		}
 	}
+}
+
+// known returns a table without the columns that have nothing but dashes: an API other than CRI has no pods.
+func known(head []string, rows [][]Cell) ([]string, [][]Cell) {
+	for i := len(head) - 1; i > 0; i-- {
+		if slices.ContainsFunc(rows, func(row []Cell) bool { return row[i].Text != "-" }) {
+			continue
+		}
+		head = slices.Delete(head, i, i+1)
+		for n := range rows {
+			rows[n] = slices.Delete(rows[n], i, i+1)
+		}
+	}
+	return head, rows
 }
 
 // Rows is Table without a head.
