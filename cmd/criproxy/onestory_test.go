@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -301,4 +302,48 @@ func TestACrashLosesNoPartOfTheStory(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, stories(all), stories(changesIn(t, dump, wrapped)), "the recording")
 	p.end()
+}
+
+// What happens to criproxy itself is in the one history as it happens, and criproxy events -follow goes on over handovers.
+func TestEventsFollowWhatHappensToTheProxy(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	p.launch()
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := run(t.Context(), []string{"events", "-follow", "-o", "json", "-admin", config.AdminBeside(p.front)}, w, io.Discard)
+		_ = w.CloseWithError(err) // it never fails
+		ended <- err
+	}()
+	t.Cleanup(func() { _ = r.Close() }) // likewise
+	lines, told := json.NewDecoder(r), []string{}
+	until := func(what string) (c capture.Change) {
+		t.Helper()
+		for c.What != what {
+			c = capture.Change{}
+			require.NoError(t, lines.Decode(&c), "waiting for %s after %v", what, told)
+			if c.Backend == "" {
+				told = append(told, c.What)
+			}
+		}
+		return c
+	}
+	until(capture.Serving)
+	p.write("goneAfter: 20s\n")
+	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
+	until(capture.Reloaded)
+	p.write("goneAftre: 20s\n")
+	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
+	assert.Contains(t, until(capture.Refused).Why, "goneAftre")
+	p.write("goneAfter: 20s\n")
+	before := p.serving()
+	pid := p.handOver()
+	assert.Equal(t, pid, until(capture.HandedOver).PID)
+	require.NotEqual(t, before, pid)
+	p.end()
+	until(capture.Draining)
+	until(capture.Stopped)
+	assert.NoError(t, <-ended, "it ends with criproxy")
+	assert.Equal(t, []string{capture.Serving, capture.Reloaded, capture.Refused, capture.HandedOver, capture.Draining, capture.Stopped}, slices.Compact(told))
 }
