@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"testing"
@@ -35,6 +36,7 @@ func (n *node) change(f func(*config.Config)) {
 	n.Helper()
 	cfg := *n.cfg
 	f(&cfg)
+	cfg.StateDir = cmp.Or(cfg.StateDir, "none") // not the default, which other tests have at the same time
 	require.NoError(n, Check(&cfg))
 	makeStateDir(&cfg)
 	require.NoError(n, reload(n.proxy, &cfg))
@@ -138,7 +140,7 @@ func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
 		counted := n.proxy.Report(n.ctx()).Backends[1].Remembered
 		for what, change := range map[string]func(*config.Config){
 			"the budget":       func(c *config.Config) { c.ListBudget += time.Millisecond },
-			"the state folder": func(c *config.Config) { c.StateDir = "" },
+			"the state folder": func(c *config.Config) { c.StateDir = filepath.Join(t.TempDir(), "state") },
 			"the address": func(c *config.Config) {
 				c.Backends = append([]config.Backend{}, c.Backends...)
 				c.Backends[1].Address += "2"
