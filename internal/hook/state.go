@@ -4,7 +4,7 @@ import "time"
 
 // A State describes all plugins. Its JSON is stable.
 type State struct {
-	Folder    string         `json:"folder"`
+	Folder    string         `json:"folder"` // empty if plugins are turned off
 	Plugins   []PluginState  `json:"plugins"`
 	Known     map[string]int `json:"known"`     // objects by kind
 	Conflicts int64          `json:"conflicts"` // changes of a field that an earlier plugin had changed

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
@@ -71,7 +72,7 @@ func New(p Source, monitoring func(*http.ServeMux), events, changes http.Handler
 		if plugins := p.State().Plugins; plugins != nil {
 			return plugins, nil
 		}
-		return nil, errors.New("plugins are turned off: -hooks is none")
+		return &hook.State{Plugins: []hook.PluginState{}, Known: map[string]int{}}, nil
 	})
 	return a
 }

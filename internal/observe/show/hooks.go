@@ -15,6 +15,10 @@ func Hooks(ctx context.Context, q Query) error {
 }
 
 func printHooks(out *Screen, s *hook.State) {
+	if s.Folder == "" {
+		out.Say(0, "Plugins are turned off: -hooks is none.")
+		return
+	}
 	if len(s.Plugins) == 0 {
 		out.Say(0, "No plugin is registered in %s.", s.Folder)
 		return
