@@ -63,7 +63,7 @@ func TestTailOfSeveralNodesIsOneStory(t *testing.T) {
 	t.Parallel()
 	f, nodes := realNodes(t, "node-1", "node-2")
 	nodes[0].runPod("web-node-1", "")
-	said, stop := f.follow("tail", "-nodes", "all", "-past", "-timeout", "40s")
+	said, stop := f.follow("tail", "-nodes", "all", "-past", "-follow", "-timeout", "40s")
 	testkit.Eventually(t, "what happened before", func() bool { return strings.Contains(said(), "StartContainer") })
 	nodes[1].runPod("web-node-2", "beta.io")
 	nodes[0].runPod("other", "")
@@ -80,7 +80,7 @@ func TestTailOfSeveralNodesIsOneStory(t *testing.T) {
 	assert.IsIncreasing(t, times)
 
 	// One pod: kubectl finds its node.
-	said, stop = f.follow("kubectl", "tail", "-n", "shop", "web-node-2", "-past", "-o", "json", "-timeout", "40s")
+	said, stop = f.follow("kubectl", "tail", "-n", "shop", "web-node-2", "-past", "-follow", "-o", "json", "-timeout", "40s")
 	_ = said
 	nodes[1].runPodIn("shop", "web-node-2")
 	testkit.Eventually(t, "the pod", func() bool { return strings.Contains(said(), "StartContainer") })
@@ -341,7 +341,7 @@ func TestCallsStandWhereTheyHappened(t *testing.T) {
 	f.serve("hangs", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	f.pods("right", "ahead", "hangs")
 	asked := time.Now()
-	said, stop := f.follow("tail", "-nodes", "all", "-past", "-timeout", "30s")
+	said, stop := f.follow("tail", "-nodes", "all", "-past", "-follow", "-timeout", "30s")
 	testkit.Eventually(t, "all three", func() bool { return strings.Count(said(), " Version ") == 3 })
 	out := stop()
 	var nodes, times []string

@@ -131,7 +131,7 @@ func TestMistakesInExportAreNamedAtOnce(t *testing.T) {
 		"export: {url: 'http://a.example', tls: {}}":               "export.tls: the URL begins with http",
 		"export: {url: 'http://a', headers: {a: '@x'}}":            `export.headers.a: "@x": want @ and an absolute path`,
 		"export: {url: 'http://a', slower: -1s}":                   "export.slower: -1s: want a time",
-		"export: {url: 'http://a', status: Nope}":                  `export: -status: "Nope" is not a code`,
+		"export: {url: 'http://a', status: Nope}":                  `export: -status: "Nope" matches no code`,
 		"export: {url: 'https://a', tls: {ca: /none/here}}":        "export.tls: reading ca",
 		"export: {url: 'http://a', bodies: true}\nunsafeRaw: true": "export.bodies: with unsafeRaw",
 		"export: {url: 'http://a'}\nflightRecorder: -1":            "export: nothing is recorded",

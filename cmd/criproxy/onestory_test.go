@@ -203,7 +203,7 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			p.launch()
 			p.serving() // after a restart, too, there is an answer to what happened last night
 			assert.Equal(t, stories(want), stories(p.events())[:len(want)])
-			assert.Empty(t, p.events("-backend", "alpha"))
+			assert.Empty(t, p.events("-backend", "primary"))
 		})
 	}
 }
@@ -220,7 +220,7 @@ func TestFlappingDuringHandoversIsOneStory(t *testing.T) {
 	var wg sync.WaitGroup
 	before := p.events()
 	wg.Go(func() {
-		_ = run(t.Context(), []string{"tail", "-past", "-o", "json", "-admin", config.AdminBeside(p.front)}, &tail, io.Discard)
+		_ = run(t.Context(), []string{"tail", "-past", "-follow", "-o", "json", "-admin", config.AdminBeside(p.front)}, &tail, io.Discard)
 	})
 	stop := make(chan struct{})
 	var flapping sync.WaitGroup

@@ -146,7 +146,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				live, done := &output{}, make(chan error, 1)
 				go func() {
-					done <- run(ctx, append([]string{"tail", "-past", "-admin", at("a.sock")}, flags...), live, live)
+					done <- run(ctx, append([]string{"tail", "-past", "-follow", "-admin", at("a.sock")}, flags...), live, live)
 				}()
 				live.waitFor(t, "RemoveImage", "ContainerStatus")
 				stop()

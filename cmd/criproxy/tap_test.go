@@ -178,7 +178,7 @@ func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
 		<-served
 	})
 	out := running(t, filepath.Join(dir, "tap.admin.sock"), "tap", "-connect", back, "-listen", socket, "-full", "-capture", file) // the admin socket comes last
-	live := running(t, "", "tail", "-admin", filepath.Join(dir, "tap.admin.sock"), "-past", "-full")
+	live := running(t, "", "tail", "-admin", filepath.Join(dir, "tap.admin.sock"), "-past", "-follow", "-full")
 	_, err = healthpb.NewHealthClient(testkit.Dialed(t, socket)).Check(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err)
 	out.waitFor(t, "HealthCheckResponse", "status: SERVING")

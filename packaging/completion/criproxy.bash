@@ -18,9 +18,9 @@ _criproxy() {
 	instances) flags='-context -kubeconfig -l -node -nodes -o -timeout' ;;
 	support) flags='-admin -config -context -kubeconfig -l -node -nodes -timeout' ;;
 	ui) flags='-admin -context -descriptor-set -kubeconfig -l -listen -n -node -nodes -proto -proto-path -timeout' ;;
-	tail) flags='-admin -backend -call -client -container -context -descriptor-set -diff -find -follow-pod -full -id -kubeconfig -l -last -memory -method -n -namespace -node -nodes -o -own -past -pod -proto -proto-path -since -slower -status -timeout' ;;
+	tail) flags='-admin -backend -call -client -container -context -descriptor-set -diff -find -follow -follow-pod -full -id -kubeconfig -l -last -memory -method -n -namespace -node -nodes -o -own -past -pod -proto -proto-path -since -slower -status -timeout' ;;
 	dump) flags='-admin -context -descriptor-set -kubeconfig -l -node -nodes -proto -proto-path -since -timeout -until' ;;
-	view) flags='-backend -call -client -container -descriptor-set -diff -find -follow-pod -full -html -id -memory -method -namespace -o -own -pod -proto -proto-path -sequence -slower -stats -status' ;;
+	view) flags='-backend -call -client -container -descriptor-set -diff -find -follow-pod -full -html -id -memory -method -namespace -o -own -pod -proto -proto-path -sequence -since -slower -stats -status -until' ;;
 	convert) flags='-descriptor-set -proto -proto-path' ;;
 	tap) flags='-admin -backend -call -capture -capture-files -capture-max-bytes -client -connect -container -descriptor-set -diff -find -flight-recorder -follow-pod -full -id -listen -memory -method -namespace -o -own -pod -proto -proto-path -quiet -slower -status -unsafe-raw' ;;
 	wireshark-profile) flags='-descriptor-set -proto -proto-path' ;;

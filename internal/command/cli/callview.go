@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +21,8 @@ import (
 // callView shows calls, for commands that show calls as they happen and for those that read a file.
 type callView struct {
 	filter  calls.Filter
+	only    *choice // the events of the selected time; nil for all
+	known   *known  // what the patterns may match
 	output  outputFlags
 	schema  schemaFlags
 	printer calls.Printer
@@ -39,6 +43,7 @@ type callView struct {
 type past struct {
 	until uint64    // number of the latest event recorded then; zero if there was none
 	none  bool      // show none of these calls
+	ends  bool      // show only these calls
 	since time.Time // show no calls that began earlier
 	last  int       // show only the latest calls, so many; zero shows all
 
@@ -51,10 +56,10 @@ type past struct {
 
 // flags adds the flags that select and format calls to fs.
 func (l *callView) flags(fs *flag.FlagSet) {
-	fs.StringVar(&l.filter.Method, "method", "", "only methods that match `PATTERN`, such as 'Run*|Stop*'")
+	fs.StringVar(&l.filter.Method, "method", "", "only methods that match `PATTERN`, such as 'Run*|Stop*'; in each PATTERN, | and commas separate several, * is any text, and a leading ! selects all others")
 	fs.StringVar(&l.filter.Backend, "backend", "", "only calls to backends that match `PATTERN`; a primary without a name is called primary")
 	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name matches `PATTERN`")
-	fs.StringVar(&l.filter.Status, "status", "", "only calls that ended with `CODE`; several are separated by commas, and ! selects all others: '!OK'")
+	fs.StringVar(&l.filter.Status, "status", "", "only calls that ended with a code that matches `PATTERN`, such as '!OK' or 'Unavailable|DeadlineExceeded'")
 	fs.StringVar(&l.filter.Namespace, "namespace", "", "only calls about namespaces that match `PATTERN`")
 	fs.StringVar(&l.filter.Pod, "pod", "", "only calls about pods whose name matches `PATTERN`")
 	fs.StringVar(&l.filter.Container, "container", "", "only calls about containers whose name matches `PATTERN`")
@@ -82,7 +87,39 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	for _, b := range h.Backends {
 		p.Order = append(p.Order, b.Name)
 	}
+	if l.known == nil {
+		l.known = &known{methods: map[string]bool{}, backends: map[string]bool{}}
+	}
+	for _, one := range m.schema.Methods() {
+		l.known.methods[one.Name] = true
+	}
+	for _, name := range p.Order {
+		l.known.backends[name] = true
+	}
 	l.assembler = calls.NewAssembler(m.schema, m.names)
+	return nil
+}
+
+// known is which methods and backends there are: those of the API and of the header, and those of calls that were seen.
+type known struct{ methods, backends map[string]bool }
+
+// add takes those of a call.
+func (k *known) add(c *calls.Call) {
+	k.methods[c.Method] = true
+	for _, name := range append(c.Backends(), c.Remembered()...) {
+		k.backends[name] = true
+	}
+}
+
+// unmatched returns an error about a pattern for methods or backends that can match none.
+func (l *callView) unmatched() error {
+	err := calls.UnmatchedMethod(l.filter.Method, slices.Sorted(maps.Keys(l.known.methods)))
+	if err == nil && l.story == nil { // another node may have the backend
+		err = calls.Unmatched("backend", l.filter.Backend, "backend", slices.Sorted(maps.Keys(l.known.backends)))
+	}
+	if err != nil {
+		return &UsageError{err}
+	}
 	return nil
 }
 
@@ -98,6 +135,9 @@ func (l *callView) check(command string) error {
 
 // add takes an event, and shows the call when it is complete.
 func (l *callView) add(ev *capture.Event) error {
+	if l.only != nil && !l.only.has(ev) {
+		return nil
+	}
 	l.latest, l.at = ev.Seq, ev.Time
 	if l.event != nil {
 		l.event(ev)
@@ -175,6 +215,7 @@ func (l *callView) show(ev *capture.Event) error {
 		}
 		return l.printer.Err()
 	}
+	l.known.add(c)
 	counts := what == calls.Done && (l.filter.Own || !c.Own)
 	if counts {
 		l.seen++

@@ -52,6 +52,11 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 	}
 	printer := calls.Printer{Out: e.output.lines(out), Date: true, JSON: e.output.programs(), Colour: show.Colours(out)}
 	shown, from := 0, time.Now().Add(-time.Duration(e.since))
+	if e.follow && !e.nodes.several() {
+		if err := show.BackendsMatch(ctx, nodes[0].Address, e.backend); err != nil {
+			return &UsageError{err}
+		}
+	}
 	if !e.nodes.several() {
 		shown, err = e.show(ctx, admin.NewClient(nodes[0].Address), from, &printer, func(time.Time) {})
 		if errors.Is(err, errStopped) {
@@ -85,6 +90,11 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 				return err
 			})
 		})
+	}
+	if err == nil && shown == 0 && e.backend != "" && !e.nodes.several() && ctx.Err() == nil {
+		if err := show.BackendsMatch(ctx, nodes[0].Address, e.backend); err != nil {
+			return &UsageError{err}
+		}
 	}
 	if err == nil && shown == 0 && !printer.JSON && ctx.Err() == nil {
 		to := ""

@@ -48,6 +48,18 @@ func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
 	return p, nil
 }
 
+// unmatched returns an error about a pattern for methods that matches none of the API or of the recording.
+func (p *played) unmatched(patterns string) error {
+	var methods []string
+	for _, m := range p.schema.Methods() {
+		methods = append(methods, m.Name)
+	}
+	for _, c := range p.calls {
+		methods = append(methods, c.Method)
+	}
+	return calls.UnmatchedMethod(patterns, methods)
+}
+
 func (p *played) given(fd protoreflect.FieldDescriptor) bool {
 	return p.names.Given(fd) || replay.LooksLikeID(fd)
 }
@@ -97,6 +109,9 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 	p, err := openPlayed(fs.Arg(0), *backend, &flags)
 	if err != nil {
 		return err
+	}
+	if err := p.unmatched(plan.method); err != nil {
+		return &UsageError{fmt.Errorf("replay: %w", err)}
 	}
 	plan.choose(p.calls)
 	if *dry {

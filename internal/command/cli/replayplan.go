@@ -37,7 +37,7 @@ func (p *replayPlan) choose(recorded []*replay.Call) {
 	for _, c := range recorded {
 		switch {
 		case p.call != 0 && c.ID != p.call:
-		case p.method != "" && !calls.Matches(p.method, calls.ShortMethod(c.Method)) && !calls.Matches(p.method, strings.TrimPrefix(c.Method, "/")):
+		case p.method != "" && !calls.MatchesMethod(p.method, c.Method):
 		case !p.failed && p.call == 0 && c.Ended && c.Code != codes.OK && c.Code != codes.Canceled:
 			p.leftOut++
 		default:

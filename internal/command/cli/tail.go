@@ -4,14 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -25,13 +29,15 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	l.flags(fs)
 	var asked nodeFlags
 	asked.flags(fs)
-	all := fs.Bool("past", false, "also show all calls recorded so far")
-	last := fs.Int("last", 0, "also show the latest `N` calls recorded so far")
+	all := fs.Bool("past", false, "show all calls recorded so far")
+	last := fs.Int("last", 0, "show the latest `N` calls recorded so far")
+	follow := fs.Bool("follow", false, "with -past, -last or -since: also show the calls from now on, until Ctrl-C")
 	asked.ofPods(fs)
 	var since unitDuration
-	fs.Var(&since, "since", "also show the recorded calls of the last `TIME`, such as 5m")
+	fs.Var(&since, "since", "show the recorded calls of the last `TIME`, such as 5m")
 	if err := parseSub(fs, args, out, `tail shows the calls of a running criproxy as they happen, until Ctrl-C; of several nodes, in the order of
-time. After POD, as in tail web-1, it shows only the calls in the life of these pods.`, 0, anyNumber); err != nil {
+time. With -past, -last or -since it shows recorded calls instead, and ends; with -follow it then goes on.
+After POD, as in tail web-1, it shows only the calls in the life of these pods.`, 0, anyNumber); err != nil {
 		return err
 	}
 	if err := l.check("tail"); err != nil {
@@ -52,6 +58,7 @@ time. After POD, as in tail web-1, it shows only the calls in the life of these 
 		return err
 	}
 	look := past{none: !*all && *last == 0 && since == 0, last: *last}
+	look.ends = !look.none && !*follow
 	if since > 0 {
 		look.since = time.Now().Add(-time.Duration(since))
 	}
@@ -86,6 +93,13 @@ func (l *callView) tail(ctx context.Context, client *admin.Client, response *htt
 		if ctx.Err() != nil {
 			return false, nil // Ctrl-C
 		}
+		if look.ends {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				err = fmt.Errorf("the criproxy at %s ended while it sent its calls, as in a handover: the latest are not here", response.Request.URL.Host)
+			}
+			l.present()
+			return false, cmp.Or(err, l.unmatched())
+		}
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return false, err
 		}
@@ -102,17 +116,20 @@ const longCall = 10 * time.Minute
 
 // asks returns the path of the events that follow looks at, and those of calls that were under way before.
 func (l *callView) asks(look past) string {
-	q := url.Values{"follow": {"true"}}
+	q := url.Values{}
+	if !look.ends {
+		q.Set("follow", "true")
+	}
 	switch {
 	case look.none:
 		q.Set("since", time.Minute.String())
 	case !look.since.IsZero():
 		q.Set("since", (time.Since(look.since) + longCall).String())
 	}
-	if !look.none && l.filter.Method != "" {
-		q.Set("method", l.filter.Method)
+	if !look.none && l.filter.Method != "" && !strings.HasPrefix(l.filter.Method, "!") {
+		q.Set("method", strings.ReplaceAll(l.filter.Method, ",", "|")) // version 1.0 knows only |
 	}
-	if s := strings.ToUpper(l.filter.Status); !look.none && (s == "!OK" || s != "" && s[0] != '!' && !strings.Contains(s, "OK")) {
+	if !look.none && l.filter.OnlyFailed() {
 		q.Set("failed", "true")
 	}
 	return "/events?" + q.Encode()
@@ -145,6 +162,7 @@ func (l *callView) tailAll(ctx context.Context, asked *nodeFlags, nodes []admin.
 			clockOff(errOut, n.Name, off)
 			one, look := *l, look
 			one.story, one.printer.Node, one.printer.Wide, one.printer.Off = story, n.Name, wide, off
+			one.known = nil
 			if look.over = caughtUp; !look.since.IsZero() {
 				look.since = look.since.Add(off)
 			}
@@ -193,15 +211,20 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	if l.past = look; look.over != nil && (look.none || look.until == 0) {
 		look.over()
 	}
+	if first && look.none && !strings.Contains(l.filter.Method, "/") { // a full name may be of an API that nobody described
+		if err := l.unmatched(); err != nil {
+			return err
+		}
+	}
 	return l.read(r)
 }
 
-// trouble shows which runtimes are not up at the beginning.
+// trouble shows which runtimes are not up now.
 func (l *callView) trouble(h *capture.FileHeader) {
 	for _, b := range h.Backends {
 		c := &capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why}
 		if b.State != "" && b.State != capture.Up && l.filter.MatchChange(c) {
-			l.printer.Change(c)
+			l.printer.Now(c)
 		}
 	}
 }
@@ -231,31 +254,27 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	asked.flags(fs)
 	var schema schemaFlags
 	schema.flags(fs)
-	var since, until unitDuration
-	fs.Var(&since, "since", "only calls that began in the last `TIME`, such as 5m")
-	fs.Var(&until, "until", "only calls that began before the last `TIME`, such as 1m")
+	var within span
+	within.flags(fs)
 	if err := parseSub(fs, args, out, `dump FILE saves the latest calls, which a running criproxy keeps in memory, in FILE.jsonl, .pcapng or
 .binlog, which must not exist yet; with .zst behind that, as in FILE.jsonl.zst, the file is compressed. Without FILE it prints them, as JSON lines. Of several
 nodes, each has its own FILE, with the node's name before the first dot.`, 0, 1); err != nil {
 		return err
 	}
-	if since < 0 || until < 0 || since > 0 && until >= since {
-		return &UsageError{errors.New("dump: -since and -until say how long ago: they cannot be negative, and -since must be longer ago than -until")}
+	if err := within.check("dump"); err != nil {
+		return err
 	}
-	now := time.Now()
-	chosen := choice{before: now.Add(-time.Duration(until))}
-	if until == 0 {
-		chosen.before = time.Time{}
-	}
-	if since > 0 {
-		chosen.from = now.Add(-time.Duration(since))
-	}
+	since, until := time.Duration(within.since), time.Duration(within.until)
+	chosen := within.before(time.Now())
 	path := fs.Arg(0)
 	format := capture.JSONL
 	if path != "" {
 		if format, err = capture.FormatOf(path); err != nil {
 			return &UsageError{fmt.Errorf("dump: %w", err)}
 		}
+	}
+	if file, ok := out.(*os.File); ok && path == "" && term.IsTerminal(int(file.Fd())) {
+		return &UsageError{errors.New("dump: JSON lines are not for a terminal; want a FILE, such as calls.jsonl.zst, or a pipe, as in criproxy dump | criproxy view -")}
 	}
 	nodes, err := asked.chosen(ctx)
 	if err != nil {
@@ -265,10 +284,10 @@ nodes, each has its own FILE, with the node's name before the first dot.`, 0, 1)
 		client := admin.NewClient(n.Address)
 		asks := url.Values{}
 		if since > 0 {
-			asks.Set("since", (time.Duration(since) + longCall).String())
+			asks.Set("since", (since + longCall).String())
 		}
-		if time.Duration(until) > longCall {
-			asks.Set("until", (time.Duration(until) - longCall).String())
+		if until > longCall {
+			asks.Set("until", (until - longCall).String())
 		}
 		response, err := client.Get(ctx, "/events?"+asks.Encode())
 		if err != nil {
@@ -308,6 +327,34 @@ nodes, each has its own FILE, with the node's name before the first dot.`, 0, 1)
 	}))
 }
 
+// span has the flags -since and -until.
+type span struct{ since, until unitDuration }
+
+func (s *span) flags(fs *flag.FlagSet) {
+	fs.Var(&s.since, "since", "only calls that began in the last `TIME`, such as 5m")
+	fs.Var(&s.until, "until", "only calls that began before the last `TIME`, such as 1m")
+}
+
+// check returns an error if the flags are invalid.
+func (s *span) check(command string) error {
+	if s.since < 0 || s.until < 0 || s.since > 0 && s.until >= s.since {
+		return &UsageError{fmt.Errorf("%s: -since and -until say how long ago: they cannot be negative, and -since must be longer ago than -until", command)}
+	}
+	return nil
+}
+
+// before returns the choice of the calls that the flags select, if they are about the time before now.
+func (s *span) before(now time.Time) *choice {
+	c := &choice{}
+	if s.since > 0 {
+		c.from = now.Add(-time.Duration(s.since))
+	}
+	if s.until > 0 {
+		c.before = now.Add(-time.Duration(s.until))
+	}
+	return c.by(0)
+}
+
 // choice selects the events of calls that began in a time.
 type choice struct {
 	from, before time.Time       // zero for no bound
@@ -331,7 +378,8 @@ func (c *choice) has(ev *capture.Event) bool {
 	if ev.Kind == capture.Missed || ev.Kind == capture.Changed {
 		return in
 	}
-	if first, known := c.calls[ev.Call]; known {
+	again := ev.Kind == capture.Start && ev.Leg == 0 && !ev.Again // another recording, behind the first, counts from 1 as well
+	if first, known := c.calls[ev.Call]; known && !again {
 		return first
 	}
 	c.calls[ev.Call] = in
@@ -346,13 +394,13 @@ func copyCapture(r *capture.Reader, flags *schemaFlags, format capture.Format, p
 		return 0, err
 	}
 	if path != "" {
-		file, err := createFile(path)
-		if err != nil {
-			return 0, err
+		file, fails := createFile(path)
+		if fails != nil {
+			return 0, fails
 		}
-		packed, err := capture.Packed(file, path)
-		if err != nil {
-			return 0, errors.Join(err, file.Close())
+		packed, fails := capture.Packed(file, path)
+		if fails != nil {
+			return 0, errors.Join(fails, file.Close())
 		}
 		defer func() { err = errors.Join(err, packed.Close(), file.Close()) }()
 		out = packed

@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -20,10 +24,13 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	sequence := fs.Bool("sequence", false, "print a sequence diagram in Mermaid's syntax")
 	stats := fs.Bool("stats", false, "count calls, errors, bytes and times by method")
 	file := fs.String("html", "", "write an HTML page to `FILE`, which must not exist yet; - is standard output")
-	if err := parseSub(fs, args, out, "view FILE shows the calls in a file that criproxy wrote; - is standard input. -html takes the files of several nodes.", 1, anyNumber); err != nil {
+	var within span
+	within.flags(fs)
+	if err := parseSub(fs, args, out, `view FILE shows the calls in a file that criproxy wrote; - is standard input. -html takes the files of several nodes.
+-since and -until count back from the end of the recording.`, 1, anyNumber); err != nil {
 		return err
 	}
-	if err := l.check("view"); err != nil {
+	if err := cmp.Or(l.check("view"), within.check("view")); err != nil {
 		return err
 	}
 	switch {
@@ -40,9 +47,17 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	if fs.NArg() > 1 && *file == "" {
 		return &UsageError{errors.New("view: only -html takes several files")}
 	}
+	open := capture.Open
+	if within != (span{}) {
+		end, again, err := endOf(fs.Args())
+		if err != nil {
+			return err
+		}
+		l.only, open = within.before(end), again
+	}
 	var recordings []*capture.Reader
 	for _, path := range fs.Args() {
-		r, err := capture.Open(path)
+		r, err := open(path)
 		if err != nil {
 			return err
 		}
@@ -73,6 +88,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 		return fmt.Errorf("%s: %w", fs.Arg(0), err)
 	}
 	for _, c := range l.assembler.UnderWay() {
+		l.known.add(c)
 		match := l.filter.Match(c)
 		if l.filter.Own || !c.Own {
 			l.seen++
@@ -88,6 +104,9 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 			l.printer.Print(c)
 		}
 	}
+	if err := l.unmatched(); err != nil {
+		return err
+	}
 	l.none(errOut, "calls in "+fs.Arg(0))
 	switch {
 	case *sequence:
@@ -98,6 +117,36 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 		return counted.Print(out)
 	}
 	return l.printer.Err()
+}
+
+// endOf returns when the latest event of recordings was. again opens them once more, also standard input.
+func endOf(paths []string) (end time.Time, again func(path string) (*capture.Reader, error), err error) {
+	var typed []byte
+	if slices.Contains(paths, "-") {
+		if typed, err = io.ReadAll(os.Stdin); err != nil {
+			return end, nil, fmt.Errorf("reading standard input: %w", err)
+		}
+	}
+	again = func(path string) (*capture.Reader, error) {
+		if path == "-" {
+			return capture.NewReader(bytes.NewReader(typed))
+		}
+		return capture.Open(path)
+	}
+	for _, path := range paths {
+		r, err := again(path)
+		if err != nil {
+			return end, nil, err
+		}
+		var ev capture.Event
+		for err == nil { // the second reading reports what is wrong
+			if err = r.Next(&ev); err == nil && ev.Time.After(end) {
+				end = ev.Time
+			}
+		}
+		_ = r.Close() // it was only read
+	}
+	return end, again, nil
 }
 
 // Convert is the subcommand that converts a file of calls to another format.

@@ -21,11 +21,15 @@ import (
 // writePage writes the calls of recordings as a page for browsers to the file at path. Several are of several nodes.
 func (l *callView) writePage(all []*capture.Reader, fs *flag.FlagSet, path string, out, errOut io.Writer) (err error) {
 	if path != "-" {
-		file, err := createFile(path)
-		if err != nil {
-			return err
+		file, fails := createFile(path)
+		if fails != nil {
+			return fails
 		}
-		defer func() { err = errors.Join(err, file.Close()) }()
+		defer func() {
+			if err = errors.Join(err, file.Close()); err != nil {
+				_ = os.Remove(path) // half a page is of no use
+			}
+		}()
 		out = file
 	}
 	buffered := bufio.NewWriterSize(out, 1<<16)
@@ -36,9 +40,13 @@ func (l *callView) writePage(all []*capture.Reader, fs *flag.FlagSet, path strin
 	var recordings []*recording
 	for i, r := range all {
 		view := *l
+		if l.only != nil {
+			view.only = l.only.by(0)
+		}
 		if err := view.open(r.Header(), out); err != nil {
 			return fmt.Errorf("%s: %w", fs.Arg(i), err)
 		}
+		l.known = view.known
 		look := &node.Look{}
 		look.Follow(view.assembler)
 		look.Begin(r.Header())
@@ -62,6 +70,9 @@ func (l *callView) writePage(all []*capture.Reader, fs *flag.FlagSet, path strin
 	}
 	w.Finder = looks
 	if info.Cut, err = readTogether(recordings, func(r *recording) { w.Of(r.node, &r.view.printer) }); err != nil {
+		return err
+	}
+	if err := l.unmatched(); err != nil {
 		return err
 	}
 	if err := errors.Join(w.Close(info), buffered.Flush()); err != nil {

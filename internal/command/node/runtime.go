@@ -63,7 +63,7 @@ func (v *view) outages() []Finding {
 		for i := len(all) - 1; i >= 0 && all[i].What != capture.Up && all[i].What != capture.Removed; i-- {
 			begun = all[i].Time
 		}
-		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Show: "-status Unavailable,DeadlineExceeded"}
+		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Show: "-status 'Unavailable|DeadlineExceeded'"}
 		for i, c := range all {
 			if i == 0 || i >= len(all)-maxChanges {
 				f.Evidence = append(f.Evidence, Proof{c.Time, c.String()})

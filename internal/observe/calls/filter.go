@@ -2,8 +2,6 @@ package calls
 
 import (
 	"cmp"
-	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -14,12 +12,12 @@ import (
 )
 
 // A Filter says which calls to show. The zero Filter shows all calls except those that criproxy makes
-// itself.
+// itself. pattern.go says what patterns are.
 type Filter struct {
 	Method    string        // patterns for the method with or without its service, "Run*|Stop*"
 	Backend   string        // patterns for one of the backends that were called, or for which memory answered
 	Client    string        // patterns for the client's name
-	Status    string        // "OK", "NotFound,Unavailable", "!OK"
+	Status    string        // patterns for the code of a call that has ended: "OK", "NotFound|Unavailable", "!OK"
 	Namespace string        // patterns
 	Pod       string        // patterns for its name
 	Container string        // patterns for its name
@@ -38,40 +36,26 @@ type Filter struct {
 // Check returns the first mistake in a filter, or nil if there is none.
 func (f *Filter) Check() error {
 	for _, p := range []struct{ name, value string }{
-		{"method", f.Method}, {"backend", f.Backend}, {"client", f.Client}, {"namespace", f.Namespace}, {"pod", f.Pod}, {"container", f.Container},
+		{"method", f.Method}, {"backend", f.Backend}, {"client", f.Client}, {"status", f.Status}, {"namespace", f.Namespace}, {"pod", f.Pod}, {"container", f.Container},
 	} {
-		for _, one := range strings.Split(p.value, "|") {
-			if _, err := path.Match(one, ""); err != nil {
-				return fmt.Errorf("-%s: %q is not a pattern: want letters, *, ? and [a-z]; separate several patterns with |", p.name, one)
-			}
+		if err := checkPatterns(p.name, p.value); err != nil {
+			return err
 		}
 	}
-	for _, name := range strings.Split(strings.TrimPrefix(f.Status, "!"), ",") {
-		if _, ok := codeNamed(name); !ok && f.Status != "" {
-			return fmt.Errorf("-status: %q is not a code: want one such as OK, NotFound or Unavailable; separate several with commas; a leading ! selects all others", name)
-		}
-	}
-	return nil
+	return Unmatched("status", strings.ReplaceAll(f.Status, "_", ""), "code", allCodes())
 }
 
-func codeNamed(name string) (codes.Code, bool) {
-	name = strings.ReplaceAll(name, "_", "")
-	for c := codes.OK; c <= codes.Unauthenticated; c++ {
-		if strings.EqualFold(c.String(), name) || c == codes.Canceled && strings.EqualFold(name, "cancelled") {
-			return c, true
-		}
-	}
-	return 0, false
-}
+// OnlyFailed reports whether the filter selects only calls that have failed.
+func (f *Filter) OnlyFailed() bool { return f.Status != "" && !matchesCode(f.Status, codes.OK) }
 
 // Match reports whether to show a call. For a call under way it uses the duration so far; such a
 // call has no status.
 func (f *Filter) Match(c *Call) bool {
 	return (f.Own || !c.Own) &&
-		(f.Method == "" || Matches(f.Method, ShortMethod(c.Method)) || Matches(f.Method, strings.TrimPrefix(c.Method, "/"))) &&
-		(f.Backend == "" || slices.ContainsFunc(c.Meant(), func(name string) bool { return Matches(f.Backend, name) })) &&
+		(f.Method == "" || MatchesMethod(f.Method, c.Method)) &&
+		(f.Backend == "" || Matches(f.Backend, c.Meant()...)) &&
 		(f.Client == "" || Matches(f.Client, c.From())) &&
-		(f.Status == "" || f.hasStatus(c)) &&
+		(f.Status == "" || c.Ended && matchesCode(f.Status, c.Code)) &&
 		(f.Namespace == "" || Matches(f.Namespace, c.About.Namespace)) &&
 		(f.Pod == "" || Matches(f.Pod, c.About.Pod)) &&
 		(f.Container == "" || Matches(f.Container, c.About.Container)) &&
@@ -89,19 +73,6 @@ func (f *Filter) MatchChange(c *capture.Change) bool {
 	calls := *f
 	calls.Backend, calls.Own = "", false
 	return calls == Filter{} && (f.Backend == "" || c.Backend == "" || Matches(f.Backend, c.Backend))
-}
-
-func (f *Filter) hasStatus(c *Call) bool {
-	if !c.Ended {
-		return false
-	}
-	names, not := strings.CutPrefix(f.Status, "!")
-	found := false
-	for _, name := range strings.Split(names, ",") {
-		code, ok := codeNamed(name)
-		found = found || ok && code == c.Code
-	}
-	return found != not
 }
 
 // has reports whether all words, which are in lower case, occur in what a line shows of the call.
@@ -136,14 +107,4 @@ func hasID(c *Call, start string) bool {
 		}
 		return strings.HasPrefix(id, start)
 	})
-}
-
-// Matches reports whether s matches one of the patterns, which are separated by "|". It ignores case.
-func Matches(patterns, s string) bool {
-	for _, p := range strings.Split(strings.ToLower(patterns), "|") {
-		if ok, err := path.Match(p, strings.ToLower(s)); err == nil && ok {
-			return true
-		}
-	}
-	return false
 }

@@ -69,10 +69,47 @@ func TestMemoryAnswersForABackend(t *testing.T) {
 
 func TestAnInvalidFilterIsRefused(t *testing.T) {
 	for want, f := range map[string]calls.Filter{
-		`-method: "[" is not a pattern`: {Method: "Run*|["},
-		`-pod: "[a" is not a pattern`:   {Pod: "[a"},
-		`-status: "Fine" is not a code`: {Status: "!OK,Fine"},
+		`-method: "[" is not a pattern`:   {Method: "Run*|["},
+		`-pod: "[a" is not a pattern`:     {Pod: "[a"},
+		`-status: "Fine" matches no code`: {Status: "!OK,Fine"},
 	} {
 		assert.ErrorContains(t, f.Check(), want)
 	}
+}
+
+// why printed -status 'Unavailable|DeadlineExceeded', which was refused: issue 43.
+func TestPatternsHaveOneGrammar(t *testing.T) {
+	for _, c := range []struct {
+		patterns, name string
+		want           bool
+	}{
+		{"Run*|Stop*", "StopContainer", true},
+		{"Run*,Stop*", "StopContainer", true},
+		{" run* , stop* ", "StopContainer", true},
+		{"Run*|", "", false},
+		{"!Run*|Stop*", "StopContainer", false},
+		{"!Run*,Stop*", "ListPods", true},
+		{"*Service*List*", "runtime.v1.RuntimeService/ListPods", true},
+		{"*", "a/b/c", true},
+	} {
+		assert.Equal(t, c.want, calls.Matches(c.patterns, c.name), "%s: %s", c.patterns, c.name)
+	}
+	assert.False(t, calls.MatchesMethod("!List*", "/runtime.v1.RuntimeService/ListPods"), "the name with its service is no other method")
+	for _, status := range []string{"Unavailable|DeadlineExceeded", "!OK|canceled", "Un*,Cancelled", "deadline_exceeded"} {
+		assert.NoError(t, (&calls.Filter{Status: status}).Check(), status)
+	}
+}
+
+func TestAPatternThatCanMatchNothingIsAnError(t *testing.T) {
+	methods := []string{"/runtime.v1.RuntimeService/ListPods", "/runtime.v1.RuntimeService/RunPodSandbox"}
+	for want, err := range map[string]error{
+		`-status: "Unavailble" matches no code (did you mean "Unavailable"?)`:                                      (&calls.Filter{Status: "!OK|Unavailble"}).Check(),
+		`-method: "RunPodSandbx" matches no method of this API (did you mean "RunPodSandbox"?)`:                    calls.UnmatchedMethod("List*|RunPodSandbx", methods),
+		`-method: "Lsit*" matches no method of this API (did you mean "List*"?)`:                                   calls.UnmatchedMethod("Lsit*", methods),
+		`-backend: "delta" matches no backend; want primary, beta.io`:                                              calls.Unmatched("backend", "delta", "backend", []string{"primary", "beta.io"}),
+		`-pod: "!" has no pattern: want one such as web*; | separates several, and a leading ! selects all others`: (&calls.Filter{Pod: "!"}).Check(),
+	} {
+		assert.EqualError(t, err, want)
+	}
+	assert.NoError(t, calls.UnmatchedMethod("*RuntimeService/Run*,!List*", append(methods, "/x/!ListPods")))
 }

@@ -154,6 +154,15 @@ func (p *Printer) Change(c *capture.Change) {
 	p.write([]byte(p.clock(c.Time) + "  " + p.changeColour(c, "-- "+Sanitize(c.String())) + "\n"))
 }
 
+// Now prints a condition that is true now, between calls that are older.
+func (p *Printer) Now(c *capture.Change) {
+	if p.JSON {
+		p.Change(c)
+		return
+	}
+	p.write([]byte(p.clock(c.Time) + "  " + p.changeColour(c, "-- now: "+Sanitize(c.String())) + "\n"))
+}
+
 // Event prints a change on a line of its own, where there are no calls.
 func (p *Printer) Event(c *capture.Change) {
 	if p.JSON {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +14,8 @@ import (
 
 // PodFilter selects pods.
 type PodFilter struct {
-	Namespace string // pattern; empty for all
-	Backend   string // pattern; empty for all
+	Namespace string // patterns; empty for all
+	Backend   string // patterns; empty for all
 }
 
 // Pods shows the pods of all backends. It returns the backends whose pods are unknown.
@@ -25,12 +24,32 @@ func Pods(ctx context.Context, q Query, f PodFilter) ([]admin.Silent, error) {
 	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
 		return nil, err
 	}
+	known := func(p admin.Pod) bool { return calls.Matches(f.Backend, p.Backend) }
+	if f.Backend != "" && !slices.ContainsFunc(pods.Pods, known) {
+		if err := BackendsMatch(ctx, q.Path, f.Backend); err != nil {
+			return nil, err
+		}
+	}
 	return q.showPods(&pods, f)
+}
+
+// BackendsMatch returns an error if patterns of -backend match none of the backends that the criproxy at path has. It
+// returns nil if that does not say which it has.
+func BackendsMatch(ctx context.Context, path, patterns string) error {
+	var r admin.Report
+	if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil || patterns == "" {
+		return nil
+	}
+	var names []string
+	for _, b := range r.Backends {
+		names = append(names, b.Name)
+	}
+	return calls.Unmatched("backend", patterns, "backend", names)
 }
 
 // showPods shows the pods that the filter selects.
 func (q Query) showPods(pods *admin.Pods, f PodFilter) ([]admin.Silent, error) {
-	fits := func(pattern, s string) bool { ok, _ := path.Match(pattern, s); return pattern == "" || ok }
+	fits := func(patterns, s string) bool { return patterns == "" || calls.Matches(patterns, s) }
 	all := len(pods.Pods)
 	pods.Pods = slices.DeleteFunc(pods.Pods, func(p admin.Pod) bool { return !fits(f.Namespace, p.Namespace) || !fits(f.Backend, p.Backend) })
 	pods.Silent = slices.DeleteFunc(pods.Silent, func(s admin.Silent) bool { return !fits(f.Backend, s.Backend) })

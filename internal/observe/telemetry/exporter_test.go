@@ -336,7 +336,7 @@ func TestTheFilterIsThatOfTail(t *testing.T) {
 		sent = append(sent, attributesOf(r.GetAttributes())["rpc.method"]+" "+r.GetEventName())
 	}
 	assert.Equal(t, []string{"ListPodSandbox criproxy.call", "ListPodSandbox criproxy.call", "RunPodSandbox criproxy.call", "RunPodSandbox criproxy.count"}, sent)
-	assert.ErrorContains(t, CheckExport(&config.Export{Status: "Nope"}), `export: -status: "Nope" is not a code`)
+	assert.ErrorContains(t, CheckExport(&config.Export{Status: "Nope"}), `export: -status: "Nope" matches no code`)
 	assert.ErrorContains(t, CheckExport(&config.Export{Quiet: "[x"}), "export.quiet")
 }
 

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -372,9 +371,7 @@ func wanted(request *http.Request, now time.Time, recorded uint64) (want capture
 	}
 	if method != "" || failed {
 		want.Block = func(methods []string, some bool) bool {
-			return (some || !failed) && (method == "" || slices.ContainsFunc(methods, func(m string) bool {
-				return calls.Matches(method, calls.ShortMethod(m)) || calls.Matches(method, strings.TrimPrefix(m, "/"))
-			}))
+			return (some || !failed) && (method == "" || slices.ContainsFunc(methods, func(m string) bool { return calls.MatchesMethod(method, m) }))
 		}
 	}
 	return want, nil
