@@ -34,7 +34,7 @@ type FixtureConfig struct {
 // recorded call of the method.
 //
 // Calls that change nothing may come more or less often than in the recording. They get the answers that
-// were recorded between the latest change that was played and the next one. A Fixture is safe for
+// were recorded between the latest change that was played and the next one. A change that failed is none. A Fixture is safe for
 // concurrent use.
 type Fixture struct {
 	cfg   FixtureConfig
@@ -49,7 +49,7 @@ type Fixture struct {
 type recorded struct {
 	*Call
 	key     string // of its first request
-	changes bool
+	changes bool   // what others answer afterwards: not if it failed or is there in part, for then a replay may not repeat it
 	played  bool
 }
 
@@ -71,7 +71,7 @@ func NewFixture(cfg FixtureConfig) *Fixture {
 	}
 	f := &Fixture{cfg: cfg, frontier: newLevel[time.Duration](-1)}
 	for _, c := range cfg.Calls {
-		one := &recorded{Call: c, changes: cfg.Changes(c.Method) && !c.open()}
+		one := &recorded{Call: c, changes: cfg.Changes(c.Method) && !c.open() && c.Code == codes.OK && c.Unfit() == ""}
 		if len(c.Requests) > 0 {
 			one.key = key(capture.MessageOf(cfg.Schema, c.Method, capture.Request), c.Requests[0].Payload)
 		}
@@ -147,7 +147,7 @@ func (f *Fixture) among(calls []*recorded) *recorded {
 	}
 	fresh := slices.IndexFunc(calls, func(c *recorded) bool { return !c.played })
 	last := calls[len(calls)-1]
-	if calls[0].changes || f.cfg.Changes(calls[0].Method) || calls[0].open() {
+	if f.cfg.Changes(calls[0].Method) || calls[0].open() {
 		if fresh < 0 {
 			return last // once more
 		}

@@ -3,6 +3,7 @@ package replay_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -63,6 +64,34 @@ func TestFixtureAnswersAsThingsAreNow(t *testing.T) {
 	}
 	put(`book {title: "another than in the recording"}`) // by sequence
 	assert.Equal(t, 3, books())
+}
+
+// A replay leaves out what failed when it was recorded, and what it has only a part of. The fixture waited for these
+// changes for ever, and gave the answers of before: issue 43.
+func TestAFixtureDoesNotWaitForChangesThatNobodyRepeats(t *testing.T) {
+	for name, spoil := range map[string]func(*replay.Call){
+		"it failed":                func(c *replay.Call) { c.Code = codes.NotFound },
+		"its beginning is missing": func(c *replay.Call) { c.Partial = true },
+		"its request is cut off":   func(c *replay.Call) { c.Requests = []replay.Message{{Truncated: true}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			list := func(id uint64, began time.Duration, title string) *replay.Call {
+				c := call("List", id, began, began+1)
+				c.Requests = []replay.Message{{}}
+				c.Replies = []replay.Message{{Payload: muxtest.Bytes("ListResponse", `books {title: "`+title+`"}`).Bytes()}}
+				return c
+			}
+			change := call("Put", 2, 10, 11)
+			spoil(change)
+			f := replay.NewFixture(replay.FixtureConfig{Calls: []*replay.Call{list(1, 0, "before"), change, list(3, 20, "after")}, Schema: muxtest.Library, Changes: changesBooks})
+			cc := recordedConn{muxtest.Connect(t, serve(t, fixtureHandler(f))), capture.NewRecorder(capture.Config{})}
+			for _, want := range []string{"before", "after"} {
+				reply, err := cc.call(t, "List", &codec.Frame{})
+				require.NoError(t, err)
+				assert.Equal(t, `books {title: "`+want+`"}`, strings.ReplaceAll(muxtest.Text("ListResponse", reply), "  ", " "))
+			}
+		})
+	}
 }
 
 func TestAFixtureSaysWhatWasNotRecorded(t *testing.T) {
