@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/docs"
 	"github.com/criproxy/criproxy/internal/base/suggest"
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
@@ -211,6 +212,7 @@ func find(args []string) (command, []string) {
 func wantsHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
 
 // help is the subcommand that shows what the commands do. criproxy help COMMAND is the same as criproxy COMMAND -h.
+// criproxy help runbook#ANCHOR prints a section of the runbook.
 func help(ctx context.Context, args []string, out, errOut io.Writer) error {
 	switch {
 	case len(args) == 0 || wantsHelp(args[0]):
@@ -218,6 +220,14 @@ func help(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return nil
 	case len(args) > 1 || strings.HasPrefix(args[0], "-"):
 		return cli.Usage(fmt.Errorf("help takes the name of one command, got %q", strings.Join(args, " ")))
+	}
+	if document, anchor, _ := strings.Cut(args[0], "#"); document == "runbook" {
+		section, anchors := docs.Runbook(anchor)
+		if section == "" {
+			return cli.Usage(fmt.Errorf("the runbook has no section %q%s", anchor, suggest.Nearest(anchor, anchors)))
+		}
+		_, err := io.WriteString(out, section)
+		return err
 	}
 	c, _ := find(args)
 	return c.run(ctx, []string{"-h"}, out, errOut)
@@ -232,5 +242,5 @@ func printHelp(out io.Writer) {
 			fmt.Fprintf(out, "  %-18s %s\n", c.name, c.short)
 		}
 	}
-	fmt.Fprint(out, "\nFlags follow the command; criproxy help COMMAND shows them.\n")
+	fmt.Fprint(out, "\nFlags follow the command; criproxy help COMMAND shows them.\nIn trouble: criproxy help runbook.\n")
 }

@@ -58,7 +58,7 @@ func printed(text string) (lines [][]string) {
 func parses(t *testing.T, place string, words []string) {
 	t.Helper()
 	words = append(slices.Clone(words), "-h", "-h") // the first may become the value of a flag that the text leaves without one
-	for i, w := range words { // what a reader fills in
+	for i, w := range words {                       // what a reader fills in
 		if w == "TIME" || w == "DURATION" || w == "5m" {
 			words[i] = "5m"
 		} else if w == "N" || w == "NUMBER" || w == "BYTES" {
@@ -136,4 +136,24 @@ func TestCommandsThatWhyPrintsShowItsCalls(t *testing.T) {
 			assert.Contains(t, out.String(), `"call":`, "%s: view %s shows nothing", name, f.Show)
 		}
 	}
+}
+
+// A node may not have docs/runbook.md: help prints the section that a finding names.
+func TestHelpPrintsTheRunbook(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"help", "runbook#a-runtime-is-gone"}, &out, io.Discard))
+	assert.True(t, strings.HasPrefix(out.String(), "### A runtime is gone\n"), out.String())
+	assert.NotContains(t, out.String(), "### Many nodes")
+	out.Reset()
+	require.NoError(t, run(t.Context(), []string{"help", "runbook#runtimes"}, &out, io.Discard))
+	assert.Contains(t, out.String(), "### A runtime is gone\n", "a chapter has its sections")
+	assert.ErrorContains(t, run(t.Context(), []string{"help", "runbook#a-runtime-is-gon"}, &out, io.Discard), `(did you mean "a-runtime-is-gone"?)`)
+	for _, r := range node.Rules() {
+		out.Reset()
+		require.NoError(t, run(t.Context(), []string{"help", "runbook#" + r.Name}, &out, io.Discard), r.Name)
+	}
+	out.Reset()
+	_ = run(t.Context(), []string{"why", recordingAt("runtime-hung")}, &out, io.Discard)
+	assert.Contains(t, out.String(), "criproxy help runbook#runtime\n")
 }

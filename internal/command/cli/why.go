@@ -298,7 +298,7 @@ func sayFinding(s *show.Screen, f *node.Finding, command string) {
 		narrow.Say(4, "it is not: %s", f.Not)
 	}
 	narrow.Say(4, "-> %s", f.Cure)
-	see := f.Runbook
+	see := "criproxy help runbook" + strings.TrimPrefix(f.Runbook, "docs/runbook.md") // a node may not have the file
 	if f.Rule != "" {
 		see = "criproxy why -explain " + f.Rule + ", or " + see
 	}

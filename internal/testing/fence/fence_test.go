@@ -32,7 +32,7 @@ var wings = map[string][]string{
 	"internal/observe":  {"internal/base", "codec", "internal/memory", "internal/settings", "director", "internal/hook"},
 	"internal/proxy":    {"internal/base", "codec", "internal/memory", "internal/settings", "director", "internal/hook", "criadapter", "internal/observe"},
 	"internal/command":  {"internal/base", "codec", "internal/memory", "internal/settings", "director", "criadapter", "internal/observe", "internal/proxy"},
-	"cmd":               {"internal/base", "internal/proxy", "internal/command"},
+	"cmd":               {"internal/base", "internal/proxy", "internal/command", "docs"},
 	"internal/testing":  {"internal/base", "codec", "rewrite", "director", "internal/command"},
 }
 
