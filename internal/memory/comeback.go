@@ -14,8 +14,9 @@ import (
 )
 
 // comeBack asks a backend that is gone for its gates, after asking Alive. A backend that answers
-// them is up. One that is alive, but does not answer its gates in time, is slow. comeBack reports
-// whether the backend is up or slow.
+// them is up. One that is alive, but does not answer its gates in time, is slow. A backend without
+// gates is up when it answers Alive, with any status: that it accepts connections proves nothing.
+// comeBack reports whether the backend is up or slow.
 func (c *Conn) comeBack(ctx context.Context) bool {
 	c.mu.Lock()
 	retired := c.retired
@@ -29,6 +30,9 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 		if dead = c.isAlive(ctx); unreachable(dead) || status.Code(dead) == codes.DeadlineExceeded || ctx.Err() != nil {
 			c.stillGone(dead)
 			return false
+		}
+		if !c.gated() && !ours(dead) {
+			dead = nil
 		}
 		bound = c.cfg.Budget // what takes longer goes on in the background
 	}

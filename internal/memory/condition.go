@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -169,8 +168,15 @@ func (c *Conn) tellFirst(l *list) {
 
 // isGate reports whether the answer to a list says that a backend is back: any list does if none is a gate.
 func (c *Conn) isGate(l *list) bool {
-	return l.spec.Gate || !slices.ContainsFunc(c.lists, func(l *list) bool { return l.spec.Gate })
+	return l.spec.Gate || !c.gated()
 }
+
+// gated reports whether the backend has a list that is a gate.
+func (c *Conn) gated() bool { return c.cfg.Spec.gated() }
+
+// Unasked reports whether the configuration names no method whose answer says that the backend is back, so that the Conn
+// asks HealthCheck.
+func (c *Conn) Unasked() bool { return c.unasked }
 
 // tell queues a state for Watch, which Run calls. c.mu is held.
 func (c *Conn) tell(s State) {

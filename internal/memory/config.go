@@ -36,6 +36,10 @@ const (
 // is the backend's name.
 const HeaderKey = "criproxy-last-known"
 
+// HealthCheck is the method that a backend without Alive and without gates is asked. Each gRPC server answers it: one that
+// does not know it with Unimplemented.
+const HealthCheck = "/grpc.health.v1.Health/Check"
+
 // Config configures a [Conn].
 type Config struct {
 	Name string                   // of the backend, for errors
@@ -80,7 +84,7 @@ type Config struct {
 
 	// Alive is the full name of a unary method that a backend answers quickly even when it is
 	// busy. Its answer distinguishes a slow backend from one that is gone. Optional: without it
-	// the lists decide.
+	// the lists that are gates decide, and if there are none, any answer to HealthCheck.
 	Alive string
 
 	// MaxBytes bounds the memory, in bytes. Zero means DefaultMaxBytes.

@@ -29,6 +29,8 @@ type Conn struct {
 	check chan struct{}   // holds a token if Run is to begin its next round now
 	pulse pulse
 
+	unasked bool // see Unasked
+
 	life   context.Context // of the requests in the background
 	end    context.CancelFunc
 	behind sync.WaitGroup
@@ -99,6 +101,9 @@ func New(cfg Config) (*Conn, error) {
 		cfg: cfg, next: cfg.Conn, mem: cfg.Memory, lists: lists, kept: replies, roles: map[string]role{},
 		check: make(chan struct{}, 1), telling: make(chan struct{}, 1),
 		mu: &cfg.Memory.mu, patience: cfg.Silence, waiting: map[int]*attempt{},
+	}
+	if cfg.Alive == "" && !c.gated() {
+		c.cfg.Alive, c.unasked = HealthCheck, true
 	}
 	if err := c.compileRoles(); err != nil {
 		return nil, err

@@ -21,6 +21,11 @@ type Spec struct {
 	Replies []Reply `yaml:"replies"`
 }
 
+// gated reports whether a list of s is a gate.
+func (s Spec) gated() bool {
+	return slices.ContainsFunc(s.Lists, func(l List) bool { return l.Gate })
+}
+
 // A Reply is a unary method whose latest reply to an empty request is kept whole.
 type Reply struct {
 	Method string `yaml:"method"`

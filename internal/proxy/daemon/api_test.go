@@ -85,6 +85,28 @@ func connectTo(t testing.TB, target string, opts ...grpc.DialOption) *grpc.Clien
 	return cc
 }
 
+// Without a gate only a probe shows that a backend that was gone answers again (issue 43).
+func TestCheckSaysThatAProfileNamesNoMethodToAsk(t *testing.T) {
+	t.Parallel()
+	const known = healthProfile + "known: {replies: [{method: Check}]}\n"
+	for profile, want := range map[string][]string{healthProfile: {noKnown}, known: {noProbe}, known + "probe: Health/Check\n": nil} {
+		dir := testkit.SocketDir(t)
+		l, err := net.Listen("unix", filepath.Join(dir, "one.sock"))
+		require.NoError(t, err)
+		serveHealth(t, l, "one")
+		file := filepath.Join(dir, "health.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(profile), 0o600))
+		c := &config.Config{
+			Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none", Profile: file, Proto: []string{"reflection"},
+			Backends: []config.Backend{{Address: filepath.Join(dir, "one.sock")}, {Name: "two", Address: filepath.Join(dir, "two.sock")}},
+		}
+		require.NoError(t, Check(c))
+		r, err := Examine(t.Context(), c)
+		require.NoError(t, err)
+		assert.Equal(t, want, r.Notes, profile)
+	}
+}
+
 func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
 	t.Parallel()
 	dir := testkit.SocketDir(t)
@@ -112,6 +134,7 @@ func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, r.Errors)
 	assert.Empty(t, r.Warnings, "what kubelet makes of names is of no interest here")
+	assert.Equal(t, []string{noKnown}, r.Notes)
 	assert.Contains(t, r.Methods, methodReport{Method: "/grpc.health.v1.Health/Check", Goes: "to the owner of service, else to the primary",
 		Request: map[string]string{"service": "service"}, Reply: map[string]string{}})
 

@@ -79,6 +79,9 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 		r.Warnings = append(r.Warnings, text)
 	}
 	r.Warnings = append(r.Warnings, p.director.Assumptions()...)
+	if text := p.backends()[0].silenceNote(); text != "" && !single(c) {
+		r.Notes = append(r.Notes, text)
+	}
 	if c.Profile == "" { // only CRI is for kubelet
 		var lack []string
 		for _, b := range r.Backends {
@@ -86,10 +89,29 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 				lack = append(lack, b.Name)
 			}
 		}
-		r.Notes = figureNotes(c, lack)
+		r.Notes = append(r.Notes, figureNotes(c, lack)...)
 	}
 	return r, nil
 }
+
+// silenceNote says how criproxy notices that a backend answers nothing, or answers again, if the profile names no method to
+// ask.
+func (b *backend) silenceNote() string {
+	switch {
+	case b.lastKnown == nil:
+		return noKnown
+	case b.lastKnown.Unasked():
+		return noProbe
+	}
+	return ""
+}
+
+const noKnown = "the profile has nothing under known: a backend is gone only while criproxy cannot connect to it, " +
+	"and calls to one that accepts connections and answers nothing wait for their deadlines (docs/profile.md)"
+
+const noProbe = "the profile has neither a probe nor a list that is a gate: a backend that was gone is up as soon as it answers " +
+	"grpc.health.v1.Health/Check, even with Unimplemented, which does not show that its own methods work; " +
+	"name a quick method without arguments as probe: Service/Method (docs/profile.md)"
 
 // examineProfile compiles the profile for two backends without connecting to them.
 func examineProfile(c *config.Config) (*Examination, error) {
