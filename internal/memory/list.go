@@ -165,13 +165,13 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	return lacks
 }
 
-// spares reports whether an error in place of the list does no harm: Run never asks for the list, and memory does not have
-// all of it. A runtime may fail such a list for ever, as containerd 1.6 does with ListPodSandboxStats while it has a sandbox
-// that has ended.
+// spares reports whether an error in place of the list says nothing about the backend: Run never asks for the list, and
+// clients can do without it, or memory does not have all of it. A runtime may fail such a list once, because a container was
+// removed meanwhile, or for ever, as containerd 1.6 does with ListPodSandboxStats while it has a sandbox that has ended.
 func (c *Conn) spares(l *list) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !l.spec.Gate && l.spec.Every == 0 && !l.complete
+	return !l.spec.Gate && l.spec.Every == 0 && (l.spec.Optional || !l.complete)
 }
 
 // lacking reports whether err says that the backend has no such list, and may do without it.
