@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/memory"
 )
 
 // The pauses between two attempts to open the stream of a backend. They are as long as those
@@ -188,7 +187,7 @@ type ending struct {
 
 // lacks reports whether the backend has no such stream. CRI-O then ends the stream at once.
 func (e ending) lacks() bool {
-	return status.Code(e.err) == codes.Unimplemented || errors.Is(e.err, io.EOF) && !e.spoke
+	return memory.Lacks(e.err) || errors.Is(e.err, io.EOF) && !e.spoke
 }
 
 // end ends the stream if there is one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,6 +33,20 @@ func Bridge(conn grpc.ClientConnInterface, lists []List, schema *codec.Schema, p
 	return b, nil
 }
 
+// Lacks reports whether err says that a backend does not have a method. Some servers say it in words, with the code of an
+// error that has none.
+func Lacks(err error) bool {
+	switch s := status.Convert(err); s.Code() {
+	case codes.Unimplemented:
+		return true
+	case codes.Unknown, codes.Internal:
+		text := strings.ToLower(s.Message())
+		return strings.Contains(text, "not implemented") && !strings.Contains(text, "function not implemented") || // that is ENOSYS
+			strings.Contains(text, "unimplemented")
+	}
+	return false
+}
+
 type bridge struct {
 	grpc.ClientConnInterface
 	pairs map[string]*list // :: full method → its list
@@ -45,8 +60,8 @@ func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts 
 // Call is Invoke.
 func (b *bridge) Call(ctx context.Context, call *codec.Call) error {
 	err := call.On(ctx, b.ClientConnInterface)
-	if l := b.pairs[call.Method]; l != nil && status.Code(err) == codes.Unimplemented {
-		if streamErr := l.collect(ctx, b.ClientConnInterface, call); status.Code(streamErr) != codes.Unimplemented {
+	if l := b.pairs[call.Method]; l != nil && Lacks(err) {
+		if streamErr := l.collect(ctx, b.ClientConnInterface, call); !Lacks(streamErr) {
 			return streamErr
 		} // else it has neither method: the client gets the error of the one it called
 	}
@@ -108,14 +123,14 @@ func (s *bridgedStream) Trailer() metadata.MD {
 func (s *bridgedStream) RecvMsg(m any) error {
 	if !s.listed {
 		err := s.ClientStream.RecvMsg(m)
-		if s.began || status.Code(err) != codes.Unimplemented || s.request == nil {
+		if s.began || !Lacks(err) || s.request == nil {
 			s.began = true
 			return err
 		}
 		var answer codec.Frame
 		listErr := s.conn.Invoke(s.ctx, s.list.unary.Name, s.request, &answer, grpc.Header(&s.header), grpc.Trailer(&s.trailer))
 		s.request.Free()
-		if status.Code(listErr) == codes.Unimplemented {
+		if Lacks(listErr) {
 			s.began = true
 			return err // it has neither
 		}

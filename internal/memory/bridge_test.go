@@ -20,9 +20,15 @@ import (
 // bridged returns a connection to a library that lacks a method.
 func bridged(t *testing.T, l *library, lacks string) grpc.ClientConnInterface {
 	t.Helper()
+	return bridgedOver(t, l, lacks, status.Errorf(codes.Unimplemented, "unknown method %s", lacks))
+}
+
+// bridgedOver is bridged for a library that says with lack that it lacks the method.
+func bridgedOver(t *testing.T, l *library, lacks string, lack error) grpc.ClientConnInterface {
+	t.Helper()
 	l.fault = func(_ context.Context, method string) error {
 		if method == lacks {
-			return status.Errorf(codes.Unimplemented, "unknown method %s", method)
+			return lack
 		}
 		return nil
 	}
@@ -58,4 +64,22 @@ func TestABackendThatOnlyStreamsLists(t *testing.T) {
 	f := &codec.Frame{}
 	require.NoError(t, b.Invoke(t.Context(), muxtest.Method("List"), &codec.Frame{}, f))
 	assert.Contains(t, muxtest.Text("ListResponse", f), `id: "2"`)
+}
+
+// Some runtimes say with another code that they lack a method (issue 40).
+func TestNotImplementedIsUnderstoodWithAnotherCode(t *testing.T) {
+	for _, err := range []error{status.Error(codes.Unknown, "not implemented"), status.Error(codes.Internal, "StreamContainers: Not Implemented yet")} {
+		l := newLibrary(t, "1", "2")
+		b := bridgedOver(t, l, "Stream", err)
+		cs, err := b.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method("Stream"))
+		require.NoError(t, err)
+		require.NoError(t, cs.SendMsg(&codec.Frame{}))
+		require.NoError(t, cs.CloseSend())
+		f := &codec.Frame{}
+		require.NoError(t, cs.RecvMsg(f))
+		assert.Contains(t, muxtest.Text("ListResponse", f), `id: "2"`)
+	}
+	assert.False(t, memory.Lacks(status.Error(codes.Unknown, "server is not initialized yet")))
+	assert.False(t, memory.Lacks(status.Error(codes.NotFound, "not implemented")), "that is about an item")
+	assert.False(t, memory.Lacks(nil))
 }
