@@ -101,7 +101,7 @@ func TestAMirroredCallIsThePrimarysAlone(t *testing.T) {
 		second := newHearer(badly(codes.InvalidArgument))
 		sent := make(chan metadata.MD, 1)
 		cc := muxtest.Mux(t, cfg, func(_ string, stream grpc.ServerStream) error {
-			stream.SetTrailer(metadata.Pairs("trailer", "primary"))
+			stream.SetTrailer(metadata.Pairs("x-trailer", "primary"))
 			if err := stream.SetHeader(metadata.Pairs("header", "primary")); err != nil || code != codes.OK {
 				return status.Error(code, "mine")
 			}
@@ -122,7 +122,7 @@ func TestAMirroredCallIsThePrimarysAlone(t *testing.T) {
 			assert.Equal(t, "mine", status.Convert(err).Message())
 		}
 		assert.Equal(t, []string{"primary"}, header["header"])
-		assert.Equal(t, []string{"primary"}, trailer["trailer"])
+		assert.Equal(t, []string{"primary"}, trailer["x-trailer"])
 		assert.Equal(t, tidy("a"), <-second.heard)
 		assert.Equal(t, []string{"value"}, (<-sent)["key"])
 		report := <-reports

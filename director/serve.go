@@ -32,7 +32,7 @@ func (d *Director) Handler() grpc.StreamHandler {
 			return serveUnary(d.front, name, ss)
 		case m == nil || m.ClientStreams:
 			if pass := d.table.Load().pass; pass != nil && older == nil { // it calls the method by the client's name
-				return pass(outgoing(ss.Context(), sent(ss)), d.front, ss)
+				return pass(outgoing(ss.Context(), sent(ss)), d.front, edge{ss})
 			}
 			return serveBothWays(d.front, name, ss, d.panics())
 		case m.ServerStreams:
@@ -87,11 +87,11 @@ func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream
 	err := call.On(outgoing(ss.Context(), sent(ss)), conn)
 	// A failed call may have a header as well.
 	if saysMore(call.Header) {
-		if err := ss.SetHeader(call.Header); err != nil {
+		if err := convey(ss.SetHeader, call.Header); err != nil {
 			return err
 		}
 	}
-	ss.SetTrailer(call.Trailer)
+	ss.SetTrailer(endToEnd(call.Trailer))
 	if err != nil {
 		return err
 	}
@@ -168,14 +168,14 @@ func passRequests(ss grpc.ServerStream, cs grpc.ClientStream) error {
 func passReplies(cs grpc.ClientStream, ss grpc.ServerStream) error {
 	// At once, not with the first message, which may come much later.
 	if header, err := cs.Header(); err == nil && header != nil {
-		if err := ss.SendHeader(header); err != nil {
+		if err := convey(ss.SendHeader, header); err != nil {
 			return err
 		}
 	}
 	for {
 		var reply codec.Frame
 		if err := cs.RecvMsg(&reply); err != nil {
-			ss.SetTrailer(cs.Trailer())
+			ss.SetTrailer(endToEnd(cs.Trailer()))
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -195,6 +195,43 @@ func saysMore(header metadata.MD) bool {
 	_, usual := header["content-type"]
 	return len(header) > 1 || len(header) == 1 && !usual
 }
+
+// endToEnd returns md without the fields that describe the backend's connection. It returns md itself if there are none.
+func endToEnd(md metadata.MD) metadata.MD {
+	for key := range md {
+		if !transport.Hop(key) {
+			continue
+		}
+		on := make(metadata.MD, len(md))
+		for key, values := range md {
+			if !transport.Hop(key) {
+				on[key] = values
+			}
+		}
+		return on
+	}
+	return md
+}
+
+// convey sets or sends a header. grpc-go's own server refuses a header with a byte that is not printable; it gets the
+// rest of it: what a backend says about a call must not change the call.
+func convey(set func(metadata.MD) error, header metadata.MD) error {
+	header = endToEnd(header)
+	err := set(header)
+	if err != nil && status.Code(err) == codes.Internal {
+		if some := transport.Printable(header, nil); len(some) < len(header) {
+			return set(some)
+		}
+	}
+	return err
+}
+
+// edge is a client's stream for a handler that is not ours.
+type edge struct{ grpc.ServerStream }
+
+func (e edge) SetHeader(md metadata.MD) error  { return convey(e.ServerStream.SetHeader, md) }
+func (e edge) SendHeader(md metadata.MD) error { return convey(e.ServerStream.SendHeader, md) }
+func (e edge) SetTrailer(md metadata.MD)       { e.ServerStream.SetTrailer(endToEnd(md)) }
 
 func receive(ss grpc.ServerStream, request *codec.Frame) error {
 	err := ss.RecvMsg(request)
@@ -225,8 +262,11 @@ func outgoing(ctx context.Context, in metadata.MD) context.Context {
 	var on metadata.MD
 	for key, values := range in {
 		switch key {
-		case ":authority", "content-type", "content-length", "user-agent", "grpc-accept-encoding":
-			continue // describes the connection, not the call
+		case ":authority", "content-type", "user-agent":
+			continue // of the client's connection, not of the call
+		}
+		if transport.Hop(key) {
+			continue
 		}
 		if on == nil {
 			on = make(metadata.MD, len(in))

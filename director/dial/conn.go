@@ -57,6 +57,10 @@ type Config struct {
 	// Budget limits the memory for messages that do not come in one piece. Nil means no limit.
 	Budget Budget
 
+	// Lost is called for each field of metadata that does not reach the other side as it came. It must
+	// not wait. Optional.
+	Lost func(Loss)
+
 	// Primary says that the backend is the primary, for the Tracer.
 	Primary bool
 

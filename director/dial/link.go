@@ -10,9 +10,19 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/transport"
+)
+
+// A Loss is a field of metadata that does not reach the other side as it came.
+type Loss = transport.Loss
+
+// The reasons of a Loss: a byte that the next hop refuses, or the size of the header list.
+const (
+	LossBytes = transport.LossBytes
+	LossSize  = transport.LossSize
 )
 
 // A link carries the calls of a Conn to its backend.
@@ -47,7 +57,7 @@ func (c *Conn) link(cfg Config) (link, error) {
 	}
 	client := transport.ClientConfig{
 		Dial:      func(ctx context.Context) (net.Conn, error) { return c.dial(ctx, cfg.Address) },
-		Authority: authority, UserAgent: "criproxy", MaxMessage: c.maxMessage, Budget: cfg.Budget,
+		Authority: authority, UserAgent: "criproxy", MaxMessage: c.maxMessage, Budget: cfg.Budget, Lost: cfg.Lost,
 		Backoff: reconnect.Backoff, ConnectTimeout: reconnect.MinConnectTimeout,
 	}
 	if creds := cfg.Credentials; creds != nil {
@@ -83,7 +93,11 @@ func (c *Conn) balanced(cfg Config) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &balanced{cc, cfg.Budget}, nil
+	lost := cfg.Lost
+	if lost == nil {
+		lost = func(transport.Loss) {}
+	}
+	return &balanced{cc, cfg.Budget, lost}, nil
 }
 
 // balanced is a link to one or several servers, any of which can answer a call. gRPC's client does not
@@ -92,17 +106,29 @@ func (c *Conn) balanced(cfg Config) (link, error) {
 type balanced struct {
 	*grpc.ClientConn
 	budget Budget
+	lost   func(transport.Loss)
+}
+
+// printable returns a context without the metadata that grpc-go would refuse, and the call with it.
+func (b *balanced) printable(ctx context.Context, method string) context.Context {
+	md, ok := metadata.FromOutgoingContext(ctx)
+	if !ok {
+		return ctx
+	}
+	return metadata.NewOutgoingContext(ctx, transport.Printable(md, func(name string) {
+		b.lost(transport.Loss{Method: method, Field: name, Why: transport.LossBytes})
+	}))
 }
 
 func (b *balanced) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	if err := b.ClientConn.Invoke(ctx, method, args, reply, opts...); err != nil {
+	if err := b.ClientConn.Invoke(b.printable(ctx, method), method, args, reply, opts...); err != nil {
 		return err
 	}
 	return transport.Count(ctx, b.budget, reply)
 }
 
 func (b *balanced) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	cs, err := b.ClientConn.NewStream(ctx, desc, method, opts...)
+	cs, err := b.ClientConn.NewStream(b.printable(ctx, method), desc, method, opts...)
 	if err != nil {
 		return nil, err
 	}

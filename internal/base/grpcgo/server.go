@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -46,7 +47,7 @@ func NewServer(cfg transport.ServerConfig) *Server {
 	opts := []grpc.ServerOption{
 		grpc.Creds(greeter{}),
 		grpc.ForceServerCodecV2(codec.Raw),
-		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{counted(cfg.Budget, limit)}, cfg.Interceptors...)...),
+		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{counted(cfg.Budget, limit, cfg.Lost)}, cfg.Interceptors...)...),
 		grpc.MaxRecvMsgSize(2 * limit), // grpc-go answers for a longer message itself, before any interceptor
 		grpc.MaxHeaderListSize(uint32(cmp.Or(cfg.MaxHeaders, transport.DefaultMaxHeaders))),
 		grpc.MaxConcurrentStreams(uint32(cmp.Or(cfg.MaxStreams, transport.DefaultMaxStreams))),
@@ -68,10 +69,14 @@ func NewServer(cfg transport.ServerConfig) *Server {
 
 // counted returns an interceptor that refuses a message above the limit, reserves the memory of each
 // message that a client has sent until the message is freed, and ends a call that panics with an error.
-func counted(budget transport.Budget, limit int) grpc.StreamServerInterceptor {
+func counted(budget transport.Budget, limit int, lost func(transport.Loss)) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 		defer recovery.To(&err, info.FullMethod)
-		return next(srv, &countedStream{ss, budget, limit})
+		return next(srv, &countedStream{ss, budget, limit, func(name string) {
+			if lost != nil {
+				lost(transport.Loss{Method: info.FullMethod, Field: name, Reply: true, Why: transport.LossBytes})
+			}
+		}})
 	}
 }
 
@@ -79,6 +84,21 @@ type countedStream struct {
 	grpc.ServerStream
 	budget transport.Budget
 	limit  int
+	lost   func(name string)
+}
+
+// SetHeader adds to the header, as the methods below add to it and to the trailer, all that HTTP/2 can carry. The
+// methods of grpc-go's own stream refuse what is not printable; the functions of the same names do not.
+func (s *countedStream) SetHeader(md metadata.MD) error {
+	return grpc.SetHeader(s.Context(), transport.Sendable(md, s.lost))
+}
+
+func (s *countedStream) SendHeader(md metadata.MD) error {
+	return grpc.SendHeader(s.Context(), transport.Sendable(md, s.lost))
+}
+
+func (s *countedStream) SetTrailer(md metadata.MD) {
+	_ = grpc.SetTrailer(s.Context(), transport.Sendable(md, s.lost)) // fails if the client has gone
 }
 
 func (s *countedStream) RecvMsg(m any) error {

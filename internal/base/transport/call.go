@@ -106,10 +106,7 @@ func (c *Client) open(ctx context.Context, o *callOptions, method string, md met
 // Invoke makes a unary call. It makes the call once more if the server did not process it.
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	o := c.options(opts)
-	md, err := outgoingMetadata(ctx)
-	if err != nil {
-		return o.done(nil, err)
-	}
+	md, _ := metadata.FromOutgoingContext(ctx)
 	request, err := o.message(args)
 	if err != nil {
 		return o.done(nil, err)
@@ -168,11 +165,4 @@ func (s *clientStream) last(o *callOptions) error {
 		err = status.Error(codes.Internal, "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message")
 	}
 	return err
-}
-
-// outgoingMetadata returns the metadata that a call with context ctx sends, or an error if it
-// cannot be sent.
-func outgoingMetadata(ctx context.Context) (metadata.MD, error) {
-	md, _ := metadata.FromOutgoingContext(ctx)
-	return md, checkMetadata(md)
 }

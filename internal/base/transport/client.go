@@ -32,6 +32,10 @@ type ClientConfig struct {
 	// DefaultMaxHeaders.
 	MaxMessage, MaxHeaders int
 
+	// Lost is called for each field of metadata that the client cannot pass on. It must not wait, and
+	// must not call the client. Optional.
+	Lost func(Loss)
+
 	// Budget is the memory for messages that do not arrive in one piece. The client passes it the
 	// context of the call. Nil means no bound.
 	Budget Budget
@@ -83,6 +87,9 @@ func NewClient(cfg ClientConfig) *Client {
 	cfg.StallTimeout = orDefault(cfg.StallTimeout, stallTimeout)
 	cfg.PingTimeout = orDefault(cfg.PingTimeout, pingTimeout)
 	cfg.Backoff = orDefault(cfg.Backoff, backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second})
+	if cfg.Lost == nil {
+		cfg.Lost = func(Loss) {}
+	}
 	if cfg.Budget == nil {
 		cfg.Budget = unlimited{}
 	}

@@ -42,7 +42,7 @@ func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) 
 	}
 	cfg := &c.client.cfg
 	var some [8]field
-	fields := appendMetadata(some[:0], md)
+	fields := appendMetadata(some[:0], md, func(name string) { cfg.Lost(Loss{method, name, false, LossBytes}) })
 	size := listSize(fields) + len(method) + len(cfg.Authority) + len(cfg.UserAgent) + 512 // more than the other fields take
 	if size > c.peerHeaders {
 		return status.Errorf(codes.Internal, "header list size to send violates the maximum size (%d bytes) set by server", c.peerHeaders)

@@ -40,10 +40,7 @@ type clientCall struct {
 // end ctx.
 func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	call := &clientCall{client: c, ctx: ctx, desc: desc, method: method, opts: c.options(opts)}
-	var err error
-	if call.md, err = outgoingMetadata(ctx); err != nil {
-		return nil, call.opts.done(nil, err)
-	}
+	call.md, _ = metadata.FromOutgoingContext(ctx)
 	if err := call.open(); err != nil {
 		return nil, call.opts.done(nil, err)
 	}

@@ -115,7 +115,7 @@ func newConn(nc net.Conn, side side, cfg connConfig) *conn {
 	c.in = bufio.NewReaderSize(settling{c}, cfg.readBuffer)
 	c.framer = http2.NewFramer(nil, c.in)
 	c.framer.SetMaxReadFrameSize(smallestFrame)
-	c.block.max = cfg.maxHeaders
+	c.block.max, c.block.reply = cfg.maxHeaders, !cfg.strict
 	c.decoder = hpack.NewDecoder(tableSize, func(f hpack.HeaderField) { c.block.add(f) })
 	// A string that does not fit into the header list makes the list too long, which ends the call.
 	// Only a string that is far too long ends the connection.

@@ -19,12 +19,13 @@ type headerBlock struct {
 	size    int    // of the header list, as SETTINGS_MAX_HEADER_LIST_SIZE counts
 	encoded int    // bytes of the block that have arrived
 	max     int    // upper bound of size
+	reply   bool   // it comes from a server
 	tooLong bool   // size exceeds max; fields lacks some
 	bad     string // why the block is malformed, by RFC 9113, section 8
 }
 
 func (h *headerBlock) begin(fh http2.FrameHeader) {
-	*h = headerBlock{stream: fh.StreamID, end: fh.Flags.Has(http2.FlagHeadersEndStream), fields: h.fields[:0], max: h.max}
+	*h = headerBlock{stream: fh.StreamID, end: fh.Flags.Has(http2.FlagHeadersEndStream), fields: h.fields[:0], max: h.max, reply: h.reply}
 }
 
 // add adds a field. The decoder calls it.
@@ -58,6 +59,9 @@ func (h *headerBlock) wrong(f hpack.HeaderField) string {
 	h.regular = true
 	if !validName(f.Name) {
 		return fmt.Sprintf("%q is not a valid name of a header field", f.Name)
+	}
+	if h.reply {
+		return "" // gRPC's own clients take these from a server; we drop them
 	}
 	switch f.Name {
 	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":

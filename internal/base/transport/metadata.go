@@ -3,13 +3,10 @@ package transport
 import (
 	"encoding/base64"
 	"fmt"
-	"slices"
 	"strings"
 
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 )
 
 const binarySuffix = "-bin" // ends the names of metadata whose values are bytes; they are sent in base64
@@ -21,7 +18,8 @@ func reserved(name string) bool {
 	}
 	switch name {
 	case "content-type", "content-length", "user-agent", "te",
-		"grpc-message-type", "grpc-encoding", "grpc-message", "grpc-status", "grpc-timeout":
+		"grpc-message-type", "grpc-encoding", "grpc-message", "grpc-status", "grpc-timeout",
+		"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade": // HTTP/2 has none of these
 		return true
 	}
 	return false
@@ -72,10 +70,15 @@ func fromBase64(s string) (string, error) {
 	return string(b), err
 }
 
-// appendMetadata appends the fields of md, except those with reserved names.
-func appendMetadata(fields []field, md metadata.MD) []field {
+// appendMetadata appends the fields of md, except those with reserved names, and those that HTTP/2 cannot carry: it
+// calls lost with the names of the latter.
+func appendMetadata(fields []field, md metadata.MD, lost func(name string)) []field {
 	for name, values := range md {
 		if reserved(name) {
+			continue
+		}
+		if !sendable(name, values) {
+			lost(name)
 			continue
 		}
 		for _, v := range values {
@@ -88,22 +91,7 @@ func appendMetadata(fields []field, md metadata.MD) []field {
 	return fields
 }
 
-// checkMetadata returns an error if md cannot be sent.
-func checkMetadata(md metadata.MD) error {
-	for name, values := range md {
-		if strings.HasPrefix(name, ":") {
-			continue // appendMetadata skips it
-		}
-		if !validMetadataName(name) {
-			return status.Errorf(codes.Internal, "header key %q contains illegal characters not in [0-9a-z-_.]", name)
-		}
-		if !strings.HasSuffix(name, binarySuffix) && slices.ContainsFunc(values, notPrintable) {
-			return status.Errorf(codes.Internal, "header key %q contains value with non-printable ASCII characters", name)
-		}
-	}
-	return nil
-}
-
+// validMetadataName reports whether grpc-go accepts s as a name.
 func validMetadataName(s string) bool {
 	for i := range len(s) {
 		c := s[i]

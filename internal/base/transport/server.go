@@ -28,6 +28,10 @@ type ServerConfig struct {
 	// header list (RFC 9113, SETTINGS_MAX_HEADER_LIST_SIZE). Zero means DefaultMaxHeaders.
 	MaxMessage, MaxHeaders int
 
+	// Lost is called for each field of metadata that the server cannot send. It must not wait, and must
+	// not call the server. Optional.
+	Lost func(Loss)
+
 	// MaxStreams is how many calls a connection may have at once. A call counts until its handler
 	// has returned, even if the client has gone. The server refuses further calls; clients wait
 	// and try again. Zero means DefaultMaxStreams.
@@ -113,6 +117,9 @@ func NewServer(cfg ServerConfig) *Server {
 	s.cfg.StallTimeout = orDefault(cfg.StallTimeout, stallTimeout)
 	s.cfg.PingTimeout = orDefault(cfg.PingTimeout, pingTimeout)
 	s.cfg.Pings.MinTime = orDefault(cfg.Pings.MinTime, 5*time.Minute)
+	if cfg.Lost == nil {
+		s.cfg.Lost = func(Loss) {}
+	}
 	if cfg.Budget == nil {
 		s.cfg.Budget = unlimited{}
 	}

@@ -35,12 +35,17 @@ func (s *serverStream) sendStatus(st *status.Status) {
 	}
 	if b := details(st); b != nil {
 		s.trailer.Delete(detailsField)
-		fields = appendMetadata(fields, metadata.MD{detailsField: {string(b)}})
+		fields = appendMetadata(fields, metadata.MD{detailsField: {string(b)}}, s.lost)
 	}
-	fields = appendMetadata(fields, s.trailer)
+	fields = appendMetadata(fields, s.trailer, s.lost)
 	if err := s.appendHeader(append(fields, field{"grpc-status", strconv.Itoa(int(st.Code()))}), true); err == nil {
 		s.said = true
 	}
+}
+
+// lost tells that HTTP/2 cannot carry a field of the reply.
+func (s *serverStream) lost(name string) {
+	s.on.server.cfg.Lost(Loss{s.method, name, true, LossBytes})
 }
 
 // awaitRoom waits until the buffer of the connection has room for the status. Meanwhile the call
@@ -62,7 +67,7 @@ func (s *serverStream) appendHeader(fields []field, end bool) error {
 	c := s.conn
 	first := !end || !s.headed
 	if first {
-		fields = appendMetadata(fields, s.header)
+		fields = appendMetadata(fields, s.header, s.lost)
 		s.header = nil
 	}
 	if size := listSize(fields) + 2*64; size > c.peerHeaders {

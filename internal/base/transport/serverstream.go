@@ -96,9 +96,6 @@ func (s *serverStream) SetHeader(md metadata.MD) error {
 
 // addHeader adds to the header. c.mu is held.
 func (s *serverStream) addHeader(md metadata.MD) error {
-	if err := checkMetadata(md); err != nil {
-		return err
-	}
 	if s.headed {
 		return errHeaderSent
 	}

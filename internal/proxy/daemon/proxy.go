@@ -134,6 +134,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 		began: cfg, stderr: o.Stderr, machine: o.Machine, memories: NewMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 	}
+	p.records.losses = telemetry.NewLosses(p.metrics.Registry)
 	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})
 	p.show()
 	p.shows = o.Shown != nil
@@ -210,6 +211,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 		UnaryInterceptor: InterceptUnary,
 		MaxMessage:       cfg.MaxMessageBytes,
 		Budget:           p.memory,
+		Lost:             p.records.losses.Of(""),
 		// Clients may ping often: the socket is local.
 		Pings: keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true},
 		// A client on another machine may disappear without closing its connection.
@@ -253,7 +255,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	s := &assembly{cfg: cfg, dial: p.machine.Dial}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
-		b, err := newPlainBackend(cfg, d, p.memory)
+		b, err := newPlainBackend(cfg, d, &p.records, p.memory)
 		if err != nil {
 			return nil, d, err
 		}

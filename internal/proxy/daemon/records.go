@@ -13,15 +13,17 @@ import (
 
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // records has a record of each backend, by its name, which outlives reloads. It is safe for
 // concurrent use. The zero value is empty.
 type records struct {
-	mu   sync.Mutex
-	all  map[string]*record
-	told func(capture.Change) // gets each change of a backend's condition; nil ignores them
+	mu     sync.Mutex
+	all    map[string]*record
+	losses *telemetry.Losses
+	told   func(capture.Change) // gets each change of a backend's condition; nil ignores them
 
 	telling sync.RWMutex // read-locked while a backend's condition is noted and told
 	silent  bool         // another process tells, or is about to

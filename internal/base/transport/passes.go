@@ -1,0 +1,72 @@
+package transport
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// A Loss is a field of metadata that does not reach the next hop as it came. The call goes on without it.
+type Loss struct {
+	Method string // full name
+	Field  string // its name
+	Reply  bool   // it came with the reply; otherwise with the request
+	Why    string // LossBytes or LossSize
+}
+
+// The reasons of a Loss.
+const (
+	LossBytes = "bytes" // the next hop's library, or HTTP/2, refuses a byte of its name or value
+	LossSize  = "size"  // it does not fit into the header list; the text of a status is cut instead
+)
+
+// Hop reports whether a field describes one connection, or one message on it, and not the call. A proxy does not
+// pass such fields on: the next hop has its own.
+func Hop(name string) bool {
+	switch name {
+	case "connection", "content-length", "date", "expect", "grpc-accept-encoding", "host", "http2-settings",
+		"keep-alive", "te", "trailer", "transfer-encoding", "upgrade":
+		return true
+	}
+	return strings.HasPrefix(name, "proxy-")
+}
+
+// Printable returns the fields of md that grpc-go accepts from its callers, and calls lost for each other one. It
+// returns md itself if grpc-go accepts all of them. lost may be nil.
+//
+// grpc-go is stricter with its callers than with its peers: what has come over the wire need not be printable.
+func Printable(md metadata.MD, lost func(name string)) metadata.MD {
+	return only(md, lost, func(name string, values []string) bool {
+		return validMetadataName(name) && (strings.HasSuffix(name, binarySuffix) || !slices.ContainsFunc(values, notPrintable))
+	})
+}
+
+// Sendable returns the fields of md that HTTP/2 can carry, and calls lost for each other one. It returns md itself if
+// that is all of them. lost may be nil.
+func Sendable(md metadata.MD, lost func(name string)) metadata.MD { return only(md, lost, sendable) }
+
+func sendable(name string, values []string) bool {
+	return validName(name) && (strings.HasSuffix(name, binarySuffix) || !slices.ContainsFunc(values, func(v string) bool { return !validValue(v) }))
+}
+
+// only returns the fields of md that fits accepts, and md itself if it accepts all.
+func only(md metadata.MD, lost func(name string), fits func(name string, values []string) bool) metadata.MD {
+	var some metadata.MD
+	for name, values := range md {
+		if strings.HasPrefix(name, ":") || fits(name, values) {
+			continue // pseudo-header fields are never sent
+		}
+		if some == nil {
+			some = md.Copy()
+		}
+		delete(some, name)
+		if lost != nil {
+			lost(name)
+		}
+	}
+	if some == nil {
+		return md
+	}
+	return some
+}
