@@ -28,8 +28,8 @@ type ClientConfig struct {
 	Authority, UserAgent string
 
 	// MaxMessage is the length of the longest message that the client receives, in bytes. Zero
-	// means DefaultMaxMessage. MaxHeaders is the size of the longest header list. Zero means
-	// DefaultMaxHeaders.
+	// means DefaultMaxMessage. MaxHeaders is the size of the longest header list that the
+	// client keeps. Of a longer one it keeps the code, and as much of the text as fits. Zero means 1 MiB.
 	MaxMessage, MaxHeaders int
 
 	// Lost is called for each field of metadata that the client cannot pass on. It must not wait, and
@@ -82,7 +82,7 @@ type Client struct {
 func NewClient(cfg ClientConfig) *Client {
 	cfg.Authority = orDefault(cfg.Authority, "localhost")
 	cfg.MaxMessage = orDefault(cfg.MaxMessage, DefaultMaxMessage)
-	cfg.MaxHeaders = orDefault(cfg.MaxHeaders, DefaultMaxHeaders)
+	cfg.MaxHeaders = orDefault(cfg.MaxHeaders, defaultMaxReply)
 	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, 5*time.Second)
 	cfg.StallTimeout = orDefault(cfg.StallTimeout, stallTimeout)
 	cfg.PingTimeout = orDefault(cfg.PingTimeout, pingTimeout)

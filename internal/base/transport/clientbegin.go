@@ -47,6 +47,7 @@ func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) 
 	if size > c.peerHeaders {
 		return status.Errorf(codes.Internal, "header list size to send violates the maximum size (%d bytes) set by server", c.peerHeaders)
 	}
+	s.method = method
 	s.init(c.conn, c.next)
 	e := c.encoder
 	b := e.begin(c.scratch[:0])

@@ -62,7 +62,8 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 	cc.out = append(cc.out, http2.ClientPreface...)
 	cc.conn.greet(
 		http2.Setting{ID: http2.SettingEnablePush, Val: 0},
-		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.cfg.MaxHeaders)},
+		// No SETTINGS_MAX_HEADER_LIST_SIZE: a grpc-go server would fail the call instead of sending a longer list, and
+		// we cut the list ourselves.
 	)
 	if err := unexpected(cc.firstSettings()); err != nil {
 		return nil, fmt.Errorf("waiting for the server's settings: %w", err)

@@ -25,6 +25,7 @@ type clientStream struct {
 	headed      bool          // the response headers have arrived, or never will
 	header      metadata.MD   // nil: there are none
 	trailer     metadata.MD
+	method      string         // full name
 	encoding    string         // how the server compresses messages
 	status      *status.Status // of the call, from the trailers
 	notGRPC     *status.Status // of a reply that is not gRPC
@@ -62,12 +63,14 @@ func (c *clientConn) headers(h *headerBlock) error {
 		return streamError{s.id, http2.ErrCodeProtocol, h.bad}
 	case cs.headed && !h.end:
 		return fail(http2.ErrCodeProtocol, codes.Internal, "a HEADERS frame cannot appear in the middle of a stream")
-	case h.tooLong:
-		return fail(http2.ErrCodeFrameSize, codes.Internal, "peer header list size exceeded limit")
 	case cs.notGRPC != nil:
 		c.end(s)
 		cs.close(cs.notGRPC)
 		return nil
+	}
+	c.account(s, h)
+	if h.lost != "" {
+		c.client.cfg.Lost(Loss{cs.method, h.lost, true, LossSize})
 	}
 	r := newReply(h)
 	if !cs.headed && r.contentType == "" || r.wrongType() && !cs.headed {
@@ -85,6 +88,31 @@ func (c *clientConn) headers(h *headerBlock) error {
 	cs.header, cs.encoding = r.md.md, r.encoding
 	cs.head()
 	return nil
+}
+
+// account takes memory of the budget for a long header list, until the context of the call ends. If there is none, the
+// list becomes short.
+func (c *clientConn) account(s *stream, h *headerBlock) {
+	n := min(h.size, h.max+leastText)
+	if n <= freeHeaders {
+		return
+	}
+	budget, ctx := c.cfg.budget, s.ctx
+	if budget.TryReserve(ctx, n) {
+		if ctx.Done() == nil {
+			budget.Release(ctx, n)
+		} else {
+			context.AfterFunc(ctx, func() { budget.Release(ctx, n) })
+		}
+		return
+	}
+	all := h.fields
+	most := h.max
+	h.fields, h.size, h.rescued, h.max = nil, 0, 0, min(most, freeHeaders)
+	for _, f := range all {
+		h.add(f)
+	}
+	h.max = most
 }
 
 // head notes that the response headers have arrived, or never will. conn.mu is held.

@@ -119,7 +119,7 @@ func newConn(nc net.Conn, side side, cfg connConfig) *conn {
 	c.decoder = hpack.NewDecoder(tableSize, func(f hpack.HeaderField) { c.block.add(f) })
 	// A string that does not fit into the header list makes the list too long, which ends the call.
 	// Only a string that is far too long ends the connection.
-	c.decoder.SetMaxStringLength(2 * cfg.maxHeaders)
+	c.decoder.SetMaxStringLength(c.block.longest())
 	c.raw.open(nc)
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -21,6 +22,9 @@ type headerBlock struct {
 	max     int    // upper bound of size
 	reply   bool   // it comes from a server
 	tooLong bool   // size exceeds max; fields lacks some
+	rescued int    // fields that are kept although the list is too long
+	cut     bool   // grpc-message is not complete
+	lost    string // a field of the list that is missing or cut
 	bad     string // why the block is malformed, by RFC 9113, section 8
 }
 
@@ -32,12 +36,47 @@ func (h *headerBlock) begin(fh http2.FrameHeader) {
 func (h *headerBlock) add(f hpack.HeaderField) {
 	if h.size += int(f.Size()); h.size > h.max {
 		h.tooLong = true
-		return
+		if !h.reply || !h.shorten(&f) {
+			return
+		}
 	}
 	if why := h.wrong(f); why != "" {
 		h.bad = why
 	}
 	h.fields = append(h.fields, f)
+}
+
+// leastText is how much of the text of a status is kept at least.
+const leastText = 4 << 10
+
+// shorten makes f, a field of a reply whose list is too long, as short as it must be, and reports whether to keep it.
+// It keeps what says how the call has ended: a long text must not change the code.
+func (h *headerBlock) shorten(f *hpack.HeaderField) bool {
+	const most = 16 // fields; a reply needs six
+	if h.rescued++; h.rescued > most {
+		return false
+	}
+	switch f.Name {
+	case ":status", "content-type", "grpc-status", "grpc-encoding":
+		return len(f.Value) <= leastText
+	case "grpc-message":
+		room := max(h.max-(h.size-int(f.Size())), leastText)
+		if len(f.Value) <= room {
+			return true
+		}
+		if h.cut {
+			return false
+		}
+		h.cut, h.lost = true, f.Name
+		f.Value = f.Value[:room]
+		if at := strings.LastIndexByte(f.Value[room-2:], '%'); at >= 0 {
+			f.Value = f.Value[:room-2+at] // half of an escape
+		}
+		return true
+	}
+	h.rescued--
+	h.lost = f.Name
+	return false
 }
 
 // wrong returns why a field is malformed, or "" if it is not.
@@ -127,8 +166,8 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	}
 	// An encoded block is usually shorter than its header list, so twice the allowed size is
 	// generous. Fields beyond the allowed size are decoded too: they change the decoder's table.
-	if c.block.encoded += len(fragment); c.block.encoded > 2*c.block.max {
-		return connError{http2.ErrCodeEnhanceYourCalm, fmt.Sprintf("a header block is longer than %d bytes", 2*c.block.max)}
+	if c.block.encoded += len(fragment); c.block.encoded > c.block.longest() {
+		return connError{http2.ErrCodeEnhanceYourCalm, fmt.Sprintf("a header block is longer than %d bytes", c.block.longest())}
 	}
 	if _, err := c.decoder.Write(fragment); err != nil {
 		return connError{http2.ErrCodeCompression, err.Error()}
@@ -143,7 +182,26 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	if err := c.decoder.Close(); err != nil {
 		return connError{http2.ErrCodeCompression, err.Error()}
 	}
-	return c.side.headers(&c.block)
+	err = c.side.headers(&c.block)
+	if c.block.size > freeHeaders {
+		c.block.fields = nil // keep no memory of it
+	}
+	return err
+}
+
+// freeHeaders is the size up to which the header list of a reply needs no memory of the budget.
+const freeHeaders = 64 << 10
+
+// longestReply is how long an encoded header block of a server may be: as much as grpc-go's client takes. A connection
+// decodes one at a time.
+const longestReply = 16 << 20
+
+// longest returns how long the encoded block may be; a longer one ends the connection.
+func (h *headerBlock) longest() int {
+	if h.reply {
+		return max(longestReply, 2*h.max)
+	}
+	return 2 * h.max
 }
 
 // payload reads the payload of a frame. It is valid until the next read.

@@ -3,6 +3,7 @@ package transport
 import (
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 )
@@ -15,6 +16,9 @@ type reply struct {
 	wrongCode                            codes.Code
 	md                                   collector
 }
+
+// CutMark ends the text of a status that was too long.
+const CutMark = " ... (cut by criproxy)"
 
 func newReply(h *headerBlock) reply {
 	r := reply{code: codes.Unknown, md: collector{most: len(h.fields)}}
@@ -33,7 +37,16 @@ func newReply(h *headerBlock) reply {
 			}
 			r.code = codes.Code(uint32(n))
 		case "grpc-message":
-			r.message = DecodeMessage(f.Value)
+			if r.message = DecodeMessage(f.Value); h.cut {
+				for i := 0; i < utf8.UTFMax && !utf8.ValidString(r.message[max(0, len(r.message)-utf8.UTFMax):]); i++ {
+					last, n := utf8.DecodeLastRuneInString(r.message)
+					if last != utf8.RuneError || n != 1 {
+						break
+					}
+					r.message = r.message[:len(r.message)-1] // half of a character
+				}
+				r.message += CutMark
+			}
 		case ":status":
 			r.http = f.Value
 		default:

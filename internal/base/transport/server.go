@@ -69,6 +69,7 @@ type ServerConfig struct {
 const (
 	DefaultMaxMessage = 16 << 20
 	DefaultMaxHeaders = 64 << 10
+	defaultMaxReply   = 1 << 20
 	DefaultMaxStreams = 16 << 10
 
 	defaultWindow    = 1 << 20

@@ -93,7 +93,9 @@ func (s *serverStream) appendHeader(fields []field, end bool) error {
 	}
 	c.spoke = true
 	c.out = appendHeaders(c.out, b, s.id, end, c.peerFrame)
-	c.scratch = b[:0]
+	if c.scratch = b[:0]; cap(b) > freeHeaders {
+		c.scratch = nil
+	}
 	return nil
 }
 

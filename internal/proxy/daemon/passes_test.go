@@ -2,15 +2,20 @@ package daemon
 
 import (
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/rude"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 const runtimeService = "/runtime.v1.RuntimeService/"
@@ -148,6 +153,9 @@ func TestOddBytesFromAClientChangeNoAnswer(t *testing.T) {
 		body, err := proto.Marshal(&runtimeapi.StopContainerRequest{ContainerId: prefix + "c"})
 		require.NoError(t, err)
 		c := rude.Dial(t, n.cfg.Listen)
+		_, err = c.Call(runtimeService+"StopContainer", body) // the first call also asks which version the runtime speaks
+		require.NoError(t, err)
+		<-got
 		more := append(rude.Fields("x-plain", "v", "date", "today", "trailer", "x"), odd...)
 		for range 2 {
 			m, err := c.Call(runtimeService+"StopContainer", body, more...)
@@ -189,4 +197,36 @@ func lossesOf(t *testing.T, n *node, direction, reason string) float64 {
 	}
 	require.Fail(t, "there is no such metric")
 	return 0
+}
+
+// A text of up to a mebibyte passes; of a longer one, its beginning. The code stays in any case, and other calls go on.
+func TestALongTextChangesNoCode(t *testing.T) {
+	t.Parallel()
+	onEachPath(t, func(t *testing.T, start func(*rudeRuntime) (*node, string)) {
+		r := &rudeRuntime{}
+		length := 0
+		r.answer = func(method string, _ *rude.Message) *rude.Message {
+			if method != runtimeService+"ContainerStatus" {
+				return nil
+			}
+			return r.fails("5", strings.Repeat("x", length))
+		}
+		n, prefix := start(r)
+		for _, length = range []int{66_000, 140_000, 1_000_000, 3_000_000} {
+			_, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: prefix + "c"})
+			testkit.AssertCode(t, codes.NotFound, err)
+			text := status.Convert(err).Message()
+			if n.cfg.DataPath == config.OwnPath && length > 1<<20 {
+				assert.True(t, strings.HasSuffix(text, transport.CutMark))
+				assert.Greater(t, len(text), 1<<20-1000)
+			} else {
+				assert.Len(t, text, length)
+			}
+			_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
+			assert.NoError(t, err)
+		}
+		if prefix != "" {
+			assert.True(t, n.proxy.Health().Backends[1].IsUp())
+		}
+	})
 }
