@@ -187,7 +187,7 @@ func TestMetricsHaveNoNamesOfPodsNorIDsNorSecrets(t *testing.T) {
 			assert.NotContains(t, name, word)
 		}
 		for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(name, -1) {
-			assert.Contains(t, []string{"backend", "code", "format", "le", "listener", "method", "plugin", "point", "result", "revision", "version", "goversion", "quantile", "reason", "state", "policy", "goos", "goarch", "kind", "where", "rule", "level"}, label[1], name)
+			assert.Contains(t, []string{"backend", "code", "format", "le", "listener", "method", "plugin", "point", "result", "revision", "version", "goversion", "quantile", "reason", "state", "policy", "goos", "goarch", "kind", "where", "rule", "level", "direction"}, label[1], name)
 		}
 	}
 	p.end()

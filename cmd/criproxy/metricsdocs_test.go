@@ -23,6 +23,7 @@ import (
 func allMetrics(t *testing.T) []string {
 	m := telemetry.NewMetrics()
 	m.Registry.MustRegister(telemetry.NewGauges(nil, nil))
+	telemetry.NewLosses(m.Registry)
 	descs := make(chan *prometheus.Desc, 1000)
 	m.Registry.Describe(descs)
 	close(descs)

@@ -39,7 +39,7 @@ func printed(text string) (lines [][]string) {
 		names = append(names, c.name)
 	}
 	known := func(words []string) bool { return len(words) > 0 && slices.Contains(names, words[0]) }
-	block := regexp.MustCompile("(?m)^(?:\\$ )?(?:sudo )?(?:kubectl )?(?:bin/)?criproxy (.*)$")
+	block := regexp.MustCompile(`(?m)^(?:\$ )?(?:sudo )?(?:kubectl )?(?:bin/)?criproxy (.*)$`)
 	for _, m := range append(block.FindAllStringSubmatch(text, -1), regexp.MustCompile("`(?:kubectl )?criproxy ([^`\n]*)`").FindAllStringSubmatch(text, -1)...) {
 		if words := wordsOf(m[1]); known(words) && (len(words) == 1 || !regexp.MustCompile(`^[a-z]+,?$`).MatchString(words[1])) {
 			lines = append(lines, words)
