@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip"
 
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
@@ -81,9 +82,10 @@ func TestTheExportOutlastsReloadAndHandover(t *testing.T) {
 	testkit.Eventually(t, "the records are there", func() bool {
 		return store.count("RunPodSandbox default/first") == 1 && store.count("beta.io is gone: ") == 1
 	})
-	text, r := p.status()
+	var text string
+	var r admin.Report
+	testkit.Eventually(t, "criproxy has the store's answer", func() bool { text, r = p.status(); return r.Export.Sent > 0 })
 	assert.Regexp(t, "EXPORT\n  "+url+" has taken [0-9]+ records; 0 wait\n", text)
-	assert.Positive(t, r.Export.Sent)
 	m := p.scrape()
 	assert.Equal(t, 1.0, m["criproxy_export_up"])
 	assert.Positive(t, m["criproxy_export_sent_records_total"])

@@ -138,15 +138,6 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})
 	p.show()
 	p.shows = o.Shown != nil
-	makeStateDir(cfg)
-	if p.owner, err = p.claim(cfg); err != nil {
-		goWithout(cfg, err)
-	}
-	defer func() {
-		if err != nil {
-			p.unlock()
-		}
-	}()
 	recovery.Notify(logPanic)
 	transport.Blamed(logBlame)
 	var a API
@@ -157,6 +148,16 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	} else if err = checkAccess(cfg, a); err != nil {
 		return nil, err
 	}
+	// A configuration with mistakes makes no folder, and takes none from a process that serves.
+	makeStateDir(cfg)
+	if p.owner, err = p.claim(cfg); err != nil {
+		goWithout(cfg, err)
+	}
+	defer func() {
+		if err != nil {
+			p.unlock()
+		}
+	}()
 	if p.record, err = telemetry.NewRecording(cfg, a.Config, a.Own); err != nil {
 		return nil, err
 	}
