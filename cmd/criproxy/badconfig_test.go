@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -114,6 +115,29 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 		{Setting: "listeners[/run/r.sock].path", Will: `"/run/r.sock"`},
 	}, r.Changes)
 	assert.Contains(t, text, `  hooks: none, was "/etc/runtime/hookserver.d"   (waits for a restart)`)
+	p.end()
+}
+
+// criproxy waited until nothing in the folder changed any more: a log beside the configuration kept it from ever being read.
+func TestAFileIsReloadedBesideOneThatAlwaysChanges(t *testing.T) {
+	t.Parallel()
+	p := startedProcess(t)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				_ = os.WriteFile(p.config+".log", []byte(time.Now().String()), 0o600)
+			}
+		}
+	}()
+	p.write("listBudget: 3s\n")
+	testkit.Eventually(t, "it is reloaded", func() bool { _, r := p.status(); return r.Config.Reloads == 1 })
+	close(stop)
+	<-stopped
 	p.end()
 }
 

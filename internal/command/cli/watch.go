@@ -23,6 +23,10 @@ import (
 // write in several steps.
 const settle = 200 * time.Millisecond
 
+// patience is how long changes in that folder may go on before criproxy reads the file all the same: the file may lie
+// beside a log.
+const patience = time.Second
+
 // A watcher reads the configuration again when its file changes, or on SIGHUP.
 type watcher struct {
 	flags *Flags
@@ -126,13 +130,20 @@ func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
 	}
 	quiet := time.NewTimer(0)
 	defer quiet.Stop()
+	var first time.Time // of the changes since criproxy last looked; zero if there are none
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-events:
-			quiet.Reset(settle)
+			if first.IsZero() {
+				first = time.Now()
+			}
+			if time.Since(first) < patience {
+				quiet.Reset(settle)
+			}
 		case <-quiet.C:
+			first = time.Time{}
 			if err := follow(); err != nil && events != nil {
 				klog.ErrorS(err, "Watching the configuration", "file", r.flags.config)
 			}
