@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
@@ -49,6 +50,20 @@ func own(dir, listen string) (*owner, error) {
 		return nil, errOwned
 	}
 	return nil, fmt.Errorf("%w, %s", errOwned, strings.TrimSpace(string(who[:n])))
+}
+
+// ownerPatience is how long a process that starts waits for another one to leave its state folder. A process that was killed
+// keeps its lock until the last of its threads has ended, which is after it looks dead.
+const ownerPatience = 3 * time.Second
+
+// await is claim for a process that starts: it waits for the owner to end. Without the folder, the process would know no
+// pods of a runtime that is gone.
+func (p *Proxy) await(c *config.Config) (o *owner, err error) {
+	for end := time.Now().Add(ownerPatience); ; time.Sleep(20 * time.Millisecond) {
+		if o, err = p.claim(c); !errors.Is(err, errOwned) || time.Now().After(end) {
+			return o, err
+		}
+	}
 }
 
 // has reports whether o owns the folder that is now at dir.

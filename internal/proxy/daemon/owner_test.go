@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,18 @@ func TestASecondCriproxyLeavesTheMemoryOfTheFirst(t *testing.T) {
 	for i := range after {
 		assertProto(t, before[i], after[i])
 	}
+}
+
+// A process that was killed looks dead before the last of its threads has given the lock back. The next one then kept
+// nothing, so in an outage it knew no pods.
+func TestAStartWaitsForTheLockOfAKilledProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	killed, err := own(dir, "/run/killed.sock")
+	require.NoError(t, err)
+	time.AfterFunc(200*time.Millisecond, killed.release)
+	n := newNode(t, func(c *config.Config) { c.StateDir = dir })
+	assert.Equal(t, dir, n.proxy.Config().StateDir)
 }
 
 func TestAReloadMovesTheLockOfTheStateFolder(t *testing.T) {

@@ -150,7 +150,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	}
 	// A configuration with mistakes makes no folder, and takes none from a process that serves.
 	makeStateDir(cfg)
-	if p.owner, err = p.claim(cfg); err != nil {
+	if p.owner, err = p.await(cfg); err != nil {
 		goWithout(cfg, err)
 	}
 	defer func() {
