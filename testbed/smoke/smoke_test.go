@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
@@ -37,12 +38,9 @@ const second = "two.test"
 func TestPodsRunOnTwoRuntimesAndOutliveAnOutageOfOne(t *testing.T) {
 	reg := testbed.NewRegistry(t)
 	containerd := testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4"})
-	dir, err := os.MkdirTemp("", "smoke-") // short, for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "two.sock")
-	serveInMemory(t, socket)
-	p := testbed.NewProxy(t, fmt.Sprintf("backends:\n- {address: %s}\n- {name: %s, address: %s}\n", containerd.Socket(), second, socket))
+	inMemory := testkit.NewMachine(t, second, filepath.Join(testkit.SocketDir(t), "two.sock"), fakecri.Config{Name: "two"})
+	inMemory.Start()
+	p := testbed.NewProxy(t, fmt.Sprintf("backends:\n- {address: %s}\n- {name: %s, address: %s}\n", containerd.Socket(), second, inMemory.Path))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -138,18 +136,4 @@ func holds(file, want string) error {
 		err = fmt.Errorf("%s holds %q, and not %q", file, data, want)
 	}
 	return err
-}
-
-// serveInMemory serves a runtime that keeps everything in memory at a socket until the test ends.
-func serveInMemory(t *testing.T, socket string) {
-	t.Helper()
-	l, err := fakecri.Listen(socket)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- fakecri.New(fakecri.Config{Name: "two"}).ServeOn(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		assert.NoError(t, <-ended)
-	})
 }

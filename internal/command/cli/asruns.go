@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -94,10 +93,10 @@ func sayAsRuns(out *show.Screen, added string) {
 
 // fileOf returns the path of the configuration file of the criproxy that runs, empty if there is none.
 func fileOf(running *admin.Report) string {
-	if file := running.Config.File; file == "" || filepath.IsAbs(file) {
-		return file
+	if running.Config.File == "" {
+		return ""
 	}
-	return filepath.Join(fmt.Sprintf("/proc/%d/cwd", running.PID), running.Config.File)
+	return inFolder(fmt.Sprintf("/proc/%d/cwd", running.PID), running.Config.File)
 }
 
 // sameFile reports whether two paths lead to one file.

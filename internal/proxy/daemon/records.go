@@ -172,7 +172,7 @@ func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.Str
 
 // addressOf returns all addresses of b as one text. No other runtime has the same.
 func addressOf(b config.Backend) string {
-	return strings.Join(append([]string{b.Address}, b.Addresses...), ",")
+	return strings.Join(b.AllAddresses(), ",")
 }
 
 // places returns the backends of a configuration, for their memories.

@@ -66,7 +66,7 @@ func (c *Config) Check() error {
 	for i, b := range c.Backends {
 		at := fmt.Sprintf("backends[%d]", i)
 		b.check(at, fail)
-		for _, address := range append([]string{b.Address}, b.Addresses...) {
+		for _, address := range b.AllAddresses() {
 			if address == "" {
 				continue
 			}
@@ -77,7 +77,7 @@ func (c *Config) Check() error {
 				fail("%s: %s is also the socket of listen; criproxy would call itself", at, address)
 			}
 			for j, before := range c.Backends[:i] {
-				if slices.ContainsFunc(append([]string{before.Address}, before.Addresses...), func(other string) bool { return host.SameSocket(address, other) }) {
+				if slices.ContainsFunc(before.AllAddresses(), func(other string) bool { return host.SameSocket(address, other) }) {
 					fail("%s: %s is already the address of backends[%d]; its pods would be listed twice", at, address, j)
 				}
 			}
@@ -234,9 +234,12 @@ func AdminBeside(listen string) string {
 	return strings.TrimSuffix(listen, ending) + ".admin" + ending
 }
 
+// AllAddresses returns the addresses of the interchangeable servers of the backend, Address first.
+func (b *Backend) AllAddresses() []string { return append([]string{b.Address}, b.Addresses...) }
+
 // check calls fail for each mistake in the addresses of the backend.
 func (b *Backend) check(at string, fail func(string, ...any)) {
-	for _, addr := range append([]string{b.Address}, b.Addresses...) {
+	for _, addr := range b.AllAddresses() {
 		network, err := transport.Network(addr)
 		switch {
 		case err != nil:

@@ -108,7 +108,7 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 			taken = append(taken, [2]string{l.Path, at})
 		}
 		for j, b := range c.Backends {
-			for _, address := range append([]string{b.Address}, b.Addresses...) {
+			for _, address := range b.AllAddresses() {
 				if l.Path != "" && host.SameSocket(address, l.Path) && !host.SameSocket(l.Path, c.Listen) {
 					fail("%s: %s is the socket of backends[%d] as well; criproxy would call itself", at, l.Path, j)
 				}
