@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -165,7 +164,7 @@ func cutName(n *node, id string) (i int, back string, ok bool) {
 // meanwhile, and would create a missing one.
 func (n *node) loseStateDir() {
 	n.Helper()
-	file := filepath.Join(n.TempDir(), "file")
+	file := n.cfg.StateDir + ".file" // not in n.TempDir, which goes before the node stops
 	require.NoError(n, os.WriteFile(file, nil, 0o600))
 	require.NoError(n, unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, n.cfg.StateDir, unix.RENAME_EXCHANGE))
 }
@@ -177,9 +176,11 @@ func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	n.known()
 	n.loseStateDir()
 	n.run(1, "db2", 1)
-	testkit.Eventually(t, "it is said", func() bool { return len(testkit.LogLines("diskfull.io", "writing the memory of the runtime")) > 0 })
+	testkit.Eventually(t, "it is said", func() bool {
+		return len(testkit.LogLines("diskfull.io", n.cfg.StateDir, "writing the memory of the runtime")) > 0
+	})
 	n.known() // more rounds, after each of which it tries again
-	assert.Len(t, testkit.LogLines("diskfull.io", "writing the memory of the runtime"), 1)
+	assert.Len(t, testkit.LogLines("diskfull.io", n.cfg.StateDir, "writing the memory of the runtime"), 1)
 	require.NoError(t, os.Remove(n.cfg.StateDir))
 	n.run(1, "db3", 1)
 	testkit.Eventually(t, "it is kept again", func() bool { _, err := os.Stat(stateFile(n.cfg, n.cfg.Backends[1]).Path); return err == nil })
