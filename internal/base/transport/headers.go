@@ -164,8 +164,7 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	} else if err := c.nuisance(1); err != nil {
 		return err
 	}
-	// An encoded block is usually shorter than its header list, so twice the allowed size is
-	// generous. Fields beyond the allowed size are decoded too: they change the decoder's table.
+	// Fields beyond the allowed size are decoded too, and forgotten: they change the decoder's table.
 	if c.block.encoded += len(fragment); c.block.encoded > c.block.longest() {
 		return connError{http2.ErrCodeEnhanceYourCalm, fmt.Sprintf("a header block is longer than %d bytes", c.block.longest())}
 	}
@@ -192,16 +191,20 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 // freeHeaders is the size up to which the header list of a reply needs no memory of the budget.
 const freeHeaders = 64 << 10
 
-// longestReply is how long an encoded header block of a server may be: as much as grpc-go's client takes. A connection
-// decodes one at a time.
-const longestReply = 16 << 20
+// longestReply and longestRequest are how long an encoded header block of a server and of a client may be: a longer one
+// ends the connection, and with it other calls. A server may send as much as grpc-go's client takes. A connection decodes
+// one block at a time, and keeps no more of it than max.
+const (
+	longestReply   = 16 << 20
+	longestRequest = 1 << 20
+)
 
-// longest returns how long the encoded block may be; a longer one ends the connection.
+// longest returns how long the encoded block may be.
 func (h *headerBlock) longest() int {
 	if h.reply {
 		return max(longestReply, 2*h.max)
 	}
-	return 2 * h.max
+	return max(longestRequest, 2*h.max)
 }
 
 // payload reads the payload of a frame. It is valid until the next read.

@@ -230,3 +230,22 @@ func TestALongTextChangesNoCode(t *testing.T) {
 		}
 	})
 }
+
+// Metadata that is too long fails its own call, and none beside it.
+func TestALongRequestHeaderFailsOnlyItsCall(t *testing.T) {
+	t.Parallel()
+	n := behind(t, config.OwnPath, &rudeRuntime{})
+	c := rude.Dial(t, n.cfg.Listen)
+	for _, length := range []int{60_000, 70_000, 200_000, 700_000} {
+		m, err := c.Call(runtimeService+"Version", nil, rude.Fields("x-long", strings.Repeat("x", length))...)
+		require.NoError(t, err, length)
+		if length < 64<<10 {
+			assert.Equal(t, []string{"0"}, m.Get("grpc-status"), length)
+		} else {
+			assert.Equal(t, []string{"8"}, m.Get("grpc-status"), length)
+		}
+		m, err = c.Call(runtimeService+"Version", nil)
+		require.NoError(t, err, length)
+		assert.Equal(t, []string{"0"}, m.Get("grpc-status"), length)
+	}
+}
