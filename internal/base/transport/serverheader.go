@@ -70,9 +70,11 @@ func (s *serverStream) appendHeader(fields []field, end bool) error {
 		fields = appendMetadata(fields, s.header, s.lost)
 		s.header = nil
 	}
-	if size := listSize(fields) + 2*64; size > c.peerHeaders {
-		c.reset(&s.stream, http2.ErrCodeInternal, errHeaderList)
-		return errHeaderList
+	if room := c.peerHeaders - 2*64; listSize(fields) > room {
+		if fields = s.fit(fields, room); listSize(fields) > room {
+			c.reset(&s.stream, http2.ErrCodeInternal, errHeaderList)
+			return errHeaderList
+		}
 	}
 	e := c.encoder
 	b := e.begin(c.scratch[:0])
@@ -97,6 +99,42 @@ func (s *serverStream) appendHeader(fields []field, end bool) error {
 		c.scratch = nil
 	}
 	return nil
+}
+
+// fit leaves out fields, and cuts the text of a status, until the others take no more than room, which is what the client
+// accepts. The code stays in any case: a long text must not change it.
+func (s *serverStream) fit(fields []field, room int) []field {
+	lost := func(f field) { s.on.server.cfg.Lost(Loss{s.method, f.name, true, LossSize}) }
+	var text, code, others []field
+	for _, f := range fields {
+		switch f.name {
+		case "grpc-status":
+			code, room = append(code, f), room-listSize([]field{f})
+		case "grpc-message":
+			text = append(text, f)
+		default:
+			others = append(others, f)
+		}
+	}
+	kept := code
+	for _, f := range text {
+		if over := listSize([]field{f}) - room; over > 0 {
+			lost(f)
+			if over += len(CutMark); over > len(f.value) {
+				continue
+			}
+			f.value = cutMessage(f.value, len(f.value)-over) + CutMark
+		}
+		kept, room = append(kept, f), room-listSize([]field{f})
+	}
+	for _, f := range others {
+		if size := listSize([]field{f}); size <= room {
+			kept, room = append(kept, f), room-size
+		} else {
+			lost(f)
+		}
+	}
+	return kept
 }
 
 const statusOK = 8 // index of ":status: 200" in the static table

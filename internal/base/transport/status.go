@@ -117,6 +117,17 @@ func encodeMessage(s string) string {
 	return s
 }
 
+// cutMessage returns at most n bytes of an encoded message that is longer, without half of a character at its end.
+func cutMessage(s string, n int) string {
+	if i := strings.LastIndexByte(s[max(0, n-2):n], '%'); i >= 0 {
+		n = max(0, n-2) + i
+	}
+	for n >= 3 && s[n] == '%' && s[n+1] >= '8' && s[n+1] <= 'B' { // the next byte goes on with a character
+		n -= 3
+	}
+	return s[:n]
+}
+
 func plain(c byte) bool { return c >= ' ' && c <= '~' && c != '%' }
 
 // DecodeMessage undoes encodeMessage. It leaves invalid escapes as they are.

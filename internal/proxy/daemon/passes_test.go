@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -248,4 +250,28 @@ func TestALongRequestHeaderFailsOnlyItsCall(t *testing.T) {
 		require.NoError(t, err, length)
 		assert.Equal(t, []string{"0"}, m.Get("grpc-status"), length)
 	}
+}
+
+// Clients of gRPC's C core accept 16 KiB.
+func TestAClientThatAcceptsLittleGetsTheCode(t *testing.T) {
+	t.Parallel()
+	r := &rudeRuntime{trailer: rude.Fields("x-long", strings.Repeat("x", 20_000), "x-short", "y")}
+	r.answer = func(method string, _ *rude.Message) *rude.Message {
+		if method != runtimeService+"ContainerStatus" {
+			return nil
+		}
+		return r.fails("5", strings.Repeat("%E2%82%AC", 3_000))
+	}
+	n := behind(t, config.OwnPath, r)
+	n.connect(grpc.WithMaxHeaderListSize(16 << 10))
+	var trailer metadata.MD
+	_, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: "c"}, grpc.Trailer(&trailer))
+	testkit.AssertCode(t, codes.NotFound, err)
+	assert.Regexp(t, `^(€){1000,} \.\.\. \(cut by criproxy\)$`, status.Convert(err).Message())
+	assert.Empty(t, trailer.Get("x-long"))
+	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{}, grpc.Trailer(&trailer))
+	require.NoError(t, err)
+	assert.Empty(t, trailer.Get("x-long"))
+	assert.Equal(t, []string{"y"}, trailer.Get("x-short"), "what fits")
+	assert.Equal(t, 4.0, lossesOf(t, n, "reply", "size"), "the text and both fields of the first, one of the second")
 }
