@@ -27,23 +27,38 @@ import (
 // events returns the changes of the second runtime that criproxy events shows.
 func (p *process) events(args ...string) []capture.Change {
 	p.Helper()
-	out, err := p.ask(append([]string{"events", "-o", "json"}, args...)...)
-	require.NoError(p, err, out)
-	return changesIn(p, out, func(line []byte) (c capture.Change, err error) { return c, json.Unmarshal(line, &c) })
+	return p.happened("beta.io", args...)
 }
 
-// changesIn returns the changes of the second runtime in lines of JSON.
-func changesIn(t testing.TB, out string, read func([]byte) (capture.Change, error)) []capture.Change {
+// happened returns the changes of a runtime, or of criproxy itself, that criproxy events shows.
+func (p *process) happened(backend string, args ...string) []capture.Change {
+	p.Helper()
+	out, err := p.ask(append([]string{"events", "-o", "json"}, args...)...)
+	require.NoError(p, err, out)
+	return changesIn(p, backend, out, func(line []byte) (c capture.Change, err error) { return c, json.Unmarshal(line, &c) })
+}
+
+// changesIn returns the changes of a runtime, or of criproxy itself, in lines of JSON.
+func changesIn(t testing.TB, backend, out string, read func([]byte) (capture.Change, error)) []capture.Change {
 	t.Helper()
 	var all []capture.Change
 	for line := range strings.Lines(out) {
 		c, err := read([]byte(line))
 		require.NoError(t, err, line)
-		if c.Backend == "beta.io" {
+		if c.Backend == backend {
 			all = append(all, c)
 		}
 	}
 	return all
+}
+
+// whats returns what happened in each of the changes.
+func whats(all []capture.Change) []string {
+	var told []string
+	for _, c := range all {
+		told = append(told, c.What)
+	}
+	return told
 }
 
 // stories returns the changes as lines to compare: what happened, and since when.
@@ -166,7 +181,7 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			require.NoError(t, err)
 			data, err := os.ReadFile(dump)
 			require.NoError(t, err)
-			assert.Equal(t, stories(want), stories(changesIn(t, string(data), wrapped)), "the recording")
+			assert.Equal(t, stories(want), stories(changesIn(t, "beta.io", string(data), wrapped)), "the recording")
 			for _, format := range []string{"pcapng", "binlog"} {
 				other, back := filepath.Join(p.dir, "calls."+format), filepath.Join(p.dir, "back-"+format+".jsonl")
 				for _, convert := range [][]string{{"convert", dump, other}, {"convert", other, back}} {
@@ -175,7 +190,7 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 				}
 				data, err := os.ReadFile(back)
 				require.NoError(t, err)
-				assert.Equal(t, stories(want), stories(changesIn(t, string(data), wrapped)), format)
+				assert.Equal(t, stories(want), stories(changesIn(t, "beta.io", string(data), wrapped)), format)
 			}
 			var shown strings.Builder
 			require.NoError(t, run(t.Context(), []string{"view", dump}, &shown, &shown))
@@ -262,11 +277,11 @@ func TestFlappingDuringHandoversIsOneStory(t *testing.T) {
 		assert.Equal(t, all[i].What, c.Was)
 		assert.True(t, c.Since.Equal(all[i].Time), "%+v follows %+v", c, all[i])
 	}
-	assert.Equal(t, stories(all), stories(changesIn(t, dump, wrapped)), "the recording")
+	assert.Equal(t, stories(all), stories(changesIn(t, "beta.io", dump, wrapped)), "the recording")
 	assert.Len(t, regexp.MustCompile(`"Backend is (up|slow|gone)[^"]*"[^\n]* backend="beta.io"`).FindAllString(string(log), -1), len(all)-1, "the log, but for the beginning")
 	p.end()
 	wg.Wait() // tail has looked for another process
-	tailed := stories(changesIn(t, tail.String(), wrapped))
+	tailed := stories(changesIn(t, "beta.io", tail.String(), wrapped))
 	require.GreaterOrEqual(t, len(tailed), len(all))
 	assert.Equal(t, stories(all), tailed[:len(all)], "tail, which may show what came after")
 }
@@ -300,7 +315,7 @@ func TestACrashLosesNoPartOfTheStory(t *testing.T) {
 	assert.True(t, o.From.Equal(before[1].Time) && o.To.Equal(all[2].Time), "%+v is %+v", o, all)
 	dump, err := p.ask("dump")
 	require.NoError(t, err)
-	assert.Equal(t, stories(all), stories(changesIn(t, dump, wrapped)), "the recording")
+	assert.Equal(t, stories(all), stories(changesIn(t, "beta.io", dump, wrapped)), "the recording")
 	p.end()
 }
 

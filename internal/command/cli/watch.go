@@ -44,9 +44,12 @@ func (r *watcher) reload() error {
 	var waits []string
 	cfg, err := r.flags.readConfig()
 	if err != nil {
-		r.proxy.Refuse(err)
+		err = r.proxy.Refuse(err)
 	} else {
 		waits, err = r.proxy.Reload(cfg)
+	}
+	if errors.Is(err, daemon.ErrStopped) {
+		return err // nothing is wrong with the file, which the process that took over reads
 	}
 	if err != nil {
 		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is corrected", "file", r.flags.config)

@@ -18,6 +18,9 @@ import (
 func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
+	if p.stopped {
+		return nil, ErrStopped
+	}
 	before := p.addresses()
 	if err := p.reload(cfg); err != nil {
 		p.refuse(err)
@@ -57,11 +60,15 @@ func (p *Proxy) addresses() map[string]string {
 	return at
 }
 
-// Refuse notes that a new configuration could not be read, because of err.
-func (p *Proxy) Refuse(err error) {
+// Refuse notes that a new configuration could not be read, because of err, and returns err.
+func (p *Proxy) Refuse(err error) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
+	if p.stopped {
+		return ErrStopped
+	}
 	p.refuse(err)
+	return err
 }
 
 func (p *Proxy) refuse(err error) {
@@ -183,18 +190,17 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 	})
 }
 
-// The errors of a proxy that refuses to reload or to hand over.
-var (
-	errStopped    = errors.New("this process is stopping")
-	errNotServing = errors.New("this process does not serve yet; try again when it does")
-)
+// ErrStopped is the error of a proxy that no longer reloads or hands over: another process has taken over, or it ends.
+var ErrStopped = errors.New("this process is stopping")
+
+var errNotServing = errors.New("this process does not serve yet; try again when it does")
 
 // changeable returns an error if the proxy can neither reload nor hand over now. p.reloading is
 // held.
 func (p *Proxy) changeable() error {
 	switch {
 	case p.stopped:
-		return errStopped
+		return ErrStopped
 	case p.running == nil:
 		return errNotServing
 	}
