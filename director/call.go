@@ -42,6 +42,9 @@ func (t *table) unicast(ctx context.Context, m *method, backend int, call *codec
 	if err == nil {
 		call.Reply, err = t.toFront(m, backend, call.Reply)
 	}
+	if err == nil && m.fromCache(call) {
+		err = m.addSums(backend, call)
+	}
 	return err
 }
 

@@ -21,8 +21,8 @@ type part struct {
 	err     error
 }
 
-// cached reports whether the answer comes from the memory of the backend.
-func (p *part) cached() bool { return len(p.Header[memory.HeaderKey]) > 0 }
+// cached reports whether an answer comes from the memory of its backend.
+func cached(call *codec.Call) bool { return len(call.Header[memory.HeaderKey]) > 0 }
 
 // fanout makes a call on several backends at once, under the caller's deadline, and joins
 // their answers in the order of the backends. If one fails the call fails with its status:
@@ -75,7 +75,7 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, call *codec.
 func (t *table) combine(m *method, parts []part, call *codec.Call) (err error) {
 	all := make([]Part, len(parts))
 	for i, p := range parts {
-		all[i] = Part{Backend: t.backends[p.backend], Reply: p.Reply, Remembered: p.cached(), Err: p.err}
+		all[i] = Part{Backend: t.backends[p.backend], Reply: p.Reply, Remembered: cached(&p.Call), Err: p.err}
 	}
 	call.Header, call.Trailer = parts[0].Header, parts[0].Trailer
 	for _, p := range parts[1:] {
@@ -135,7 +135,7 @@ func (t *table) join(m *method, parts []part, call *codec.Call) (err error) {
 		p := &parts[i]
 		switch {
 		case p.err == nil:
-			reply, err := m.settle(p.backend, p.Reply, m.listed && p.cached(), &before)
+			reply, err := m.settle(p.backend, p.Reply, m.fromCache(&p.Call), &before)
 			if err != nil {
 				return err
 			}

@@ -107,3 +107,40 @@ func (a answering) Call(_ context.Context, call *codec.Call) error {
 func (answering) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, errors.ErrUnsupported
 }
+
+// A list that goes to one backend is not joined. From the cache it had its items, and total 0.
+func TestACachedListOfOneBackendHasItsSum(t *testing.T) {
+	schema := codec.NewSchema(prototest.Compile(t, map[string]string{"lists.proto": `syntax = "proto3";
+		package lists.v1;
+		service Lists { rpc List(Request) returns (Reply); }
+		message Request { string id = 1; }
+		message Item { string id = 1; }
+		message Reply { repeated Item items = 1; int32 total = 2; string of = 3; }`}, "lists.proto"))
+	p, err := director.ParseProfile([]byte(`
+versions: [{package: lists.v1}]
+names: {item: {front: "{backend}__{name}", bare: anyone}}
+fields: {Item.id: item, Request.id: item}
+methods: {List: {all: concat, winners: {total: sum, of: first}}}
+known: {lists: [{list: List, id: id}]}
+`))
+	require.NoError(t, err)
+	desc := schema.Method("/lists.v1.Lists/List")
+	cached := answering{prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"}`), true}
+	live := answering{prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"} total: 7 of: "it"`), false}
+	ask := func(id string, backends ...director.Backend) string {
+		t.Helper()
+		d, err := director.New(director.Config{Schema: schema, Profile: p, Backends: backends})
+		require.NoError(t, err)
+		got := &codec.Frame{}
+		require.NoError(t, d.Invoke(t.Context(), desc.Name, codec.NewFrame(prototest.Marshal(t, desc.Input, id)), got))
+		return string(dump.Text{}.Append(nil, desc.Output, got.Bytes()))
+	}
+	for name, second := range map[string]answering{
+		`items {id: "beta.io__a"} items {id: "beta.io__b"} total: 2`:          cached,
+		`items {id: "beta.io__a"} items {id: "beta.io__b"} total: 7 of: "it"`: live, // what a backend says itself is right
+	} {
+		assert.Equal(t, name, ask(`id: "beta.io__a"`, director.Backend{Conn: live}, director.Backend{Name: "beta.io", Conn: second}), "its id is in the request")
+	}
+	assert.Equal(t, `items {id: "a"} items {id: "b"} total: 2`, ask("", director.Backend{Conn: cached}), "it is the only one")
+	assert.Equal(t, `items {id: "a"} items {id: "b"} total: 7 of: "it"`, ask("", director.Backend{Conn: live}), "it is the only one")
+}

@@ -139,6 +139,23 @@ func (m *method) settle(backend int, reply *codec.Frame, cached bool, s *settled
 	return codec.NewFrame(rest), nil
 }
 
+// fromCache reports whether the reply of a backend is a list from the cache.
+func (m *method) fromCache(call *codec.Call) bool { return m.listed && cached(call) }
+
+// addSums adds the sums that a list of one backend lacks when it comes from the cache.
+func (m *method) addSums(backend int, call *codec.Call) error {
+	var s settled
+	reply, err := m.settle(backend, call.Reply, true, &s)
+	if err != nil {
+		return err
+	}
+	call.Reply = reply
+	if sums := s.frame(m.winners); sums != nil {
+		call.Reply = codec.Concat([]*codec.Frame{reply, sums})
+	}
+	return nil
+}
+
 // add adds n to a sum. A sum that would overflow stays at the largest value of the field: a count
 // that is too small or negative would be worse.
 func (s *settled) add(w winner, n uint64) {
