@@ -45,7 +45,7 @@ func changesIn(t testing.TB, backend, out string, read func([]byte) (capture.Cha
 	for line := range strings.Lines(out) {
 		c, err := read([]byte(line))
 		require.NoError(t, err, line)
-		if c.Backend == backend {
+		if c.What != "" && c.Backend == backend {
 			all = append(all, c)
 		}
 	}
@@ -361,4 +361,96 @@ func TestEventsFollowWhatHappensToTheProxy(t *testing.T) {
 	until(capture.Stopped)
 	assert.NoError(t, <-ended, "it ends with criproxy")
 	assert.Equal(t, []string{capture.Serving, capture.Reloaded, capture.Refused, capture.HandedOver, capture.Draining, capture.Stopped}, slices.Compact(told))
+}
+
+// What happens to criproxy itself is told in the same words and order in every place, over a handover, and after a stop.
+func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	p.launch()
+	var tail strings.Builder
+	var tailing sync.WaitGroup
+	tailing.Go(func() {
+		_ = run(t.Context(), []string{"tail", "-past", "-follow", "-o", "json", "-admin", config.AdminBeside(p.front)}, &tail, io.Discard)
+	})
+	writes := func(text, what string) {
+		t.Helper()
+		p.write(text)
+		testkit.Eventually(t, "it is "+what, func() bool { all := p.happened(""); return all[len(all)-1].What == what })
+	}
+	writes("goneAfter: 20s\n", capture.Reloaded)
+	writes("goneAftre: 20s\n", capture.Refused)
+	writes("goneAfter: 30s\nids: native\n", capture.Reloaded)
+	writes("goneAftre: 30s\n", capture.Refused)
+	writes("goneAfter: 30s\n", capture.Reloaded)
+	p.handOver()
+	refused := `criproxy refuses a new configuration: \S+/c\.yaml:6:1: goneAftre: unknown key \(did you mean "goneAfter"\?\)`
+	told := []string{
+		"criproxy serves",
+		"criproxy has a new configuration",
+		refused,
+		"criproxy has a new configuration: waits for a restart: ids: native, was prefix",
+		refused,
+		"criproxy has a new configuration",
+		"criproxy took over",
+	}
+	alike := func(where string, got []string) {
+		t.Helper()
+		if !assert.Len(t, got, len(told), where) {
+			t.Log(strings.Join(got, "\n"))
+			return
+		}
+		for i, want := range told {
+			assert.Regexp(t, "^"+want+"$", got[i], where)
+		}
+	}
+	sentences := func(all []capture.Change) (said []string) {
+		for _, c := range all {
+			said = append(said, c.String())
+		}
+		return said
+	}
+	shown := func(out string) (said []string) {
+		for _, m := range regexp.MustCompile(`(?m)^\S+(?: \S+)?  (?:-- )?(criproxy (?:serves|has|refuses|took|takes)\b.*)$`).FindAllStringSubmatch(out, -1) {
+			said = append(said, m[1])
+		}
+		return said
+	}
+	everywhere := func(when string) {
+		t.Helper()
+		alike(when+": events -o json", sentences(p.happened("")))
+		for _, command := range []string{"events", "tail"} {
+			out, err := p.ask(command, "-since", "1h")
+			require.NoError(t, err)
+			alike(when+": "+command, shown(out))
+		}
+		out, err := p.ask("tail", "-past", "-o", "json")
+		require.NoError(t, err)
+		alike(when+": tail -past -o json", sentences(changesIn(t, "", out, wrapped)))
+		for _, f := range capture.Formats {
+			dump := filepath.Join(t.TempDir(), "calls."+string(f))
+			_, err := p.ask("dump", dump)
+			require.NoError(t, err)
+			var text, asJSON, back strings.Builder
+			require.NoError(t, run(t.Context(), []string{"view", dump}, &text, &text))
+			alike(when+": view of "+string(f), shown(text.String()))
+			require.NoError(t, run(t.Context(), []string{"view", "-o", "json", dump}, &asJSON, &asJSON))
+			alike(when+": view -o json of "+string(f), sentences(changesIn(t, "", asJSON.String(), wrapped)))
+			lines := dump + ".jsonl"
+			require.NoError(t, run(t.Context(), []string{"convert", dump, lines}, &back, &back), "%s", &back)
+			data, err := os.ReadFile(lines)
+			require.NoError(t, err)
+			alike(when+": "+string(f), sentences(changesIn(t, "", string(data), wrapped)))
+		}
+	}
+	everywhere("after the handover")
+	p.end()
+	tailing.Wait()
+	told = append(told, "criproxy takes no new calls", "criproxy has ended")
+	alike("tail, which has looked for another process", sentences(changesIn(t, "", tail.String(), wrapped)))
+	p.launch()
+	p.serving()
+	told = append(told, "criproxy serves")
+	everywhere("after the stop")
+	p.end()
 }

@@ -331,13 +331,14 @@ func (c *Changes) Serve(w http.ResponseWriter, r *http.Request) {
 		return // the client has left
 	}
 	var all []capture.Change
+	follow := r.FormValue("follow") == "true"
 	for {
 		for i := range all {
 			if enc.Encode(&all[i]) != nil {
 				return // the client has left
 			}
 		}
-		if http.NewResponseController(w).Flush() != nil || r.FormValue("follow") != "true" {
+		if http.NewResponseController(w).Flush() != nil || !follow {
 			return
 		}
 		var news <-chan struct{}
@@ -346,8 +347,9 @@ func (c *Changes) Serve(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-news:
-		case <-r.Context().Done():
-			return
+		case <-r.Context().Done(): // the process ends: what it says last is there already
+			all, next, _ = c.after(next)
+			follow = false
 		}
 	}
 }

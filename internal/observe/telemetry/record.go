@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"os/signal"
@@ -329,18 +330,26 @@ func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 		buf = buf[:0]
 		return http.NewResponseController(w).Flush() == nil
 	}
+	last := recorded // number of the last event of the answer
+	if follow {
+		last = math.MaxUint64
+	}
 	var ev capture.Event
 	for {
 		if !f.TryNext(&ev) {
-			if !flush() || !follow || f.Next(request.Context(), &ev) != nil {
+			if !flush() || !follow {
 				return
+			}
+			if f.Next(request.Context(), &ev) != nil { // the process ends: what it says last is there already
+				follow, last = false, r.rec.Recorded()
+				continue
 			}
 		}
 		buf = enc.Append(buf, &ev)
 		if len(buf) > 1<<20 && !flush() {
 			return
 		}
-		if !follow && ev.Seq >= recorded && ev.Kind != capture.Missed {
+		if ev.Seq >= last && ev.Kind != capture.Missed {
 			flush()
 			return
 		}
