@@ -161,7 +161,13 @@ func texts(all [][]byte) []string {
 // tshark returns the output of tshark. Without tshark the test is skipped.
 func tshark(t *testing.T, env []string, args ...string) string {
 	t.Helper()
-	path, err := exec.LookPath("tshark")
+	return wireshark(t, "tshark", env, args...)
+}
+
+// wireshark returns the output of a program that belongs to tshark. Without it the test is skipped.
+func wireshark(t *testing.T, program string, env []string, args ...string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
 	if err != nil {
 		untested.Skip(t, "whether Wireshark opens our files: apt-get install tshark")
 	}
@@ -170,7 +176,7 @@ func tshark(t *testing.T, env []string, args ...string) string {
 	var errOut bytes.Buffer
 	cmd.Stderr = &errOut
 	out, err := cmd.Output()
-	require.NoError(t, err, "tshark %s: %s", strings.Join(args, " "), errOut.String())
+	require.NoError(t, err, "%s %s: %s", program, strings.Join(args, " "), errOut.String())
 	return string(out)
 }
 
@@ -203,4 +209,49 @@ func TestWiresharkFiltersByFieldsWithOurProfile(t *testing.T) {
 	assert.Contains(t, found, "runtime.v1.PullImageRequest")
 	assert.Contains(t, tshark(t, env, "-C", "criproxy", "-r", file, "-Y", `pbf.runtime.v1.PodSandboxMetadata.name == "vm"`), "RunPodSandbox")
 	assert.Empty(t, tshark(t, env, "-C", "criproxy", "-r", file, "-Y", `pbf.runtime.v1.ImageSpec.image == "nothing"`))
+}
+
+// A change is a block of its own, which is no packet. editcap, and with it Wireshark when it saves, refused the file: it had
+// the names of hosts before the interfaces.
+func TestWiresharkSkipsAConditionsBlock(t *testing.T) {
+	untested.TakesLong(t)
+	t.Parallel()
+	p := startedProcess(t)
+	p.runPod("web", "beta.io")
+	p.restartRuntime(true, false)
+	p.restartRuntime(false, true)
+	file := filepath.Join(p.dir, "calls.pcapng")
+	_, err := p.ask("dump", file)
+	require.NoError(t, err)
+	var said []string
+	r, err := capture.Open(file)
+	require.NoError(t, err)
+	defer r.Close()
+	for ev := (capture.Event{}); r.Next(&ev) == nil; {
+		if ev.Kind == capture.Changed {
+			said = append(said, ev.Change.String())
+		}
+	}
+	require.Greater(t, len(said), 4, "serves, two runtimes are up, one is gone and up again: %v", said)
+	home := []string{"HOME=" + t.TempDir()}
+	assert.Empty(t, tshark(t, home, "-r", file, "-Y", "_ws.malformed || tcp.analysis.flags || tcp.checksum.status == Bad", "-o", "tcp.check_checksum:TRUE"))
+	assert.Empty(t, tshark(t, home, "-r", file, "-Y", `frame.comment contains "kind=change"`), "it is no packet")
+
+	// As a file of blocks, it is there with its sentence, and well formed.
+	blocks := func(args ...string) string {
+		t.Helper()
+		return tshark(t, home, append([]string{"-r", file, "-X", "read_format:MIME Files Format"}, args...)...)
+	}
+	assert.Empty(t, blocks("-Y", "_ws.malformed || _ws.expert"))
+	comments := blocks("-T", "fields", "-e", "pcapng.options.option.data.comment")
+	for _, one := range said {
+		assert.Contains(t, comments, one)
+	}
+	assert.Equal(t, len(said), strings.Count(comments, "kind=change "))
+
+	again := filepath.Join(p.dir, "again.pcapng")
+	wireshark(t, "editcap", home, file, again)
+	want, _ := messagesOf(t, file)
+	got, _ := messagesOf(t, again)
+	assert.Equal(t, texts(want), texts(got))
 }

@@ -71,12 +71,11 @@ func (e *pcapEncoder) Begin(dst []byte, h *FileHeader) []byte {
 		hosts[e.host(b.Name)] = b.Name
 		order = append(order, e.host(b.Name))
 	}
-	dst = appendHosts(dst, hosts, order)
 	dst, _ = e.iface(dst, "")
 	for _, b := range h.Backends {
 		dst, _ = e.iface(dst, b.Name)
 	}
-	return dst
+	return appendHosts(dst, hosts, order) // behind the interfaces: Wireshark opens the file either way, but saves no other
 }
 
 // host returns the address of a backend, or of criproxy itself for "". It is from a network that is
@@ -171,7 +170,7 @@ func (e *pcapEncoder) Append(dst []byte, ev *Event) []byte {
 		clear(e.changes.calls)
 		return appendDropped(dst, ev.Time, e.missed, fmt.Sprintf("%skind=missed seq=%d missed=%d", commentEvent, ev.Seq, ev.Missed))
 	}
-	if ev.Kind == Changed { // in a block of statistics, which Wireshark shows among the properties of the file
+	if ev.Kind == Changed { // in a block of statistics, which Wireshark skips
 		return appendDropped(dst, ev.Time, e.missed, fmt.Sprintf("%skind=change seq=%d change=%s\n%s", commentEvent, ev.Seq, base64.StdEncoding.EncodeToString(ev.Change.encode()), ev.Change))
 	}
 	id := legID{ev.Call, ev.Leg}
