@@ -343,4 +343,7 @@ func seen(s *show.Screen, r *node.Report) {
 		text += fmt.Sprintf("; %d events are missing", of.Missed)
 	}
 	s.Say(0, "%s.", text)
+	if of.Inferred {
+		s.Say(0, "No conditions of runtimes are recorded here: outages are inferred from calls.")
+	}
 }

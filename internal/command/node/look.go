@@ -32,6 +32,8 @@ type Look struct {
 	lost   map[*calls.Call]bool // so may these
 	pauses []time.Time
 	whole  time.Time // before it, quick calls may have been forgotten
+
+	inferred bool // the recording has no conditions of runtimes
 }
 
 // New returns a Look for recordings of an API. names must not be nil.
@@ -125,6 +127,7 @@ func (l *Look) shift(by time.Duration) {
 
 // AddChange takes in a change that may be older than the events. It ignores one that it has.
 func (l *Look) AddChange(c *capture.Change) {
+	l.inferred = false
 	if slices.ContainsFunc(l.changes, func(o *capture.Change) bool {
 		return o.Time.Equal(c.Time) && o.What == c.What && o.Backend == c.Backend && o.Plugin == c.Plugin
 	}) {
@@ -139,6 +142,7 @@ func (l *Look) AddChange(c *capture.Change) {
 // Begin takes in the conditions of the runtimes when the recording was written: what happened earlier is not an event of
 // the recording.
 func (l *Look) Begin(h *capture.FileHeader) {
+	l.inferred = !h.Changes
 	for _, b := range h.Backends {
 		if b.State == capture.Slow || b.State == capture.Gone {
 			l.AddChange(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})

@@ -40,6 +40,8 @@ type Seen struct {
 	Pod      string         `json:"pod,omitempty"`    // the pod that was asked for
 	About    int            `json:"about,omitempty"`  // calls about it
 	Last     string         `json:"last,omitempty"`   // the last of them that changed something
+
+	Inferred bool `json:"inferred,omitempty"` // no conditions of runtimes are recorded: outages are inferred from calls
 }
 
 // view is what a rule sees.
@@ -62,7 +64,7 @@ func (v *view) complete() []*call {
 // Report returns what the rules find in the events so far.
 func (l *Look) Report(o Options) Report {
 	v := l.view(o)
-	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod}}
+	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod, Inferred: l.inferred}}
 	names := map[string]bool{}
 	for _, c := range v.calls {
 		for _, one := range c.legs {

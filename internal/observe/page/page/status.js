@@ -30,7 +30,7 @@ function drawStatus() {
     cards.push(el("div", { class: "card span", id: "happened" }, el("h3", {}, "What happened"), el("table", { class: "changes errors" }, el("tbody", {}, latest.map((c) => el("tr", {},
       el("td", {}, `${day(c.t)} ${clock(c.t, 0)}`), el("td", {}, c.backend ? dotOf(c.what) : "", c.says))))),
     model.story.changes.length > MOST_TOLD && el("p", { class: "soft" }, "criproxy events prints more.")));
-  } else if (!r) {
+  } else if (!r && !model.story.known) {
     cards.push(el("div", { class: "card span" }, "This recording has no conditions of runtimes. The bands of Pods are inferred from its calls."));
   }
   if (r?.errors?.length) {

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/command/node"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A recording of a criproxy that did not record conditions opens everywhere, and who draws conclusions from it says from
+// what. The page's own words are tested in a browser: TestPodsAreLanesWithOutages.
+func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
+	t.Parallel()
+	p := startedProcess(t)
+	sandbox, _ := p.runPod("web", "beta.io")
+	p.restartRuntime(true, false)
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	for range 4 {
+		_, err := client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox})
+		require.Error(t, err)
+	}
+	newer, older := filepath.Join(p.dir, "newer.jsonl"), filepath.Join(p.dir, "older.jsonl")
+	_, err := p.ask("dump", newer)
+	require.NoError(t, err)
+	data, err := os.ReadFile(newer)
+	require.NoError(t, err)
+	var without strings.Builder
+	for line := range strings.Lines(string(data)) {
+		var ev map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &ev))
+		switch ev["kind"] {
+		case "change":
+			continue
+		case "file":
+			delete(ev, "changes")
+			for _, b := range ev["backends"].([]any) {
+				for _, key := range []string{"state", "since", "why", "pods"} {
+					delete(b.(map[string]any), key)
+				}
+			}
+			changed, err := json.Marshal(ev)
+			require.NoError(t, err)
+			line = string(changed) + "\n"
+		}
+		without.WriteString(line)
+	}
+	require.NoError(t, os.WriteFile(older, []byte(without.String()), 0o600))
+
+	const said = "No conditions of runtimes are recorded here: outages are inferred from calls."
+	for path, infers := range map[string]bool{newer: false, older: true} {
+		var text, asJSON, out strings.Builder
+		_ = run(t.Context(), []string{"why", path}, &text, &text) // it fails if it finds something
+		assert.Equal(t, infers, strings.Contains(text.String(), said), "%s", &text)
+		_ = run(t.Context(), []string{"why", "-o", "json", path}, &asJSON, &out) // likewise
+		var r node.Report
+		require.NoError(t, json.Unmarshal([]byte(asJSON.String()), &r), "%s%s", &asJSON, &out)
+		assert.Equal(t, infers, r.Seen.Inferred, path)
+		require.NoError(t, run(t.Context(), []string{"view", path}, &out, &out), "%s", &out)
+		require.NoError(t, run(t.Context(), []string{"view", "-html", path + ".html", path}, &out, &out), "%s", &out)
+	}
+	p.end()
+}
