@@ -58,7 +58,7 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 		}
 	}
 	if !e.nodes.several() {
-		shown, err = e.show(ctx, admin.NewClient(nodes[0].Address), from, &printer, func(time.Time) {})
+		shown, err = e.show(ctx, admin.NewClient(nodes[0].Address), "", from, &printer, errOut, func(time.Time) {})
 		if errors.Is(err, errStopped) {
 			fmt.Fprintln(errOut, "criproxy: the criproxy at", nodes[0].Address, "has stopped")
 			err = nil
@@ -73,7 +73,7 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 				var text bytes.Buffer
 				client, p := admin.NewClient(n.Address), printer
 				p.Out, p.Node, p.Wide = &text, n.Name, width(nodes)
-				some, err := e.show(ctx, client, from, &p, func(at time.Time) {
+				some, err := e.show(ctx, client, n.Name, from, &p, errOut, func(at time.Time) {
 					if at.IsZero() {
 						connected()
 						p.Off = client.ClockOff()
@@ -110,8 +110,8 @@ lost and found. criproxy keeps the latest 10,000 events or more in its state fol
 var errStopped = errors.New("its criproxy has stopped")
 
 // show prints what happened to a criproxy since a time, and returns how much. It calls after with the time of each change
-// that it has printed, and first, when there is an answer, with no time.
-func (e *eventsFlags) show(ctx context.Context, client *admin.Client, from time.Time, printer *calls.Printer, after func(time.Time)) (shown int, err error) {
+// that it has printed, and first, when there is an answer, with no time. node is empty if there is only one.
+func (e *eventsFlags) show(ctx context.Context, client *admin.Client, node string, from time.Time, printer *calls.Printer, errOut io.Writer, after func(time.Time)) (shown int, err error) {
 	filter := calls.Filter{Backend: e.backend}
 	seen := map[capture.ChangeKey]bool{} // after a handover, the next process answers from the beginning
 	for first := true; ; first = false {
@@ -121,6 +121,9 @@ func (e *eventsFlags) show(ctx context.Context, client *admin.Client, from time.
 		}
 		if first {
 			after(time.Time{})
+			if !printer.JSON {
+				sayBegins(errOut, node, response.Header.Get(admin.BeginsHeader), from)
+			}
 		}
 		err = eachChange(response.Body, func(c *capture.Change) error {
 			if key := c.Key(); !seen[key] && (e.backend == "" || c.Backend != "" && filter.MatchChange(c)) {
@@ -142,6 +145,18 @@ func (e *eventsFlags) show(ctx context.Context, client *admin.Client, from time.
 			return shown, errStopped
 		}
 	}
+}
+
+// sayBegins says from when on a criproxy that has forgotten what happened earlier knows anything, if that is after from.
+func sayBegins(errOut io.Writer, node, begins string, from time.Time) {
+	t, err := time.Parse(time.RFC3339Nano, begins)
+	if err != nil || !t.After(from) {
+		return // it forgets nothing, or not in this time
+	}
+	if node != "" {
+		node += ": "
+	}
+	fmt.Fprintf(errOut, "criproxy: %snothing is known from before %s: without a state folder (stateDir), criproxy forgets what happened when it restarts\n", node, t.Local().Format(time.DateTime))
 }
 
 // ask requests the changes since a time.

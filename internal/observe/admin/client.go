@@ -27,6 +27,9 @@ const (
 	InheritedHeader = "Criproxy-Inherited"
 )
 
+// BeginsHeader, in the answer to GET /changes, has the time before which a criproxy without a state folder knows of no change.
+const BeginsHeader = "Criproxy-Begins"
+
 // Client is a client of the admin socket at an address.
 type Client struct {
 	path string // or the address of another node

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -313,6 +314,16 @@ func (c *Changes) after(next uint64) ([]capture.Change, uint64, <-chan struct{})
 	return slices.Clone(c.latest[min(from, uint64(len(c.latest))):]), c.dropped + uint64(len(c.latest)), c.news
 }
 
+// begins returns the time of the oldest change, if what happened earlier was forgotten when the proxy began. Otherwise it is zero.
+func (c *Changes) begins() (t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dir == "" && len(c.latest) > 0 {
+		t = c.latest[0].Time
+	}
+	return t
+}
+
 // Serve answers GET /changes: a line of JSON for each change since the time since, if it is given; with follow=true
 // later ones follow.
 func (c *Changes) Serve(w http.ResponseWriter, r *http.Request) {
@@ -325,6 +336,9 @@ func (c *Changes) Serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
+	if begins := c.begins(); !begins.IsZero() {
+		w.Header().Set(admin.BeginsHeader, begins.Format(time.RFC3339Nano))
+	}
 	enc := json.NewEncoder(w)
 	next, err := c.each(since, func(one *capture.Change) error { return enc.Encode(one) })
 	if err != nil {
