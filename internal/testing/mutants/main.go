@@ -3,7 +3,7 @@
 //
 //	go run ./internal/testing/mutants [-only REGEXP]
 //
-// Each file in testdata describes one mutant. The sources stay as they are: go test reads the
+// mutants.txt describes the mutants. The sources stay as they are: go test reads the
 // changed file through an overlay (go help build, -overlay).
 package main
 
@@ -22,9 +22,6 @@ func main() {
 	}
 }
 
-// folder holds the mutants; it is relative to the root of the repository.
-const folder = "internal/testing/mutants/testdata"
-
 func run() error {
 	only := flag.String("only", ".", "run the mutants whose names match this `regexp`")
 	flag.Parse()
@@ -32,10 +29,10 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	all, err := read(os.DirFS(folder))
+	all, err := read(table)
 	if err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return !wanted.MatchString(m.name) })
+	chosen := slices.DeleteFunc(all, func(m mutant) bool { return !wanted.MatchString(m.name) })
 	return runner(".").run(chosen, os.Stdout)
 }

@@ -1,13 +1,19 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,47 +23,147 @@ import (
 
 const root = "../../.."
 
-// make mutants runs the mutants, which takes minutes. This test only checks, with every change, that
-// each mutant still applies.
+// make mutants runs the mutants, which takes minutes. This test only checks, with every change, that each mutant still
+// applies, and that what it makes has no wrong names and types.
 func TestEachMutantStillApplies(t *testing.T) {
-	all, err := read(os.DirFS("testdata"))
+	all, err := read(table)
 	require.NoError(t, err)
+	folders := map[string][]mutant{}
 	for _, m := range all {
-		_, _, err := m.apply(root)
-		assert.NoError(t, err)
+		folders[m.folder] = append(folders[m.folder], m)
+	}
+	for folder, mutants := range folders {
+		for _, err := range mistakes(t, filepath.Join(root, folder), mutants) {
+			assert.NoError(t, err)
+		}
 	}
 }
 
-func TestAMutantAppliesWhateverTheLinesLookLike(t *testing.T) {
-	dir := t.TempDir()
-	source := "package p\n\nfunc f(a int) int {\n\t\tif a > 0 { // it is\n\t\t\treturn g(a,\n\t\t\t\t\"b  c\")\n\t\t}\n\treturn 1\n}\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "f.go"), []byte(source), 0o600))
-	m := mutant{name: "it", file: "f.go", old: []byte("\tif a > 0 {\n\t\treturn g(a, \"b  c\")\n\t}\n"), new: []byte("\treturn 2\n")}
-	_, changed, err := m.apply(dir)
+// mistakes checks the types of a package to which the mutants' functions are added, each as it was and as it becomes, under
+// names of their own. The code of all other functions, and the packages that it imports, are left out: a function that
+// needs these may have mistakes as it was.
+func mistakes(t *testing.T, folder string, mutants []mutant) (all []error) {
+	files := token.NewFileSet()
+	var parsed []*ast.File
+	add := func(name string, content any) *ast.File {
+		f, err := parser.ParseFile(files, name, content, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		parsed = append(parsed, f)
+		return f
+	}
+	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	require.NoError(t, err)
-	assert.Equal(t, "package p\n\nfunc f(a int) int {\n\t\treturn 2\n\treturn 1\n}\n", string(changed))
-	m.old = []byte(`g(a, "b c")`)
-	_, _, err = m.apply(dir)
-	assert.ErrorContains(t, err, "has the old code 0 times", "a text is one token")
-	m.old = []byte("return")
-	_, _, err = m.apply(dir)
-	assert.ErrorContains(t, err, "has the old code 2 times")
+	for _, path := range paths {
+		if !strings.HasSuffix(path, "_test.go") {
+			for _, d := range add(path, nil).Decls {
+				if f, ok := d.(*ast.FuncDecl); ok {
+					f.Body = nil
+				}
+			}
+		}
+	}
+	for i, m := range mutants {
+		path, changed, err := m.apply(root)
+		if err != nil {
+			all = append(all, err)
+			continue
+		}
+		source, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for when, content := range map[string][]byte{"before": source, "after": changed} {
+			f := add(when+m.name, content)
+			one := find(f, m.function)
+			one.Name.Name = fmt.Sprint(when, i)
+			f.Decls = slices.DeleteFunc(f.Decls, func(d ast.Decl) bool {
+				g, ok := d.(*ast.GenDecl)
+				return d != one && (!ok || g.Tok != token.IMPORT)
+			})
+		}
+	}
+	said := map[string][]string{} // :: file → mistakes
+	check := types.Config{Importer: nothing{}, Error: func(err error) {
+		e := err.(types.Error)
+		said[e.Fset.Position(e.Pos).Filename] = append(said[e.Fset.Position(e.Pos).Filename], e.Msg)
+	}}
+	_, _ = check.Check(folder, files, parsed, nil)
+	for _, m := range mutants {
+		for _, msg := range said["after"+m.name] {
+			isAboutImports := strings.HasPrefix(msg, "could not import") || strings.HasSuffix(msg, "imported and not used")
+			if !isAboutImports && !slices.Contains(said["before"+m.name], msg) {
+				all = append(all, fmt.Errorf("%s does not compile: %s", m.name, msg))
+			}
+		}
+	}
+	return all
 }
 
-func TestAMutantAppliesToRenamedVariables(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "f.go"), []byte("package p\n"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "g.go"), []byte("package p\n\nfunc f(n, most int) bool { return g(n) && n < s.n+most }\n"), 0o600))
-	m := mutant{name: "it", file: "f.go", old: []byte("return g(i) && i < s.n+max"), new: []byte("return i < s.n+max+i.max")}
-	file, changed, err := m.apply(dir)
-	require.NoError(t, err)
-	assert.Equal(t, "g.go", filepath.Base(file))
-	assert.Equal(t, "package p\n\nfunc f(n, most int) bool { return n < s.n+most+n.max }\n", string(changed))
-	for _, other := range []string{"g(i) && j < s.n+max", "g(i) && max < s.n+max", "h(i) && i < s.n+max", "g(i) && i < s.i+max"} {
-		m.old = []byte("return " + other)
-		_, _, err = m.apply(dir)
-		assert.ErrorContains(t, err, "has the old code 0 times", other)
+// nothing imports no package.
+type nothing struct{}
+
+func (nothing) Import(string) (*types.Package, error) { return nil, errors.New("left out") }
+
+const loop = `package p
+
+func (c *conn) run(in chan int) (n int, err error) {
+	defer c.end()
+	for _, one := range c.all {
+		if c.done && (one > 3 || len(c.all) == 3) {
+			return n, nil
+		}
+		n += one
 	}
+	select {
+	case <-in:
+		n = 7
+	case <-c.gone:
+	}
+	switch {
+	case n == 7:
+		c.end()
+	}
+	return n, err
+}
+`
+
+func TestAChangeFindsItsPlaceByWords(t *testing.T) {
+	for operation, want := range map[string][2]string{ // :: source, and what becomes of it
+		"drop defer":                {"defer c.end()", "if false { defer c.end() }"},
+		"drop one":                  {"n += one", "if false { n += one }"},
+		"never c.done":              {"if c.done &&", "if ((c.done) && false) &&"},
+		"never one len":             {"one > 3 || len(c.all) == 3", "((one > 3 || len(c.all) == 3) && false)"},
+		"always one":                {"one > 3 ||", "((one > 3) || true) ||"},
+		"always 7":                  {"case n == 7:", "case ((n == 7) || true):"},
+		"swap && done one: ||":      {"c.done && (", "c.done || ("},
+		"swap 3 one >: n + 1":       {"one > 3", "one > n + 1"},
+		"swap len(): 0":             {"len(c.all) == 3", "0 == 3"},
+		"before return nil: n = 1":  {"return n, nil", "n = 1; return n, nil"},
+		"after one: n++; break":     {"n += one", "n += one; n++; break"},
+		"inside in: return 0, nil":  {"case <-in:", "case <-in: return 0, nil; "},
+		"inside done: println(one)": {"== 3) {", "== 3) { println(one); "},
+		"return 0, nil":             {"err error) {", "err error) { return 0, nil; "},
+	} {
+		changed, err := applied(t, operation)
+		require.NoError(t, err, operation)
+		assert.Equal(t, strings.Replace(loop, want[0], want[1], 1), changed, operation)
+	}
+	for operation, want := range map[string]string{
+		"drop end":           "p.conn.run has 2 statements with end, want 1",
+		"always nothing one": "p.conn.run has 0 conditions with nothing and one, want 1",
+		"inside one end: n":  "p.conn.run has 0 branches with one and end, want 1",
+		"swap 3 len one: 1":  "p.conn.run has 3 2 times where it has 3 and len and one, want once",
+	} {
+		_, err := applied(t, operation)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// applied returns the loop with a change.
+func applied(t *testing.T, operation string) (string, error) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "p"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "p", "p.go"), []byte(loop), 0o600))
+	_, changed, err := made(t, "it: It.\n\tin p.conn.run: "+operation+"\n\tby TestIt\n")[0].apply(dir)
+	return string(changed), err
 }
 
 // Each test that the docs name exists.
@@ -87,14 +193,14 @@ func TestDocsNameTestsThatExist(t *testing.T) {
 func module(t *testing.T) runner {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod": "module example.com/double\n\ngo 1.24\n",
-		"double.go": `package double
+		"go.mod": "module example.com\n\ngo 1.24\n",
+		"double/double.go": `package double
 
 func Double(n int) int {
 	return 2 * n
 }
 `,
-		"double_test.go": `package double
+		"double/double_test.go": `package double
 
 import "testing"
 
@@ -135,26 +241,25 @@ func TestWhatKubeletGetsIsTrue(t *testing.T) {
 }
 
 func made(t *testing.T, text string) []mutant {
-	all, err := read(fstest.MapFS{"it.txtar": {Data: []byte(text)}})
+	all, err := read(text)
 	require.NoError(t, err)
 	return all
 }
 
 func TestAnUnnoticedMutantIsAnError(t *testing.T) {
 	untested.TakesLong(t)
-	const triple = "It triples.\nfile: double.go\n"
-	const change = "-- old --\n\treturn 2 * n\n-- new --\n"
+	const triples = "it: It triples.\n\tin double.Double: swap 2: 3\n\tby "
 	for name, c := range map[string]struct{ text, want string }{
-		"noticed":              {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", ""},
-		"not noticed":          {triple + "tests: TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
-		"noticed by one":       {triple + "tests: TestTwoBecomesFour TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
-		"noticed by no other":  {triple + "tests: TestMain\nrun: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", "not noticed by TestMain"},
-		"noticed by the model": {triple + "tests: TestTwoBecomesFour\nmodel: 7\n" + change + "\treturn 3 * n\n", ""},
-		"noticed with a flag":  {triple + "tests: TestTwoBecomesFour\nmodel: 8 -model.early\n" + change + "\treturn 3 * n\n", ""},
-		"not by the model":     {triple + "tests: TestTwoBecomesFour\nmodel: 8\n" + change + "\treturn 3 * n\n", "the model did not notice it with -model.seed=8"},
-		"does not compile":     {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn three\n", "does not compile"},
-		"no such test":         {triple + "tests: TestIt\n" + change + "\treturn 3 * n\n", "no test TestIt"},
-		"no such lines":        {triple + "tests: TestTwoBecomesFour\n-- old --\n\treturn n + n\n-- new --\n", "has the old code 0 times"},
+		"noticed":              {triples + "TestTwoBecomesFour\n", ""},
+		"not noticed":          {triples + "TestItDoesNotPanic\n", "not noticed by TestItDoesNotPanic"},
+		"noticed by one":       {triples + "TestTwoBecomesFour TestItDoesNotPanic\n", "not noticed by TestItDoesNotPanic"},
+		"noticed by no other":  {triples + "TestMain\n\trun TestTwoBecomesFour\n", "not noticed by TestMain"},
+		"noticed by the model": {triples + "TestTwoBecomesFour\n\tmodel 7\n", ""},
+		"noticed with a flag":  {triples + "TestTwoBecomesFour\n\tmodel 8 -model.early\n", ""},
+		"not by the model":     {triples + "TestTwoBecomesFour\n\tmodel 8\n", "the model did not notice it with -model.seed=8"},
+		"does not compile":     {strings.Replace(triples, ": 3", ": three", 1) + "TestTwoBecomesFour\n", "does not compile"},
+		"no such test":         {triples + "TestIt\n", "no test TestIt"},
+		"no such function":     {strings.Replace(triples, ".Double", ".Twice", 1) + "TestTwoBecomesFour\n", "double has no function Twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,15 +275,16 @@ func TestAnUnnoticedMutantIsAnError(t *testing.T) {
 
 func TestMalformedMutantsAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"It.\nfile: f.go\ntests: TestA\n-- old --\na\n-- new --\na\n":    "different parts old and new",
-		"It.\ntests: TestA\n-- old --\na\n-- new --\n":                   "want a description, file",
-		"It.\nfile: f.go\nteets: TestA\n-- old --\na\n-- new --\n":       `"teets" is neither`,
-		"It.\nfile: f.go\ntests: TestA\n-- olde --\na\n-- new --\n":      `unknown part "olde"`,
-		"It.\nAnd it.\nfile: f.go\ntests: TestA\n-- old --\n-- new --\n": `"And it." is neither`,
+		"it: It.\n\tin p.F: drop a b\n":                    "it: want a description, in, and by",
+		"it\n\tin p.F: drop a\n\tby TestA\n":               "it: want a description, in, and by",
+		"it: It.\n\tin p.F: dorp a\n\tby TestA\n":          `it: "dorp" is no operator`,
+		"it: It.\n\tin p.F: drop a: b\n\tby TestA\n":       `it: "drop a: b" does not have the form of its operator`,
+		"it: It.\n\tin p.F: swap a b\n\tby TestA\n":        `it: "swap a b" does not have the form of its operator`,
+		"it: It.\n\tin p.F: drop a\n\tbye TestA\n":         `it: "bye" is neither`,
+		"it: It.\n\tin p.F: drop a\n\tby TestA\nit: It.\n": "it is there twice",
+		"\tin p.F: drop a\n":                               "comes before the first mutant",
 	} {
-		_, err := read(fstest.MapFS{"it.txtar": {Data: []byte(text)}})
+		_, err := read(text)
 		assert.ErrorContains(t, err, want)
 	}
-	_, err := read(fstest.MapFS{})
-	assert.ErrorContains(t, err, "no mutants here")
 }

@@ -58,7 +58,7 @@ func (r runner) healthy(all []mutant) error {
 		tests[m.pkg] = append(tests[m.pkg], m.selected()...)
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(tests)) {
-		failed, said, err := r.test(pkg, tests[pkg], "")
+		failed, said, err := r.test("./"+pkg, tests[pkg], "")
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (r runner) one(m mutant) error {
 	if err := errors.Join(os.WriteFile(file, changed, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return err
 	}
-	failed, said, err := r.test(m.pkg, m.selected(), overlay)
+	failed, said, err := r.test("./"+m.pkg, m.selected(), overlay)
 	if err != nil {
 		return err
 	}
