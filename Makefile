@@ -102,7 +102,7 @@ each = failed=; for part in $(1); do began=$$SECONDS; printf '\n=== make %s\n' "
 
 # One part at a time: kubelets and runtimes look slow on a machine that is busy with something else.
 BEGAN := $(shell date +%s)
-PARTS := race smoke kubelets runtimes peers reproducible fuzz
+PARTS := race smoke kubelets runtimes peers reproducible fuzz mutants
 test-all: export PATH := $(CURDIR)/bin:$(PATH)
 test-all: ## run all tests: real runtimes and kubelets, packages, a browser, fuzzing; needs root and Debian; an hour
 	@. .ci/machine; lacks=$$(lacks); [ "$$(id -u)" = 0 ] || lacks="root: every test with a real runtime, and of other users"$$'\n'"$$lacks"; \
