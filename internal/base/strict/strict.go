@@ -7,13 +7,16 @@ package strict
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -49,7 +52,7 @@ func parse(data []byte, v any) (*yaml.Node, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, errors.New(syntaxLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "$1: "))
+		return nil, syntaxError(data, err)
 	}
 	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%d:%d: a second document begins here; want only one", more.Line, more.Column)
@@ -61,8 +64,65 @@ func parse(data []byte, v any) (*yaml.Node, error) {
 	return &doc, errors.Join(errs...)
 }
 
-// syntaxLine matches the beginning of the YAML library's errors.
-var syntaxLine = regexp.MustCompile(`^line (\d+): `)
+// syntaxLine matches the YAML library's errors. It names no line for the first one.
+var syntaxLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+
+// tabbed matches a line that is indented with a tab, up to the tab.
+var tabbed = regexp.MustCompile(`^[ -]*\t`)
+
+// syntaxError returns an error of the YAML library with its place. A tab in the indentation looks like spaces on a
+// screen, and the library has several texts for it, some with the line before.
+func syntaxError(data []byte, err error) error {
+	parts := syntaxLine.FindStringSubmatch(err.Error())
+	if parts == nil {
+		return err
+	}
+	at, _ := strconv.Atoi(cmp.Or(parts[1], "1")) // it matches digits
+	lines := strings.Split(string(data), "\n")
+	for i := at - 1; i <= at && i < len(lines) && strings.Contains(parts[2], "found "); i++ {
+		if tab := tabbed.FindString(lines[i]); tab != "" {
+			return fmt.Errorf("%d:%d: the line is indented with a tab; YAML wants spaces", i+1, len(tab))
+		}
+	}
+	return fmt.Errorf("%d: %s", at, parts[2])
+}
+
+// placed matches the place with which a mistake begins: LINE, LINE:COLUMN or FILE:LINE:COLUMN.
+var placed = regexp.MustCompile(`^(?:(\S*?[^\s\d:]\S*?):)?(\d+):(?:(\d+):)? `)
+
+// InOrder returns the mistakes in err, one a line, in the order of the lines of each file, and then those without a place.
+func InOrder(err error) error {
+	if err == nil {
+		return nil
+	}
+	type mistake struct {
+		file         int // its place among the files; after them if the mistake has no place
+		line, column int
+		text         string
+	}
+	var all []mistake
+	files := map[string]int{}
+	for text := range strings.SplitSeq(err.Error(), "\n") {
+		m := mistake{file: math.MaxInt, text: text}
+		if at := placed.FindStringSubmatch(text); at != nil {
+			if _, known := files[at[1]]; !known {
+				files[at[1]] = len(files)
+			}
+			m.file = files[at[1]]
+			m.line, _ = strconv.Atoi(at[2])   // it matches digits
+			m.column, _ = strconv.Atoi(at[3]) // likewise; the YAML library names no columns
+		}
+		all = append(all, m)
+	}
+	slices.SortStableFunc(all, func(a, b mistake) int {
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
+	})
+	var sorted []error
+	for _, m := range all {
+		sorted = append(sorted, errors.New(m.text))
+	}
+	return errors.Join(sorted...)
+}
 
 // Places says where the keys and items of a document are. It maps paths, as in the errors of
 // Unmarshal, to LINE:COLUMN or, after [Places.In], to FILE:LINE:COLUMN.

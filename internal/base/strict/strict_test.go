@@ -1,6 +1,7 @@
 package strict_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -73,6 +74,35 @@ state: {a: b}
 10:13: backends[2].name: is already set in line 10
 11:8: state: is keys and values, want a string`)
 	assert.Equal(t, config{Listen: "unchanged"}, c)
+}
+
+func TestATabAsIndentationIsCalledOne(t *testing.T) {
+	for text, want := range map[string]string{
+		"\tlisten: /run/a.sock\n":                              "1:1: the line is indented with a tab; YAML wants spaces",
+		"listen: /run/a.sock\n\tstate: x\n":                    "2:1: the line is indented with a tab; YAML wants spaces",
+		"backends:\n\t- name: a\n":                             "2:1: the line is indented with a tab; YAML wants spaces",
+		"backends:\n- address: /run/a.sock\n\tname: x\n":       "3:1: the line is indented with a tab; YAML wants spaces",
+		"backends:\n  -\taddress: /run/a.sock\n":               "2:4: the line is indented with a tab; YAML wants spaces",
+		"backends:\n  - address: /run/a.sock\n    \tname: x\n": "3:5: the line is indented with a tab; YAML wants spaces",
+		"listen: @a\n": "1: found character that cannot start any token",
+		"labels:\n  a: |\n    text\n    \tcode\nlisten: /run/a.sock\nb: [": "", // a tab in a text; the mistake is elsewhere
+	} {
+		var c config
+		err := strict.Unmarshal([]byte(text), &c)
+		if want == "" {
+			assert.NotContains(t, err.Error(), "tab", text)
+			continue
+		}
+		assert.EqualError(t, err, want, text)
+	}
+}
+
+func TestMistakesComeInTheOrderOfLines(t *testing.T) {
+	in := func(text string) error { return errors.New(text) }
+	err := strict.InOrder(errors.Join(in("a.yaml:10:1: ten"), in("-flag: no place"), in("b.yaml:1:1: another file\na.yaml:9: no column"), in("a.yaml:9:12: twelve"), in("a.yaml:9:3: three")))
+	assert.EqualError(t, err, "a.yaml:9: no column\na.yaml:9:3: three\na.yaml:9:12: twelve\na.yaml:10:1: ten\nb.yaml:1:1: another file\n-flag: no place")
+	assert.EqualError(t, strict.InOrder(errors.Join(in("2:1: b"), in("1:4: a"))), "1:4: a\n2:1: b")
+	assert.NoError(t, strict.InOrder(nil))
 }
 
 func TestASyntaxErrorNamesItsLine(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/base/strict"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -101,7 +102,7 @@ func mistakes(d director.Config, reading error) error {
 			once = append(once, one)
 		}
 	}
-	return errors.New(strings.Join(once, "\n"))
+	return strict.InOrder(errors.New(strings.Join(once, "\n")))
 }
 
 // Mistakes returns the mistakes in the profile of a configuration that has other mistakes. It asks

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/criproxy/criproxy/internal/base/strict"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
@@ -16,7 +17,7 @@ import (
 func Check(cfg *config.Config) error {
 	cfg.Sources = Sources(cfg)
 	if err := errors.Join(cfg.Check(), checkBuiltIn(cfg), checkCapture(cfg), cfg.Locate(telemetry.CheckExport(&cfg.Export)), listen.CheckCerts(cfg)); err != nil {
-		return errors.Join(err, Mistakes(cfg))
+		return strict.InOrder(errors.Join(err, Mistakes(cfg)))
 	}
 	return nil
 }

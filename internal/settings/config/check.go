@@ -58,7 +58,11 @@ func (c *Config) Check() error {
 		fail("tracing: %q: want http://HOST:PORT or https://HOST:PORT, where a collector accepts OTLP over gRPC", c.Tracing)
 	}
 	c.checkListeners(fail)
-	if len(c.Backends) == 0 && !c.NoBackends {
+	switch {
+	case len(c.Backends) > 0 || c.NoBackends:
+	case c.file != "":
+		fail("%s: there is no runtime to connect to: the file has no backends, and the command line has no -connect; write backends: [{address: /run/containerd/containerd.sock}]", c.file)
+	default:
 		fail("no runtime to connect to: use -connect /run/containerd/containerd.sock, or backends in a -config file")
 	}
 	primary := -1

@@ -157,7 +157,8 @@ type Config struct {
 	// them to see whether a file has changed.
 	Sources []string `yaml:"-"`
 
-	id     string        // of the file's text
+	file   string        // that was read; empty if there is none
+	id     string        // of its text
 	unread error         // mistakes from reading the file; Check reports them
 	places strict.Places // where the settings stand in the file
 
@@ -254,7 +255,7 @@ const defaultHookSkipLabel = "runtimeproxy.koordinator.sh/skip-hookserver=true"
 // mistakes again, together with those that it finds itself.
 func (c *Config) Parse(file string, data []byte) error {
 	sum := sha256.Sum256(data)
-	c.id = hex.EncodeToString(sum[:4])
+	c.id, c.file = hex.EncodeToString(sum[:4]), file
 	if err := strict.UnmarshalRest(data, c); err != nil {
 		c.Fail(PrefixLines(file, err))
 	}
@@ -295,11 +296,11 @@ func (c *Config) mistakes(found []error) error {
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return strict.InOrder(errors.Join(errs...))
 }
 
 // isMissing finds mistakes that follow from others.
-var isMissing = regexp.MustCompile(`^no runtime to connect to| has no |: is empty, and`)
+var isMissing = regexp.MustCompile(`no runtime to connect to| has no |: is empty, and`)
 
 // minRecorder is the least memory in which something can be recorded.
 const minRecorder = 64 << 10

@@ -262,7 +262,7 @@ func Parse(data []byte) (*Profile, error) {
 	if err != nil && len(p.Versions) == 0 {
 		return nil, err // further mistakes may only follow from it
 	}
-	return p, errors.Join(err, p.Located(p.Check()))
+	return p, strict.InOrder(errors.Join(err, p.Located(p.Check())))
 }
 
 // ParseRules reads a part of a profile, for [Profile.Extend].
