@@ -210,7 +210,7 @@ func (c *Conn) Run(ctx context.Context) error {
 		case connectivity.Ready:
 			tell(state, nil)
 		case connectivity.TransientFailure:
-			tell(state, c.failure())
+			tell(state, c.unreachable(c.failure()))
 		}
 		if state == connectivity.Idle {
 			c.cc.Connect()

@@ -3,6 +3,7 @@ package dial
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -24,15 +25,11 @@ func (c *Conn) explain(w wording, err error, header, trailer metadata.MD) error 
 		if len(header)+len(trailer) > 0 {
 			return err // something came from the backend
 		}
-		why := status.Convert(err).Message()
+		why := errors.New(status.Convert(err).Message())
 		if e := c.dialError.Load(); e != nil && *e != nil {
-			why = (*e).Error() // the cause, which gRPC wraps twice
-			var op *net.OpError
-			if errors.As(*e, &op) && op.Addr != nil && op.Addr.String() == c.address {
-				why = op.Err.Error() // without the address, which c names already
-			}
+			why = *e // the cause, which gRPC wraps twice
 		}
-		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached at %s: %s", director.Backend{Name: c.name}, c.address, why)}
+		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s %v", director.Backend{Name: c.name}, c.unreachable(why))}
 	case codes.Unimplemented:
 		// Clients take Unimplemented as final, and never call the method again.
 		if w.spoken != nil && w.spoken.dials != c.dials.Load() {
@@ -44,6 +41,15 @@ func (c *Conn) explain(w wording, err error, header, trailer metadata.MD) error 
 		}
 	}
 	return err
+}
+
+// unreachable returns the error about a backend that cannot be reached: one text for calls and for its condition.
+func (c *Conn) unreachable(why error) error {
+	var op *net.OpError
+	if errors.As(why, &op) && op.Addr != nil && op.Addr.String() == c.address {
+		why = op.Err // without the address, which c names already
+	}
+	return fmt.Errorf("cannot be reached at %s: %w", c.address, why)
 }
 
 // unreachableError is the status of a call whose backend could not be reached. Its method

@@ -98,7 +98,7 @@ func mistakes(d director.Config, reading error) error {
 	}
 	var once []string
 	for _, one := range all {
-		if !slices.Contains(once, one) {
+		if !slices.ContainsFunc(once, func(said string) bool { return said == one || strings.HasSuffix(said, ": "+one) }) { // with its place
 			once = append(once, one)
 		}
 	}

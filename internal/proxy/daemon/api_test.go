@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -144,4 +145,38 @@ func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
 		_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
 		assert.Equal(t, want, status.Code(err), service)
 	}
+}
+
+// A backend without known had two texts for one cause: that of its condition, and that of the calls that it failed (issue
+// 43, item 14).
+func TestABackendWithoutKnownIsGoneInOneWording(t *testing.T) {
+	dir := t.TempDir()
+	profile := filepath.Join(dir, "health.yaml")
+	require.NoError(t, os.WriteFile(profile, []byte(healthProfile), 0o600))
+	one, two := filepath.Join(dir, "one.sock"), filepath.Join(dir, "two.sock")
+	for _, path := range []string{one, two} {
+		l, err := net.Listen("unix", path)
+		require.NoError(t, err)
+		defer l.Close()  // the second is closed twice
+		if path == two { // it is a leftover
+			l.(*net.UnixListener).SetUnlinkOnClose(false)
+			require.NoError(t, l.Close())
+			continue
+		}
+		serveHealth(t, l, "one")
+	}
+	cfg := &config.Config{
+		Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none", Profile: profile, Proto: []string{"reflection"},
+		Backends: []config.Backend{{Address: one}, {Name: "two", Address: two}},
+	}
+	p := startProxy(t, cfg)
+	client := healthpb.NewHealthClient(connectTo(t, "unix:"+cfg.Listen))
+	_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "two/two"})
+	want := "cannot be reached at " + two + ": connect: connection refused"
+	assert.Equal(t, "criproxy: backend two "+want, status.Convert(err).Message())
+	testkit.Eventually(t, "the backend is gone", func() bool { return p.Report(t.Context()).Backends[1].State == capture.Gone })
+	r := p.Report(t.Context()).Backends[1]
+	assert.Equal(t, want, r.Error)
+	require.Len(t, r.Outages, 1)
+	assert.Equal(t, want, r.Outages[0].Error)
 }
