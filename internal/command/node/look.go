@@ -13,6 +13,7 @@ import (
 	"github.com/criproxy/criproxy/internal/base/wire"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/proxy/cri"
 )
 
 // A Look is what the rules know of a recording. The zero Look must first follow one. Only one goroutine at a time may use
@@ -22,8 +23,10 @@ type Look struct {
 	assembler *calls.Assembler
 	words     map[string]string // :: text → the same text, kept once
 
-	calls   []*call
-	changes []*capture.Change
+	calls     []*call
+	changes   []*capture.Change
+	addresses map[string]string // :: runtime → where it is
+	cri       bool              // a call of CRI was seen
 
 	last   time.Time            // of all events
 	at     time.Time            // of the latest event, by the clock of the machine,
@@ -137,6 +140,17 @@ func (l *Look) AddChange(c *capture.Change) {
 		l.tear(c.Time) // another process does not know the calls under way
 	}
 	l.changes = append(l.changes, c)
+	for name, at := range c.Addresses {
+		l.isAt(name, at)
+	}
+}
+
+// isAt notes the address of a runtime.
+func (l *Look) isAt(name, address string) {
+	if l.addresses == nil {
+		l.addresses = map[string]string{}
+	}
+	l.addresses[name] = address
 }
 
 // Begin takes in the conditions of the runtimes when the recording was written: what happened earlier is not an event of
@@ -144,6 +158,7 @@ func (l *Look) AddChange(c *capture.Change) {
 func (l *Look) Begin(h *capture.FileHeader) {
 	l.inferred = !h.Changes
 	for _, b := range h.Backends {
+		l.isAt(b.Name, b.Address)
 		if b.State == capture.Slow || b.State == capture.Gone {
 			l.AddChange(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
 		}
@@ -197,6 +212,9 @@ func (l *Look) brief(c *calls.Call) *call {
 		if one.Number != 0 {
 			b.legs = append(b.legs, leg{backend: l.word(one.Backend), after: max(one.Began.Sub(c.Began), 0), took: one.Took, ended: one.Ended, said: l.said(b.method, one), has: l.handlers(b.method, one)})
 		}
+	}
+	if !l.cri {
+		_, l.cri = cri.ShortName(c.Method)
 	}
 	m := l.schema.Method(c.Method)
 	if m == nil {

@@ -59,8 +59,10 @@ func plegSlow(v *view) []Finding {
 		if worst.took >= plegPeriod/3 || lost >= plegPeriod/3 {
 			f.Level = Error
 		}
+		f.decided(worst)
 		if last := same[len(same)-1]; last.ok() && last.took < plegCall && last.began.After(all[len(all)-1].began) {
 			f.Over = true
+			f.decided(last)
 		}
 		found = append(found, f)
 	}

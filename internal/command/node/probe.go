@@ -32,6 +32,7 @@ func slowProbes(v *view) []Finding {
 		all := filter(slices.Concat(late...), over)
 		slices.SortStableFunc(all, func(a, b *call) int { return a.began.Compare(b.began) })
 		f, c := shown(all), longest(all)
+		f.decided(c)
 		f.About = on(c)
 		f.Text = fmt.Sprintf("the exec probes of %d containers, such as %s, took longer than their time-outs, %s%s; up to %d at once", len(late), c.object(), times(len(all)), v.outOf(slices.Concat(late...)), atOnce(execs, f.Since, f.Last))
 		f.Cause = fmt.Sprintf("the node is busy or %s slow, and the containers may be well", on(c))
@@ -43,6 +44,7 @@ func slowProbes(v *view) []Finding {
 	for _, all := range late {
 		slow := filter(all, over)
 		f, c := shown(slow), longest(slow)
+		f.decided(c)
 		f.About = c.object()
 		f.Text = fmt.Sprintf("the exec probe of %s took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), count(atOnce(execs, f.Since, f.Last), "exec probe"))
 		if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended }); len(others) > 0 && !slow[0].began.Before(v.whole) {
@@ -57,6 +59,7 @@ func slowProbes(v *view) []Finding {
 		}
 		if last := all[len(all)-1]; last.ok() && !over(last) {
 			f.Over = true
+			f.decided(last)
 		}
 		found = append(found, f)
 	}

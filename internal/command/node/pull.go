@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,11 +34,16 @@ func (v *view) hanging(pulled []*call) []Finding {
 		if c.ended {
 			continue
 		}
-		waiting := v.waiting(c)
+		missing := v.waiting(c)
+		var waiting []string
+		for _, one := range missing {
+			waiting = append(waiting, one.about.Image)
+		}
 		if c.took < longPull && (c.took < otherWait || len(waiting) == 0) {
 			continue
 		}
 		f := shown([]*call{c})
+		f.decided(missing[:min(len(missing), maxProofs)]...)
 		f.About, f.Level, f.Cause = registryOf(c.about.Image), Error, "the registry is slow or hangs, and kubelet pulls one image at a time"
 		f.Text = fmt.Sprintf("the pull of %s from %s has been under way for %s on %s", c.about.Image, registryOf(c.about.Image), round(c.took), on(c))
 		if p := c.pod(); p != "" {
@@ -53,9 +59,9 @@ func (v *view) hanging(pulled []*call) []Finding {
 	return found
 }
 
-// waiting returns the images that kubelet has missed since a pull began, and has not pulled.
-func (v *view) waiting(pull *call) []string {
-	missed := map[string]bool{}
+// waiting returns the calls with which kubelet missed images since a pull began that it has not pulled, the first of each.
+func (v *view) waiting(pull *call) []*call {
+	missed := map[string]*call{}
 	var order []string
 	for _, c := range v.calls {
 		if c.own || !c.kubelet() || c.about.Image == "" || c.about.Image == pull.about.Image || c.end().Before(pull.began) {
@@ -63,18 +69,18 @@ func (v *view) waiting(pull *call) []string {
 		}
 		switch {
 		case c.method == "ImageStatus" && c.lacks && v.now.Sub(c.began) >= time.Second:
-			if !missed[c.about.Image] {
+			if missed[c.about.Image] == nil {
 				order = append(order, c.about.Image)
+				missed[c.about.Image] = c
 			}
-			missed[c.about.Image] = true
 		case c.method == "PullImage" || c.method == "ImageStatus" && c.ok() && !c.lacks:
-			missed[c.about.Image] = false
+			delete(missed, c.about.Image)
 		}
 	}
-	var all []string
+	var all []*call
 	for _, image := range order {
-		if missed[image] {
-			all = append(all, image)
+		if c := missed[image]; c != nil && !slices.Contains(all, c) {
+			all = append(all, c)
 		}
 	}
 	return all
@@ -109,6 +115,7 @@ func (v *view) failing(pulled []*call) []Finding {
 		}
 		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, calls.Cut(last.message, 200))
 		if newest := all[len(all)-1]; newest.ok() {
+			f.decided(newest)
 			f.Over, f.Level = true, Warning
 			f.Text += "; it succeeded at " + clock(newest.end())
 		}

@@ -46,13 +46,15 @@ type Seen struct {
 
 // view is what a rule sees.
 type view struct {
-	calls   []*call // of all clients, by the time they began; with those of criproxy
-	changes []*capture.Change
-	pauses  []time.Time // around which events are missing
-	now     time.Time
-	missed  uint64
-	hung    []hang
-	whole   time.Time // from then on there are all calls; before, only those that failed, were slow or are notable
+	calls     []*call // of all clients, by the time they began; with those of criproxy
+	changes   []*capture.Change
+	pauses    []time.Time // around which events are missing
+	now       time.Time
+	missed    uint64
+	hung      []hang
+	cri       bool              // of runtimes of CRI
+	addresses map[string]string // :: runtime → where it is, as far as the recording says
+	whole     time.Time         // from then on there are all calls; before, only those that failed, were slow or are notable
 }
 
 // complete returns the calls from the time on from which there are all.
@@ -146,7 +148,7 @@ var looks = []string{"PodSandboxStatus", "ContainerStatus", "ListPodSandbox", "L
 
 // view returns what there is to see for o.
 func (l *Look) view(o Options) *view {
-	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed()}
+	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed(), cri: l.cri, addresses: l.addresses}
 	if v.now.IsZero() {
 		v.now = l.at
 	}
@@ -270,6 +272,20 @@ func shown(by []*call) Finding {
 	return f
 }
 
+// decided adds calls to the evidence from which the finding follows: [shown] takes the first ones and the last one. It
+// leaves out nil, and what is there.
+func (f *Finding) decided(by ...*call) {
+	for _, c := range by {
+		if c == nil {
+			continue
+		}
+		if p := c.proof(); !slices.Contains(f.Evidence, p) {
+			f.Evidence = append(f.Evidence, p)
+		}
+	}
+	slices.SortStableFunc(f.Evidence, func(a, b Proof) int { return a.Time.Compare(b.Time) })
+}
+
 // proof returns the call as a line.
 func (c *call) proof() Proof {
 	words := []string{c.method}
@@ -280,6 +296,10 @@ func (c *call) proof() Proof {
 	switch {
 	case !c.ended:
 		words = append(words, "under way")
+	case c.code == codes.OK && c.lacks:
+		words = append(words, "OK: it is not there")
+	case c.code == codes.OK && c.said != "":
+		words = append(words, "OK: "+calls.Cut(c.said, 160))
 	case c.code == codes.OK:
 		words = append(words, "OK")
 	default:

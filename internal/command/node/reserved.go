@@ -68,6 +68,7 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 			continue
 		}
 		f := shown(show)
+		f.decided(left, held)
 		on := cmp.Or(show[0].slowest(), strings.Join(f.Backends, ", "))
 		f.About, f.Level = key(show[0]), Error
 		switch {

@@ -18,7 +18,7 @@ var runtimeChanged = Rule{
 	Means:    "a runtime was gone (its process ended or hung), slow, or is another one than before.",
 	Shown:    "the changes of the runtime's condition and address that criproxy noticed, the version that it reports before and after, and what happened to kubelet's calls meanwhile",
 	Not:      "criproxy or its clients: they ran, and asked",
-	Cure:     "read the runtime's log at that time (journalctl -u containerd, or crio). If nobody restarted it, look for the OOM killer (dmesg), a panic, or a disk that hangs",
+	Cure:     "read the runtime's log at that time (journalctl -u containerd, or crio)" + sinceNobody,
 	find: func(v *view) []Finding {
 		return slices.Concat(v.outages(), v.unreached(), v.hangs(), v.versions(), v.moves())
 	},
@@ -40,21 +40,14 @@ func (v *view) outages() []Finding {
 	}
 	for _, name := range order {
 		var bad []*capture.Change // the changes to slow or gone that count
-		gone, slow := 0, 0
 		all := byBackend[name]
 		if c := all[0]; c.What == capture.Up && (c.Was == capture.Gone || c.Was == capture.Slow) { // the outage began before the recording
 			all = slices.Insert(all, 0, &capture.Change{Time: c.Since, Backend: name, What: c.Was})
 		}
 		for _, c := range all {
-			switch c.What {
-			case capture.Gone:
-				gone++
-			case capture.Slow:
-				slow++
-			default:
-				continue
+			if c.What == capture.Gone || c.What == capture.Slow {
+				bad = append(bad, c)
 			}
-			bad = append(bad, c)
 		}
 		if len(bad) == 0 {
 			continue
@@ -63,31 +56,28 @@ func (v *view) outages() []Finding {
 		for i := len(all) - 1; i >= 0 && all[i].What != capture.Up && all[i].What != capture.Removed; i-- {
 			begun = all[i].Time
 		}
-		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Show: "-status 'Unavailable|DeadlineExceeded'"}
+		causes := causesOf(bad)
+		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody, Show: "-status 'Unavailable|DeadlineExceeded'"}
 		for i, c := range all {
-			if i == 0 || i >= len(all)-maxChanges {
+			if i == 0 || i >= len(all)-maxChanges || slices.ContainsFunc(causes, func(one []*capture.Change) bool { return one[0] == c }) {
 				f.Evidence = append(f.Evidence, Proof{c.Time, c.String()})
 			}
 		}
-		var was []string
-		if gone > 0 {
-			was = append(was, "gone "+times(gone))
+		why, each := reason(bad[0]), ""
+		if len(bad) > 1 {
+			why, each = "", told(causes)
 		}
-		if slow > 0 {
-			was = append(was, "slow "+times(slow))
-		}
-		f.Text = name + " was " + strings.Join(was, " and ")
-		if why := bad[0].Why; why != "" {
-			f.Text += " (" + calls.Cut(why, 120) + ")"
-		}
-		switch last.What {
-		case capture.Up, capture.Removed:
+		switch over := last.What == capture.Up || last.What == capture.Removed; {
+		case over:
 			f.Over = true
-			f.Text += fmt.Sprintf(", from %s until %s", clock(bad[0].Time), clock(last.Time))
+			f.Text = fmt.Sprintf("%s was %s%s, from %s until %s%s", name, conditions(bad), why, clock(bad[0].Time), clock(last.Time), each)
 		default:
 			f.Last = v.now
 			f.Since = begun
-			f.Text = fmt.Sprintf("%s is %s since %s; from %s on it was %s", name, last.What, clock(last.Time), clock(bad[0].Time), strings.TrimPrefix(f.Text, name+" was "))
+			f.Text = fmt.Sprintf("%s is %s since %s%s", name, last.What, clock(last.Time), why)
+			if len(bad) > 1 {
+				f.Text += fmt.Sprintf("; from %s on it was %s%s", clock(bad[0].Time), conditions(bad), each)
+			}
 			if last.What == capture.Gone {
 				f.Level = Error
 			}
@@ -97,6 +87,80 @@ func (v *view) outages() []Finding {
 	}
 	return found
 }
+
+// causesOf puts the changes to one condition for one reason together, in the order in which they first appear. No more than
+// maxChanges causes are told.
+func causesOf(bad []*capture.Change) [][]*capture.Change {
+	var causes [][]*capture.Change
+	for _, c := range bad {
+		i := slices.IndexFunc(causes, func(one []*capture.Change) bool { return one[0].What == c.What && one[0].Why == c.Why })
+		if i >= 0 {
+			causes[i] = append(causes[i], c)
+		} else {
+			causes = append(causes, []*capture.Change{c})
+		}
+	}
+	return causes[:min(len(causes), maxChanges)]
+}
+
+// conditions says how often a runtime was gone and slow.
+func conditions(bad []*capture.Change) string {
+	var was []string
+	for _, what := range []string{capture.Gone, capture.Slow} {
+		n := 0
+		for _, c := range bad {
+			if c.What == what {
+				n++
+			}
+		}
+		if n > 0 {
+			was = append(was, what+" "+times(n))
+		}
+	}
+	return strings.Join(was, " and ")
+}
+
+// told says each cause, how often it was so, and when.
+func told(causes [][]*capture.Change) string {
+	var text strings.Builder
+	for _, one := range causes {
+		var at []string
+		for _, c := range one[:min(len(one), maxChanges)] {
+			at = append(at, clock(c.Time))
+		}
+		fmt.Fprintf(&text, "; %s %s, at %s", one[0].What, times(len(one)), strings.Join(at, ", "))
+		if len(one) > len(at) {
+			text.WriteString(", ...")
+		}
+		text.WriteString(reason(one[0]))
+	}
+	return text.String()
+}
+
+// reason returns the reason of a change in parentheses, or "".
+func reason(c *capture.Change) string {
+	if c.Why == "" {
+		return ""
+	}
+	return " (" + calls.Cut(c.Why, 120) + ")"
+}
+
+// readLog says whose log to read. A runtime of CRI has a unit that is known; the server of another API has a name and an
+// address.
+func (v *view) readLog(name string) string {
+	of := "read the log of " + name
+	if at := v.addresses[name]; at != "" {
+		of += ", which is at " + at + ","
+	}
+	of += " at that time"
+	if v.cri {
+		of += " (journalctl -u containerd, or crio)"
+	}
+	return of
+}
+
+// sinceNobody says what to look for in the log of a runtime that was gone.
+const sinceNobody = ". If nobody restarted it, look for the OOM killer (dmesg), a panic, or a disk that hangs"
 
 // leastUnreached is how many calls must not reach a runtime before why reports it.
 const leastUnreached = 3
@@ -116,11 +180,13 @@ func (v *view) unreached() []Finding {
 		}
 		f, last := shown(all), all[len(all)-1]
 		f.About, f.Level, f.Pods, f.Backends, f.Show = name, Error, nil, []string{name}, "-status Unavailable"
+		f.Cure = v.readLog(name) + sinceNobody
 		f.Text = fmt.Sprintf("calls of kubelet did not reach %s, %s from %s on; the last answer was: %s", name, times(len(all)), clock(f.Since), calls.Cut(last.message, 200))
 		for _, c := range v.calls {
 			if answered := slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == name && one.ended }); answered && c.ok() && c.began.After(last.began) {
 				f.Over, f.Level = true, Warning
 				f.Text += "; it answers again since " + clock(c.began)
+				f.decided(c)
 				break
 			}
 		}
@@ -256,13 +322,18 @@ func (v *view) hangs() []Finding {
 		f := shown(h.calls)
 		f.About, f.Level, f.Pods, f.Backends = h.backend, Error, nil, []string{h.backend}
 		answered := longest(h.calls)
+		f.decided(answered)
 		f.Text = fmt.Sprintf("%s answered nothing for %s, from %s on: %s waited (%s)", h.backend, round(f.Last.Sub(f.Since)), clock(f.Since), count(len(h.calls), "call"), methodsOf(h.calls))
 		f.Cause = "its process hung or was stopped, or got no time of a processor"
 		if answered.ok() {
 			f.Over, f.Level = true, Warning
 			f.Text += "; it answers again since " + clock(f.Last)
 		}
-		f.Cure = "read the runtime's log at that time; if it hangs now, let it dump its goroutines (containerd and CRI-O: kill -USR1) before you restart it; look at its state (ps: T is stopped, D waits for a disk) and at CPU and memory pressure"
+		f.Cure = v.readLog(h.backend)
+		if v.cri {
+			f.Cure += "; if it hangs now, let it dump its goroutines (containerd and CRI-O: kill -USR1) before you restart it"
+		}
+		f.Cure += "; look at its state (ps: T is stopped, D waits for a disk) and at CPU and memory pressure"
 		found = append(found, f)
 	}
 	return found
@@ -276,7 +347,7 @@ func (v *view) inHang(c *call) bool {
 // versions finds runtimes that report another version than before.
 func (v *view) versions() []Finding {
 	var found []Finding
-	before := map[string]string{}
+	before, by := map[string]string{}, map[string]*call{} // :: runtime → its version, and the latest call that it answered with it
 	for _, c := range v.calls {
 		if c.method != "Version" {
 			continue
@@ -290,12 +361,14 @@ func (v *view) versions() []Finding {
 				continue
 			}
 			if was := before[one.backend]; was != "" && was != said {
-				found = append(found, Finding{Level: Note, About: one.backend, Backends: []string{one.backend}, Since: c.began, Last: c.began, Over: true, Count: 1,
-					Text:     fmt.Sprintf("%s is %s since %s; before it was %s", one.backend, said, clock(c.began), was),
-					Cure:     "if nobody has upgraded or replaced it, find out who did",
-					Evidence: []Proof{c.proof()}, Show: "-own -method Version -backend " + one.backend + " -full"})
+				f := Finding{Level: Note, About: one.backend, Backends: []string{one.backend}, Since: c.began, Last: c.began, Over: true, Count: 1,
+					Text: fmt.Sprintf("%s is %s since %s; before it was %s", one.backend, said, clock(c.began), was),
+					Cure: "if nobody has upgraded or replaced it, find out who did",
+					Show: "-own -method Version -backend " + one.backend + " -full"}
+				f.decided(by[one.backend], c)
+				found = append(found, f)
 			}
-			before[one.backend] = said
+			before[one.backend], by[one.backend] = said, c
 		}
 	}
 	return found
@@ -322,9 +395,13 @@ func (v *view) moves() []Finding {
 			if !moved {
 				continue
 			}
+			cure := "if this is another server and nobody meant to replace the one before, put its address back: what clients made there still is there"
+			if v.cri {
+				cure = "if this is another runtime and nobody meant to replace the one before, put its address back: its pods still run there, and kubelet no longer sees them. Otherwise drain the node first, or end these pods with crictl --runtime-endpoint and the address before"
+			}
 			found = append(found, Finding{Level: Note, About: name, Backends: []string{name}, Since: c.Time, Last: c.Time, Over: true, Count: 1,
 				Text:     fmt.Sprintf("%s; %s at %s%s", part, how, clock(c.Time), v.meanwhile(name, c.Time, c.Time.Add(settled))),
-				Cure:     "if this is another runtime and nobody meant to replace the one before, put its address back: its pods still run there, and kubelet no longer sees them. Otherwise drain the node first, or end these pods with crictl --runtime-endpoint and the address before",
+				Cure:     cure,
 				Evidence: []Proof{{c.Time, c.String()}}, Show: "-own -method Version -backend " + name + " -full"})
 		}
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -26,9 +27,75 @@ func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
 	f := found[0]
 	assert.Equal(t, at(40), f.Since, "it was up before")
 	assert.False(t, f.Over)
-	assert.Regexp(t, `^kata\.io is gone since \S*:40\.000; from \S*:01\.000 on it was gone twice and slow once; no call of clients failed because of it$`, f.Text)
+	assert.Equal(t, "kata.io is gone since 09:54:40.000; from 09:54:01.000 on it was gone twice and slow once; slow once, at 09:54:01.000; gone once, at 09:54:08.000; "+
+		"gone once, at 09:54:40.000 (connection refused); no call of clients failed because of it", f.Text)
 	require.Len(t, f.Evidence, 4, "the recovery between them is told as well")
 	assert.Contains(t, f.Evidence[2].Text, "is up")
+}
+
+// It told the reason of the first of four outages, as if it were that of all, and left out of the evidence the line that the
+// other reason stands in (issue 43, item 8).
+func TestEachOutageHasItsOwnReason(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 54, second, 0, time.UTC) }
+	var changes []*capture.Change
+	for i, why := range []string{"connection refused", "has not answered Status within 10s", "connection refused", "connection refused", "connection refused"} {
+		changes = append(changes, &capture.Change{Time: at(10 * i), Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: why},
+			&capture.Change{Time: at(10*i + 5), Backend: "kata.io", What: capture.Up, Was: capture.Gone, Since: at(10 * i)})
+	}
+	v := &view{now: at(59), changes: changes}
+	f := v.outages()[0]
+	assert.Equal(t, "kata.io was gone 5 times, from 09:54:00.000 until 09:54:45.000; gone 4 times, at 09:54:00.000, 09:54:20.000, 09:54:30.000, 09:54:40.000 (connection refused); "+
+		"gone once, at 09:54:10.000 (has not answered Status within 10s); no call of clients failed because of it", f.Text)
+	assert.Contains(t, f.Evidence, Proof{at(10), changes[2].String()}, "the other reason is shown as well")
+	v.changes = changes[:2]
+	assert.Equal(t, "kata.io was gone once (connection refused), from 09:54:00.000 until 09:54:05.000; no call of clients failed because of it", v.outages()[0].Text)
+	v.changes = changes[:1]
+	assert.Equal(t, "kata.io is gone since 09:54:00.000 (connection refused); no call of clients failed because of it", v.outages()[0].Text)
+}
+
+// The advice for the server of another API was "journalctl -u containerd" (issue 43, item 8).
+func TestTheAdviceNamesTheBackendAndAUnitOnlyOfCRI(t *testing.T) {
+	now := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	gone := &capture.Change{Time: now, Backend: "beta", What: capture.Gone, Was: capture.Up, Why: "connection refused"}
+	look := func(method string) *Look {
+		l := New(codec.NewSchema(), nil)
+		l.Begin(&capture.FileHeader{Backends: []capture.HeaderBackend{{Name: "primary", Address: "/run/a.sock"}, {Name: "beta", Address: "/run/old.sock"}}})
+		l.AddChange(&capture.Change{Time: now.Add(-time.Minute), What: capture.Reloaded, Why: "beta" + capture.NowAt + "/run/b.sock, before at /run/old.sock", Addresses: map[string]string{"beta": "/run/b.sock"}})
+		l.AddChange(gone)
+		for _, kind := range []capture.Kind{capture.Start, capture.End} {
+			l.Add(&capture.Event{Kind: kind, Time: now.Add(-time.Second), Call: 1, Method: method})
+		}
+		return l
+	}
+	other := look("/library.v1.Library/Get").Report(Options{Now: now}).Findings
+	require.Len(t, other, 2)
+	assert.Equal(t, "read the log of beta, which is at /run/b.sock, at that time"+sinceNobody, other[0].Cure)
+	ofCRI := look("/runtime.v1.RuntimeService/Version").Report(Options{Now: now}).Findings
+	require.Len(t, ofCRI, 2)
+	assert.Equal(t, "read the log of beta, which is at /run/b.sock, at that time (journalctl -u containerd, or crio)"+sinceNobody, ofCRI[0].Cure)
+	for _, f := range other {
+		assert.NotRegexp(t, "containerd|crio|crictl|pod|kubelet", f.Cure)
+	}
+}
+
+// Of three kinds of calls that decide, evidence had the first two and the last one only (issue 43, item 8).
+func TestTheEvidenceHasTheCallThatDecides(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	list := func(second int, took time.Duration) *call {
+		return &call{method: "ListContainers", from: "kubelet", pid: 1, began: at(second), took: took, ended: true, legs: []leg{{backend: "primary", took: took, ended: true}}}
+	}
+	worst, quick := list(20, 9*time.Second), list(50, time.Millisecond)
+	v := &view{now: at(59), calls: []*call{list(0, 4*time.Second), list(10, 4*time.Second), worst, list(30, 4*time.Second), list(40, 4*time.Second), quick}}
+	f := plegSlow(v)[0]
+	require.Contains(t, f.Text, "it took up to 9s")
+	assert.Contains(t, f.Evidence, worst.proof())
+	assert.Contains(t, f.Evidence, quick.proof(), "it is over because of this one")
+	assert.True(t, slices.IsSortedFunc(f.Evidence, func(a, b Proof) int { return a.Time.Compare(b.Time) }))
+
+	status := list(1, time.Millisecond)
+	status.method, status.said = "Status", "NetworkReady=false: NetworkPluginNotReady"
+	v.calls = []*call{status}
+	assert.Contains(t, v.notReady()[0].Evidence[0].Text, "OK: NetworkReady=false: NetworkPluginNotReady", "OK alone shows nothing")
 }
 
 // Of older times the recorder keeps only calls that failed or were slow. That others are not there says nothing.

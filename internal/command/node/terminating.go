@@ -67,6 +67,7 @@ func stuck(v *view) []Finding {
 			continue
 		}
 		f := shown(show)
+		f.decided(over)
 		last := show[len(show)-1]
 		f.About, f.Level = last.target(), Error
 		f.Text = fmt.Sprintf("%s cannot end on %s: %s failed %s; the last answer was: %s", f.About, on(last), methodsOf(show), times(len(show)), calls.Cut(last.message, 160))
@@ -104,6 +105,7 @@ func (v *view) stubborn(stops []*call) []Finding {
 			killed = append(killed, c)
 		case c.took > c.asked+10*time.Second:
 			f := shown(all)
+			f.decided(c)
 			f.About, f.Cause = c.object(), on(c)+" does not get its process killed"
 			f.Text = fmt.Sprintf("%s has not ended %s after its signal, although its grace period was %s", f.About, round(c.took), round(c.asked))
 			f.Cure = "look for a process of the container in state D (waiting for a disk or a network file system): nothing can kill it before that answers"

@@ -65,9 +65,9 @@ func (v *view) refused() []Finding {
 		if has := v.handlersOf(on(last)); m == &misfits[noHandler] && has != "" {
 			f.Text += "; it has " + has
 		}
-		f.Over = v.succeeded(last)
-		if f.Over {
-			f.Level = Warning
+		if ok := v.succeeded(last); ok != nil {
+			f.Over, f.Level = true, Warning
+			f.decided(ok)
 		}
 		found = append(found, f)
 	}
@@ -99,6 +99,7 @@ func (v *view) notReady() []Finding {
 		f.Not = "a fault of kubelet's: it passes on what the runtime says"
 		f.Cure = "NetworkReady=false: install or mend the network plugin, which writes a file to /etc/cni/net.d; RuntimeReady=false: read the runtime's log"
 		if newest := asked[len(asked)-1]; newest.said == "" {
+			f.decided(newest)
 			f.Over, f.Level = true, Warning
 			f.Text += fmt.Sprintf(", from %s; it is ready since %s", clock(f.Since), clock(newest.began))
 		}
@@ -121,6 +122,7 @@ func (v *view) slowPlugins() []Finding {
 	for _, all := range groups(late, func(c *call) string { return c.method }) {
 		f := shown(all)
 		worst := slices.MaxFunc(all, func(a, b *call) int { return cmp.Compare(a.beforeRuntime(), b.beforeRuntime()) })
+		f.decided(worst)
 		f.About, f.Cause = "criproxy", "plugins of criproxy take this time"
 		f.Text = fmt.Sprintf("%s of %s waited %s in criproxy before it went to a runtime, %s", worst.method, worst.object(), round(worst.beforeRuntime()), times(len(all)))
 		f.Not = "the runtime: it had not been asked"
@@ -168,14 +170,14 @@ func (v *view) noEvents() []Finding {
 	return found
 }
 
-// succeeded reports whether a later call of the method about the same thing succeeded.
-func (v *view) succeeded(failed *call) bool {
+// succeeded returns the first later call of the method about the same thing that succeeded, or nil.
+func (v *view) succeeded(failed *call) *call {
 	for _, c := range v.calls {
 		if c.ok() && c.method == failed.method && c.began.After(failed.began) && c.object() == failed.object() {
-			return true
+			return c
 		}
 	}
-	return false
+	return nil
 }
 
 var repeated = Rule{
