@@ -74,7 +74,7 @@ func TestACallGoesToTheOwnerOfTheNameInIt(t *testing.T) {
 		{name: "an empty name says nothing", method: "Get", request: `book_id: "gamma.io__12" lender_id: ""`,
 			want: `id: "gamma.io__7f" title: "book_id: \"12\""`, backend: 2},
 		{name: "an unknown prefix is nobody's", method: "Get", request: `book_id: "omega.io__12"`,
-			backend: -1, code: codes.NotFound, message: `criproxy: Get: book "omega.io__12": no backend has that prefix; the backends are beta.io, gamma.io`},
+			backend: -1, code: codes.NotFound, message: `criproxy: Get: book "omega.io__12": no backend has that prefix; the backends are the primary (which has no name), beta.io, gamma.io`},
 		{name: "names of two owners", method: "Get", request: `book_id: "beta.io__12" lender_id: "gamma.io__a"`,
 			backend: -1, code: codes.InvalidArgument, message: `criproxy: Get: book "beta.io__12" and book "gamma.io__a" belong to different backends, and one call can only go to one`},
 		{name: "a name of an owner and one of the primary", method: "Get", request: `book_id: "beta.io__12" lender_id: "a"`,
@@ -95,7 +95,7 @@ func TestACallGoesToTheOwnerOfTheNameInIt(t *testing.T) {
 		{name: "a name goes before choosers", method: "Put", request: `book {id: "gamma.io__1"} shelf: "maps"`,
 			want: `id: "gamma.io__7f" title: "book {id: \"1\"} shelf: \"maps\""`, backend: 2},
 		{name: "a backend that is none", method: "Put", request: `labels {key: "backend" value: "bets.io"}`,
-			backend: -1, code: codes.InvalidArgument, message: `criproxy: Put: labels["backend"] is "bets.io", which is no backend; the backends are beta.io, gamma.io`},
+			backend: -1, code: codes.InvalidArgument, message: `criproxy: Put: labels["backend"] is "bets.io", which is no backend; the backends are the primary (which has no name), beta.io, gamma.io`},
 		{name: "an empty choice is none", method: "Put", request: `labels {key: "backend" value: ""}`,
 			want: `id: "7f" title: "labels[\"backend\"]: \"\""`},
 		{name: "a choice that contradicts a bare name", method: "Put", request: `book {id: "1"} labels {key: "backend" value: "gamma.io"}`,
@@ -353,16 +353,16 @@ fields:
 methods:
   "[": {all: first, missing: ignore, choose: [d: path], resync: x}
 `))
-	assert.EqualError(t, err, `7:3: edits.a: is a kind of name already
-9:3: fields.A.b: "c" is neither under names nor under edits
-11:38: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
-11:21: methods.[.missing: is "ignore", want "fail" or "skip"
-11:57: methods.[.resync: is for all: endless
-11:3: methods.[: "[" is no pattern
-4:24: names.a.bare: is "nobody", want "primary" or "anyone"
+	assert.EqualError(t, err, `3:3: names.backend: this kind is built in, choose another name
 4:7: names.a.front: is "{name}", want "{backend}", a separator and "{name}"
+4:24: names.a.bare: is "nobody", want "primary" or "anyone"
 5:3: names.b: has both front and map, want one
-3:3: names.backend: this kind is built in, choose another name
+7:3: edits.a: is a kind of name already
+9:3: fields.A.b: "c" is neither under names nor under edits
+11:3: methods.[: "[" is no pattern
+11:21: methods.[.missing: is "ignore", want "fail" or "skip"
+11:38: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
+11:57: methods.[.resync: is for all: endless
 versions: want at least one package`)
 
 	_, err = director.ParseProfile([]byte("versons: []\nmethods: {Put: {choose: [[a]]}}"))

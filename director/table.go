@@ -317,11 +317,9 @@ func (t *table) frontEdit(backend int) rewrite.Edit {
 func (t *table) names() string {
 	var names []string
 	for _, b := range t.backends {
-		if b.Name != "" {
-			names = append(names, b.Name)
-		}
+		names = append(names, cmp.Or(b.Name, "the primary (which has no name)"))
 	}
-	if len(names) == 0 {
+	if len(t.backends) == 1 && t.backends[0].Name == "" {
 		return "there is only the primary"
 	}
 	return "the backends are " + strings.Join(names, ", ")

@@ -267,7 +267,7 @@ func TestAStreamWithAChoiceGoesToItsOwner(t *testing.T) {
 
 	o := do(t, cc, muxtest.Method("Chat"), grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
 		string(muxtest.Bytes("Page", `book_id: "omega.io__1"`).Bytes()), "")
-	assert.Equal(t, `rpc error: code = NotFound desc = criproxy: Chat: book "omega.io__1": no backend has that prefix; the backends are beta.io`, o.err,
+	assert.Equal(t, `rpc error: code = NotFound desc = criproxy: Chat: book "omega.io__1": no backend has that prefix; the backends are the primary (which has no name), beta.io`, o.err,
 		"grpc-proxy would make it Internal, if a send failed with it")
 
 	o = do(t, cc, muxtest.Method("Chat"), grpc.StreamDesc{ClientStreams: true, ServerStreams: true})

@@ -91,7 +91,7 @@ func TestNoCallWaitsForAReaderThatDoesNotRead(t *testing.T) {
 			}
 		}
 	}()
-	out.waitFor(t, " lines of the log are missing here: it was not read")
+	out.waitFor(t, " of the log, which was not read")
 	events, err := capture.NewReader(response.Body)
 	require.NoError(t, err)
 	for {

@@ -365,7 +365,7 @@ func TestADumpThatIsCutOffSaysSo(t *testing.T) {
 	file := filepath.Join(f.dir, "calls.jsonl")
 	_, errOut, code := f.run("dump", file, "-admin", path)
 	assert.Equal(t, 1, code)
-	assert.Contains(t, errOut, "ended while it sent its calls, as in a handover; only the first 2 events are in "+file+": dump again, into another file")
+	assert.Contains(t, errOut, "ended while it sent its calls, as in a handover; only its first calls, 2 events, are in "+file+": dump again, into another file")
 }
 
 func TestAPageIsOfOneRecordingOfEachNode(t *testing.T) {

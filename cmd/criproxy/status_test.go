@@ -80,7 +80,7 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	assert.Equal(t, "StopContainer NotFound", r.Errors[0].Method+" "+r.Errors[0].Code)
 	assert.Contains(t, text, ", 2 times: StopContainer NotFound: criproxy: ")
 	assert.Regexp(t, `(?m)^beta\.io +up +\d+s .* runtime\.v1 +1 +0 +0 `, text)
-	assert.Contains(t, text, "read-only for uids [7] (1 calls refused)")
+	assert.Contains(t, text, "read-only for uids [7] (1 call refused)")
 	assert.Contains(t, text, p.config+" (")
 
 	p.runtimes[1].Kill()

@@ -204,7 +204,7 @@ func (l *callView) show(ev *capture.Event) error {
 		l.found(ev, c, what)
 	}
 	if ev.Kind == capture.Missed && !l.printer.JSON {
-		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
+		fmt.Fprintf(l.printer.Out, "... missing here: %s\n", capture.Count(ev.Missed, "event"))
 	}
 	switch {
 	case what == calls.Nothing:

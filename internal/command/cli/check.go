@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -186,7 +187,7 @@ func (r *Report) summary(out *show.Screen) {
 	}
 	switch {
 	case failing > 0:
-		out.Paint(show.Red, 0, "This does not work: %d of %d backends fail.", failing, len(r.Backends))
+		out.Paint(show.Red, 0, "This does not work: of %s, %d cannot be used.", capture.Count(len(r.Backends), "backend"), failing)
 	case len(r.Errors) > 0:
 		out.Paint(show.Red, 0, "This does not work:")
 	case len(r.Warnings) > 0:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -48,7 +49,7 @@ func leftBehind(ctx context.Context, c *config.Config, socket string) (errs []st
 			return one.Address == b.Address || director.Backend{Name: one.Name}.String() == b.Name
 		})
 		if !stays && b.Pods != nil && *b.Pods > 0 {
-			errs = append(errs, fmt.Sprintf("backend %s has %d pods, and is not in this configuration: kubelet would take them for gone, and start them anew elsewhere; first drain the node, or move the pods", b.Name, *b.Pods))
+			errs = append(errs, fmt.Sprintf("backend %s has %s, and is not in this configuration: kubelet would take them for gone, and start them anew elsewhere; first drain the node, or move the pods", b.Name, capture.Count(*b.Pods, "pod")))
 		}
 	}
 	return errs

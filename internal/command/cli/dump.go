@@ -76,10 +76,10 @@ nodes, each has its own FILE, with the node's name before the first dot.`, 0, 1)
 		count, err := copyCapture(r, &schema, format, path, out, which.has)
 		switch {
 		case errors.Is(err, io.ErrUnexpectedEOF):
-			return fmt.Errorf("the criproxy at %s ended while it sent its calls, as in a handover; only the first %d events are in %s: dump again, into another file",
-				n.Address, count, cmp.Or(path, "the output"))
+			return fmt.Errorf("the criproxy at %s ended while it sent its calls, as in a handover; only its first calls, %s, are in %s: dump again, into another file",
+				n.Address, capture.Count(count, "event"), cmp.Or(path, "the output"))
 		case err == nil && path != "":
-			fmt.Fprintf(errOut, "criproxy: %d events in %s\n", count, path)
+			fmt.Fprintf(errOut, "criproxy: %s in %s\n", capture.Count(count, "event"), path)
 		}
 		return err
 	}

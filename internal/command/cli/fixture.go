@@ -16,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/replay"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/profile"
@@ -67,7 +68,7 @@ call of the method.`, 1, 1)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	if !*quiet {
-		fmt.Fprintf(out, "%d recorded calls, answered at %s\n", len(p.calls), *path)
+		fmt.Fprintf(out, "%s, answered at %s\n", capture.Count(len(p.calls), "recorded call"), *path)
 	}
 	select {
 	case err := <-served:
@@ -114,6 +115,6 @@ func (c *playedCount) sum(left []*replay.Call) {
 	if c.quiet {
 		return
 	}
-	fmt.Fprintf(c.out, "%d calls: %d matched by request, %d by sequence, %d not recorded; %d recorded calls were not made\n",
-		c.equal+c.others+c.never, c.equal, c.others, c.never, len(left))
+	fmt.Fprintf(c.out, "%s: %d matched by request, %d by sequence, %d not recorded; recorded and not made: %s\n",
+		capture.Count(c.equal+c.others+c.never, "call"), c.equal, c.others, c.never, capture.Count(len(left), "call"))
 }

@@ -119,7 +119,7 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 		return nil
 	}
 	if len(plan.send) == 0 {
-		return fmt.Errorf("%s: there is nothing to send: the flags select none of %d calls; %d calls failed when they were recorded, and -failed sends those as well", fs.Arg(0), len(p.calls), plan.leftOut)
+		return fmt.Errorf("%s: there is nothing to send: the flags select none of %s; left out, with an error in the recording: %d, and -failed sends such calls as well", fs.Arg(0), capture.Count(len(p.calls), "call"), plan.leftOut)
 	}
 	cc, err := grpc.NewClient("unix:"+*to, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
@@ -142,17 +142,17 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 	})
 	under.clear()
 	if sum.Redacted > 0 {
-		fmt.Fprintf(errOut, "criproxy: %d calls were sent without their secrets, which the recording does not have; record with -unsafe-raw to keep them\n", sum.Redacted)
+		fmt.Fprintf(errOut, "criproxy: sent without secrets, which the recording does not have: %s; record with -unsafe-raw to keep them\n", capture.Count(sum.Redacted, "call"))
 	}
 	if plan.leftOut > 0 {
-		fmt.Fprintf(errOut, "criproxy: %d calls were left out because they failed when they were recorded; -failed sends them\n", plan.leftOut)
+		fmt.Fprintf(errOut, "criproxy: left out, with an error in the recording: %s; -failed sends such calls as well\n", capture.Count(plan.leftOut, "call"))
 	}
 	if !output.programs() {
-		fmt.Fprintf(out, "%d calls in %s: %d answered as recorded, %d differently, %d not sent\n",
-			len(plan.send), time.Since(began).Round(time.Millisecond), sum.Same, sum.Different, sum.NotSent+sum.Left)
+		fmt.Fprintf(out, "%s in %s: %d answered as recorded, %d differently, %d not sent\n",
+			capture.Count(len(plan.send), "call"), time.Since(began).Round(time.Millisecond), sum.Same, sum.Different, sum.NotSent+sum.Left)
 	}
 	if err != nil {
-		fmt.Fprintf(errOut, "criproxy: interrupted: %d of %d calls were not sent, and the answers of %d others were not awaited\n", sum.Left, len(plan.send), sum.Unawaited)
+		fmt.Fprintf(errOut, "criproxy: interrupted: of %s, %d not sent, and of %d the answer not awaited\n", capture.Count(len(plan.send), "call"), sum.Left, sum.Unawaited)
 	}
 	switch {
 	case err != nil:
@@ -171,7 +171,7 @@ type progress struct {
 
 func (p *progress) one() {
 	if p.done++; p.screen.Width > 0 {
-		fmt.Fprintf(p.screen.Out, "%d of %d calls", p.done, p.all)
+		fmt.Fprintf(p.screen.Out, "%d of %s", p.done, capture.Count(p.all, "call"))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/replay"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/proxy/cri"
@@ -77,7 +78,7 @@ func (p *replayPlan) allow(ctx context.Context, conn grpc.ClientConnInterface, s
 	if replay.IsFixture(asking, conn, socket) {
 		return nil
 	}
-	what := fmt.Sprintf("%d of %d calls would change something at %s: %s", n, len(p.send), socket, calls.Sanitize(strings.Join(methods, ", ")))
+	what := fmt.Sprintf("%d of %s would change something at %s: %s", n, capture.Count(len(p.send), "call"), socket, calls.Sanitize(strings.Join(methods, ", ")))
 	if term.IsTerminal(int(os.Stdin.Fd())) && show.NewScreen(errOut).Width > 0 {
 		fmt.Fprintf(errOut, "%s\nType the path of the socket to send them: ", what)
 		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -107,5 +108,5 @@ func (p *replayPlan) show(out *show.Screen) {
 	}
 	out.Table([]string{"CALL", "METHOD", "WHAT", ""}, rows)
 	n, _ := p.writes()
-	out.Say(0, "%d calls, of which %d change something; %d left out because they failed when recorded.", len(p.send), n, p.leftOut)
+	out.Say(0, "%s: %d to change something, %d to read; left out, with an error in the recording: %d.", capture.Count(len(p.send), "call"), n, len(p.send)-n, p.leftOut)
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 const (
@@ -113,7 +114,7 @@ func (l *Log) write(to io.Writer) {
 		l.mu.Unlock()
 		_, _ = to.Write(lines) // a failure cannot be reported anywhere
 		if lost > 0 {
-			fmt.Fprintf(to, "criproxy: %d lines of the log are missing here: it was not read\n", lost)
+			fmt.Fprintf(to, "criproxy: missing here: %s of the log, which was not read\n", capture.Count(lost, "line"))
 		}
 	}
 }

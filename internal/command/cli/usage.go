@@ -15,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/base/suggest"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
@@ -121,7 +122,7 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 	case n > most && most == 0:
 		return &UsageError{fmt.Errorf("%s takes no arguments, got %q", fs.Name(), rest[0])}
 	case n > most:
-		return &UsageError{fmt.Errorf("%s takes %d arguments; %q is one too many", fs.Name(), most, rest[most])}
+		return &UsageError{fmt.Errorf("%s takes %s; %q is one too many", fs.Name(), capture.Count(most, "argument"), rest[most])}
 	}
 	return fs.Parse(append([]string{"--"}, rest...))
 }

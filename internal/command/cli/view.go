@@ -168,7 +168,7 @@ func Convert(_ context.Context, args []string, out, errOut io.Writer) error {
 	defer r.Close()
 	n, err := copyCapture(r, &schema, format, fs.Arg(1), out, nil)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, perhaps because it is still being written; %d events before it were converted\n", fs.Arg(0), n)
+		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, perhaps because it is still being written; converted up to there: %s\n", fs.Arg(0), capture.Count(n, "event"))
 		return nil
 	}
 	if err != nil && n == 0 && !errors.Is(err, os.ErrExist) {

@@ -79,7 +79,7 @@ func (l *callView) writePage(all []*capture.Reader, fs *flag.FlagSet, path strin
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	if path != "-" {
-		fmt.Fprintf(errOut, "criproxy: %d calls in %s; open it in a browser\n", w.Calls(), path)
+		fmt.Fprintf(errOut, "criproxy: %s in %s; open it in a browser\n", capture.Count(w.Calls(), "call"), path)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/base/host"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 	"github.com/criproxy/criproxy/internal/settings/config"
@@ -67,7 +68,7 @@ func (r *watcher) reload() error {
 
 // notifyReady reports to systemd which socket criproxy serves, for how many runtimes.
 func notifyReady(cfg *config.Config) {
-	listen.NotifyReady(fmt.Sprintf("Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
+	listen.NotifyReady(fmt.Sprintf("Serving %s for %s", cfg.Listen, capture.Count(len(cfg.Backends), "runtime")))
 }
 
 // changed reports whether the file differs from what was last read, also if it changed before

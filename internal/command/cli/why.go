@@ -79,7 +79,7 @@ func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return &BlindError{err}
 	}
 	if of := &report.Seen; of.Pod != "" && of.About == 0 && len(report.Findings) == 0 {
-		return &BlindError{fmt.Errorf("why: none of the %d calls is about %s: either the name is wrong (criproxy pods shows the names), or no client has asked a runtime about it in this time (-since looks further back)", of.Calls, of.Pod)}
+		return &BlindError{fmt.Errorf("why: of %s, none is about %s: either the name is wrong (criproxy pods shows the names), or no client has asked a runtime about it in this time (-since looks further back)", capture.Count(of.Calls, "call"), of.Pod)}
 	}
 	if w.output.format == show.Text {
 		w.print(show.NewScreen(out), report)
@@ -331,16 +331,16 @@ func seen(s *show.Screen, r *node.Report) {
 		clients = append(clients, fmt.Sprintf("%d of %s", n, name))
 	}
 	slices.Sort(clients)
-	text := fmt.Sprintf("Looked at %d calls (%s) to %s, from %s to %s (UTC)", of.Calls, strings.Join(clients, ", "), cmp.Or(strings.Join(of.Backends, ", "), "no runtime"),
+	text := fmt.Sprintf("Looked at %s (%s) to %s, from %s to %s (UTC)", capture.Count(of.Calls, "call"), strings.Join(clients, ", "), cmp.Or(strings.Join(of.Backends, ", "), "no runtime"),
 		of.From.UTC().Format("2006-01-02 15:04:05"), of.To.UTC().Format("15:04:05"))
 	if of.Pod != "" {
-		text += fmt.Sprintf("; %d were about %s", of.About, of.Pod)
+		text += fmt.Sprintf("; about %s: %d", of.Pod, of.About)
 		if of.Last != "" {
 			text += ", the last that changed it: " + of.Last
 		}
 	}
 	if of.Missed > 0 {
-		text += fmt.Sprintf("; %d events are missing", of.Missed)
+		text += fmt.Sprintf("; missing: %s", capture.Count(of.Missed, "event"))
 	}
 	s.Say(0, "%s.", text)
 	if of.Inferred {

@@ -252,7 +252,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.write("/etc/crictl.yaml", "image-endpoint: unix:///run/containerd/containerd.sock\n")
 		}, Warning, "crictl speaks to /run/containerd/containerd.sock (image-endpoint", "set image-endpoint: unix:///run/criproxy.sock"},
 
-		"a dangling link":   {func(m *fakeNode) { m.link("/var/log/containers/a_b_c-1.log", "/var/log/pods/gone.log") }, Warning, "1 links in /var/log/containers lead nowhere, such as a_b_c-1.log", "find /var/log/containers -xtype l -delete"},
+		"a dangling link":   {func(m *fakeNode) { m.link("/var/log/containers/a_b_c-1.log", "/var/log/pods/gone.log") }, Warning, "links in /var/log/containers lead nowhere (1, such as a_b_c-1.log)", "find /var/log/containers -xtype l -delete"},
 		"a removed runtime": {func(m *fakeNode) { m.link("/var/log/containers/a_b_c-old.io__1.log", "/var/log/pods/p/c/0.log") }, Warning, "containers of old.io, which is no longer a backend", "drain"},
 	} {
 		t.Run(name, func(t *testing.T) {

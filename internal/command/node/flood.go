@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 var flood = Rule{
@@ -59,7 +61,7 @@ func floods(v *view) []Finding {
 		}
 		methods := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return counts[b] - counts[a] })
 		f.About, f.Pods, f.Show = from, nil, "-client "+from
-		f.Text = fmt.Sprintf("%s made %d calls in %s, %.0f in a second, mostly %s; kubelet made %d in the same time", from, len(all), round(lasted), rate, methods[0], during)
+		f.Text = fmt.Sprintf("%s made %s in %s, %.0f in a second, mostly %s; kubelet made %d in the same time", from, capture.Count(len(all), "call"), round(lasted), rate, methods[0], during)
 		f.Over = v.now.Sub(f.Last) > floodTime
 		found = append(found, f)
 	}

@@ -34,7 +34,7 @@ func (e *examination) logs() {
 		}
 	}
 	if len(dangling) > 0 {
-		e.add(Warning, about, "links-to-logs-lead-nowhere", fmt.Sprintf("%d links in %s lead nowhere, such as %s: log collectors miss those containers, or keep deleted files open", len(dangling), folder, dangling[0]),
+		e.add(Warning, about, "links-to-logs-lead-nowhere", fmt.Sprintf("links in %s lead nowhere (%d, such as %s): log collectors miss those containers, or keep deleted files open", folder, len(dangling), dangling[0]),
 			"kubelet removes the links of dead containers within a minute; if these stay, remove them with find "+folder+" -xtype l -delete")
 	}
 	slices.Sort(strange)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 var pleg = Rule{
@@ -50,11 +52,11 @@ func plegSlow(v *view) []Finding {
 		case o != "":
 			what = " for " + o
 		case worst.about.Items > 0:
-			what = fmt.Sprintf(", with %d items", worst.about.Items)
+			what = ", with " + capture.Count(worst.about.Items, "item")
 		}
 		f.Text = fmt.Sprintf("%s hangs%s%s: it took up to %s, %s within %s; kubelet's view of its pods (PLEG) waits for such calls, and after %s without one the node is not ready", worst.method, where, what, round(worst.took), times(len(all)), round(f.Last.Sub(f.Since)), round(plegPeriod))
 		if quick := filter(same, func(c *call) bool { return c.took < plegCall }); len(quick) > 0 {
-			f.Text += fmt.Sprintf(" (%d other calls of %s took %s)", len(quick), worst.method, round(median(quick)))
+			f.Text += fmt.Sprintf(" (%s of %s took %s)", capture.Count(len(quick), "other call"), worst.method, round(median(quick)))
 		}
 		if worst.took >= plegPeriod/3 || lost >= plegPeriod/3 {
 			f.Level = Error

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 var probes = Rule{
@@ -34,7 +36,7 @@ func slowProbes(v *view) []Finding {
 		f, c := shown(all), longest(all)
 		f.decided(c)
 		f.About = on(c)
-		f.Text = fmt.Sprintf("the exec probes of %d containers, such as %s, took longer than their time-outs, %s%s; up to %d at once", len(late), c.object(), times(len(all)), v.outOf(slices.Concat(late...)), atOnce(execs, f.Since, f.Last))
+		f.Text = fmt.Sprintf("the exec probes of %s, such as %s, took longer than their time-outs, %s%s; up to %d at once", capture.Count(len(late), "container"), c.object(), times(len(all)), v.outOf(slices.Concat(late...)), atOnce(execs, f.Since, f.Last))
 		f.Cause = fmt.Sprintf("the node is busy or %s slow, and the containers may be well", on(c))
 		f.Cure = "use fewer or rarer exec probes, since each starts processes; look at CPU and disk, and at the runtime's log"
 		f.Over = !over(execs[len(execs)-1]) && execs[len(execs)-1].ok()
@@ -46,7 +48,7 @@ func slowProbes(v *view) []Finding {
 		f, c := shown(slow), longest(slow)
 		f.decided(c)
 		f.About = c.object()
-		f.Text = fmt.Sprintf("the exec probe of %s took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), count(atOnce(execs, f.Since, f.Last), "exec probe"))
+		f.Text = fmt.Sprintf("the exec probe of %s took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
 		if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended }); len(others) > 0 && !slow[0].began.Before(v.whole) {
 			usual := median(others)
 			f.Text += fmt.Sprintf("; those of other containers took %s", round(usual))

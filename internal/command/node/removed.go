@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 var notRemoved = Rule{
@@ -50,7 +51,7 @@ func staying(v *view) []Finding {
 		f.About = last.target()
 		more := ""
 		if n := len(groups(all, what)) - 1; n > 0 {
-			more = " and " + count(n, "other image")
+			more = " and " + capture.Count(n, "other image")
 		}
 		f.Text = fmt.Sprintf("%s on %s fails for %s%s: it was tried %s, and the last answer was: %s", last.method, on(last), f.About, more, times(len(all)), calls.Cut(last.message, 200))
 		if o := trouble(keptFails, last.message); o != nil {

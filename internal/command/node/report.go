@@ -337,14 +337,6 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// count returns a number of things.
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
-}
-
 // median returns the middle one of the durations of calls, zero if there are none.
 func median(of []*call) time.Duration {
 	if len(of) == 0 {

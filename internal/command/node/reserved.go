@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 var sandboxReserved = Rule{
@@ -74,14 +76,13 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 		switch {
 		case left == nil:
 			f.Cause = on + " still makes one that kubelet gave up before these calls"
-			f.Text = fmt.Sprintf("%s cannot make %s of %s: %s failed because the name is reserved", on, what, f.About, count(refused, "retry"))
+			f.Text = fmt.Sprintf("%s cannot make %s of %s: %s failed because the name is reserved", on, what, f.About, capture.Count(refused, "retry"))
 		case refused == 0:
 			f.Cause = on + " goes on with it, and keeps its name meanwhile"
 			f.Text = fmt.Sprintf("%s was too slow for %s of %s: kubelet gave up %s, the last time after %s", on, what, f.About, times(len(show)), round(left.took))
 		default:
-			f.Text = fmt.Sprintf("%s is too slow for %s of %s: kubelet gave up after %s, %s goes on, and %s failed because it still has the name", on, what, f.About, round(left.took), on, count(refused, "retry"))
+			f.Text = fmt.Sprintf("%s is too slow for %s of %s: kubelet gave up after %s, %s goes on, and %s failed because it still has the name", on, what, f.About, round(left.took), on, capture.Count(refused, "retry"))
 		}
-		f.Text = strings.ReplaceAll(f.Text, "retrys", "retries")
 		if held != nil {
 			f.Over, f.Level = true, Warning
 			f.Text += "; it succeeded at " + clock(held.end())

@@ -323,7 +323,7 @@ func (v *view) hangs() []Finding {
 		f.About, f.Level, f.Pods, f.Backends = h.backend, Error, nil, []string{h.backend}
 		answered := longest(h.calls)
 		f.decided(answered)
-		f.Text = fmt.Sprintf("%s answered nothing for %s, from %s on: %s waited (%s)", h.backend, round(f.Last.Sub(f.Since)), clock(f.Since), count(len(h.calls), "call"), methodsOf(h.calls))
+		f.Text = fmt.Sprintf("%s answered nothing for %s, from %s on: %s waited (%s)", h.backend, round(f.Last.Sub(f.Since)), clock(f.Since), capture.Count(len(h.calls), "call"), methodsOf(h.calls))
 		f.Cause = "its process hung or was stopped, or got no time of a processor"
 		if answered.ok() {
 			f.Over, f.Level = true, Warning

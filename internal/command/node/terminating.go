@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 var stuckTerminating = Rule{
@@ -119,7 +120,7 @@ func (v *view) stubborn(stops []*call) []Finding {
 	f.Level, f.Over, f.About = Note, true, c.object()
 	f.Text = fmt.Sprintf("%s did not end within its grace period of %s after its signal, so that %s had to kill it", f.About, round(c.asked), on(c))
 	if more := len(killed) - 1; more > 0 {
-		f.Text += fmt.Sprintf("; so did %s", count(more, "other container"))
+		f.Text += fmt.Sprintf("; so did %s", capture.Count(more, "other container"))
 	}
 	f.Not = "the runtime: it waited as long as kubelet asked for"
 	f.Cure = "make the program end at SIGTERM: a shell as process 1 does not pass the signal on (use exec, or an init), and a process 1 without a handler ignores it; or give it the time that it needs with terminationGracePeriodSeconds"

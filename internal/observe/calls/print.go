@@ -224,7 +224,7 @@ func (p *Printer) line(c *Call, streamed string) {
 		status += p.colour(dim, ", its beginning was not recorded")
 	}
 	if n := c.Front().Replies.Count; c.stream && streamed == "" {
-		status += fmt.Sprintf(" after %d messages", n)
+		status += " after " + capture.Count(n, "message")
 	}
 	backends := cmp.Or(Sanitize(strings.Join(c.Backends(), ",")), Sanitize(strings.Join(c.Meant(), ",")), "-")
 	when := c.Began
@@ -290,7 +290,7 @@ func (p *Printer) messages(b []byte, way string, md protoreflect.MessageDescript
 		b = p.message(b, way, md, m)
 	}
 	if more := ms.Count - len(ms.Kept); more > 0 {
-		b = fmt.Appendf(b, "    %s and %d more messages\n", way, more)
+		b = fmt.Appendf(b, "    %s and %s\n", way, capture.Count(more, "more message"))
 	}
 	return b
 }

@@ -135,9 +135,11 @@ var sentences = map[string]string{
 	Draining: "takes no new calls", Stopped: "has ended",
 }
 
-// Count returns a number of things, such as "1 pod" or "9 pods".
-func Count(n int, what string) string {
-	if n != 1 {
+// Count returns a number of things, such as "1 pod", "9 pods" or "2 retries". Whatever people read has its numbers from here.
+func Count[N int | int64 | uint64](n N, what string) string {
+	if stem, y := strings.CutSuffix(what, "y"); n != 1 && y {
+		what = stem + "ies"
+	} else if n != 1 {
 		what += "s"
 	}
 	return fmt.Sprintf("%d %s", n, what)

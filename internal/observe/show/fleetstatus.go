@@ -10,6 +10,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // StatusOfAll shows how the criproxies of all nodes of a query are doing: first what differs, then a table, the nodes in
@@ -115,7 +116,7 @@ func differences(all []Answer[admin.Report], now time.Time) (lines []Cell) {
 			}
 			text := fmt.Sprintf("%s: %s %s for %s", a.Name, b.Name, b.State, ago(now.Add(a.Off), b.Since))
 			if b.Pods != nil {
-				text += fmt.Sprintf(", %d pods", *b.Pods)
+				text += ", " + capture.Count(*b.Pods, "pod")
 			}
 			lines = append(lines, Cell{text, StateColour(b.State)})
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // Hooks shows the plugins of a criproxy.
@@ -41,7 +42,7 @@ func printHooks(out *Screen, s *hook.State) {
 		printPoints(out, p.Points)
 	}
 	out.Gap()
-	out.Say(0, "criproxy knows %d pods and %d containers. %d conflicts between plugins.", s.Known["sandbox"], s.Known["container"], s.Conflicts)
+	out.Say(0, "criproxy knows %s and %s. Between plugins: %s.", capture.Count(s.Known["sandbox"], "pod"), capture.Count(s.Known["container"], "container"), capture.Count(s.Conflicts, "conflict"))
 }
 
 func printPoints(out *Screen, points []hook.PointState) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // PodFilter selects pods.
@@ -64,7 +65,7 @@ func (q Query) showPods(pods *admin.Pods, f PodFilter) ([]admin.Silent, error) {
 func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time) {
 	if len(pods) == 0 {
 		if all > 0 {
-			out.Say(0, "None of %d pods matches.", all)
+			out.Say(0, "None of %s matches.", capture.Count(all, "pod"))
 		} else {
 			out.Say(0, "No pods.")
 		}

@@ -71,7 +71,7 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 		case l.Error != "":
 			out.Paint(Red, 2, "%s", l.Error)
 		case l.Lost > 0:
-			out.Paint(Yellow, 2, "the file %s was deleted %d times, and criproxy made it again; find out which program deletes it", l.Path, l.Lost)
+			out.Paint(Yellow, 2, "the file %s was deleted, and criproxy made it again (%s so far); find out which program deletes it", l.Path, capture.Count(l.Lost, "time"))
 		}
 	}
 	out.Gap()
@@ -147,9 +147,9 @@ func printExport(out *Screen, e *admin.Export, now time.Time) {
 	}
 	out.Gap()
 	out.Paint(Bold, 0, "EXPORT")
-	out.Say(2, "%s has taken %d records; %d wait", e.URL, e.Sent, e.Queued)
+	out.Say(2, "%s has taken %s; waiting: %d", e.URL, capture.Count(e.Sent, "record"), e.Queued)
 	for why, n := range e.Lost {
-		out.Paint(Yellow, 2, "%d records are lost: %s", n, why)
+		out.Paint(Yellow, 2, "lost: %s: %s", capture.Count(n, "record"), why)
 	}
 	switch {
 	case !e.Failing.IsZero():
@@ -184,7 +184,7 @@ func accessText(l *admin.Listener) string {
 	}
 	text := strings.Join(rules, "; ")
 	if l.Refused > 0 {
-		text += fmt.Sprintf(" (%d calls refused)", l.Refused)
+		text += fmt.Sprintf(" (%s refused)", capture.Count(l.Refused, "call"))
 	}
 	return text
 }
@@ -228,7 +228,7 @@ func printErrors(out *Screen, all []admin.CallError, now time.Time) {
 	for _, e := range all {
 		times := ""
 		if e.Count > 1 {
-			times = fmt.Sprintf(", %d times", e.Count)
+			times = ", " + capture.Count(e.Count, "time")
 		}
 		where := ""
 		if e.Backend != "" {
@@ -246,7 +246,7 @@ func printConfig(out *Screen, c *admin.Config, now time.Time) {
 	if c.ID != "" {
 		id = " (" + c.ID + ")"
 	}
-	out.Say(2, "%s%s, loaded %s ago, %d reloads", cmp.Or(c.File, "the command line"), id, ago(now, c.Loaded), c.Reloads)
+	out.Say(2, "%s%s, loaded %s ago, %s", cmp.Or(c.File, "the command line"), id, ago(now, c.Loaded), capture.Count(c.Reloads, "reload"))
 	if c.Error != "" {
 		out.Paint(Red, 2, "NOT RELOADED %s ago, because of these mistakes:", ago(now, c.Failed))
 		for line := range strings.Lines(c.Error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/profile"
 )
 
@@ -67,7 +68,7 @@ func (t tally) add(c *calls.Call, schema *codec.Schema) {
 // records gives the counts as records to put, and begins anew.
 func (t tally) records(put func(*logs.LogRecord)) {
 	for key, n := range t {
-		body := fmt.Sprintf("%d calls of %s of %s: %s, the slowest took %s", n.calls, calls.ShortMethod(key.method), cmp.Or(key.backends, "criproxy"), key.code, rounded(n.max))
+		body := fmt.Sprintf("%s of %s of %s: %s, the slowest took %s", capture.Count(n.calls, "call"), calls.ShortMethod(key.method), cmp.Or(key.backends, "criproxy"), key.code, rounded(n.max))
 		r := newRecord("criproxy.count", time.Now(), key.code != codes.OK, body)
 		methodAttributes(r, key.method, key.code)
 		textOf(r, "criproxy.backend", key.backends)

@@ -34,6 +34,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
@@ -196,7 +197,7 @@ func (to *store) export(ctx context.Context, batch []*logs.LogRecord) (rejected 
 		return len(batch), err
 	}
 	if part := answer.GetPartialSuccess(); part.GetRejectedLogRecords() > 0 {
-		return int(min(part.GetRejectedLogRecords(), int64(len(batch)))), fmt.Errorf("the store refused %d of %d records: %s", part.GetRejectedLogRecords(), len(batch), part.GetErrorMessage())
+		return int(min(part.GetRejectedLogRecords(), int64(len(batch)))), fmt.Errorf("the store refused %d of %s: %s", part.GetRejectedLogRecords(), capture.Count(len(batch), "record"), part.GetErrorMessage())
 	}
 	return 0, nil
 }

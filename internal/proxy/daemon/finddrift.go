@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/settings/drift"
 )
@@ -60,7 +61,7 @@ func (r *DriftReport) Print(out io.Writer) {
 		for _, f := range all {
 			seen := ""
 			if f.Count > 0 {
-				seen = fmt.Sprintf(", seen %d times, first in %s", f.Count, f.Method)
+				seen = fmt.Sprintf(", seen %s, first in %s", capture.Count(f.Count, "time"), f.Method)
 			}
 			fmt.Fprintf(out, "  %s %s%s\n      %s\n", f.Kind, f.Where, seen, f.Suggest)
 		}

@@ -112,7 +112,7 @@ func (m *Memory) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 	if n := client.Socket.Calls.Add(1); n > max {
 		client.Socket.Calls.Add(-1)
 		m.refused.Add(1)
-		return status.Errorf(codes.ResourceExhausted, "criproxy: %s: the socket %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in listeners",
+		return status.Errorf(codes.ResourceExhausted, "criproxy: %s: the socket %s has as many calls under way as its limit allows (%d); make fewer at once, or raise maxCalls in listeners",
 			info.FullMethod, client.Socket.Name, max)
 	}
 	defer client.Socket.Calls.Add(-1)
