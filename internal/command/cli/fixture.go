@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -52,12 +51,8 @@ call of the method.`, 1, 1)
 		Calls: p.calls, Schema: p.schema, Redact: p.redactor, Speed: *speed, Report: count.add,
 		Changes: func(method string) bool { return p.profile.LogLevel(method) == profile.StateChanging },
 	})
-	absolute, err := filepath.Abs(*path)
-	if err != nil {
-		return err
-	}
 	s := grpc.NewServer(
-		grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(replay.Named(absolute, f.Handler())), grpc.MaxRecvMsgSize(math.MaxInt32),
+		grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(f.Handler()), grpc.MaxRecvMsgSize(math.MaxInt32),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 	)

@@ -121,15 +121,15 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 	if len(plan.send) == 0 {
 		return fmt.Errorf("%s: there is nothing to send: the flags select none of %s; left out, with an error in the recording: %d, and -failed sends such calls as well", fs.Arg(0), capture.Count(len(p.calls), "call"), plan.leftOut)
 	}
+	if err := plan.allow(*to, errOut); err != nil {
+		return err
+	}
 	cc, err := grpc.NewClient("unix:"+*to, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
 		return err
 	}
 	defer cc.Close()
-	if err := plan.allow(ctx, cc, *to, errOut); err != nil {
-		return err
-	}
 	report := printResult
 	if output.programs() {
 		report = jsonResult

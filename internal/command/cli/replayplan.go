@@ -2,19 +2,22 @@ package cli
 
 import (
 	"bufio"
-	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+	"syscall"
 
 	"golang.org/x/term"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/replay"
@@ -68,14 +71,18 @@ func (p *replayPlan) writes() (n int, methods []string) {
 
 // allow returns an error if the calls must not be sent to a socket: some change something, the
 // user has not allowed that with -write, and no fixture serves it.
-func (p *replayPlan) allow(ctx context.Context, conn grpc.ClientConnInterface, socket string, errOut io.Writer) error {
-	n, methods := p.writes()
-	if n == 0 || p.write {
-		return nil
+func (p *replayPlan) allow(socket string, errOut io.Writer) error {
+	server, err := host.Serving(socket)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("replay: there is no socket at %s; start the server that is to get the calls, such as a runtime or criproxy fixture, or correct -to", socket)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("replay: no process serves %s; start the server that is to get the calls, such as a runtime or criproxy fixture, or correct -to", socket)
+	case errors.As(err, new(*net.OpError)): // otherwise only the process is unknown
+		return fmt.Errorf("replay: connecting to %s: %w", socket, err)
 	}
-	asking, cancel := context.WithTimeout(ctx, fixtureTime)
-	defer cancel()
-	if replay.IsFixture(asking, conn, socket) {
+	n, methods := p.writes()
+	if n == 0 || p.write || isFixture(server.PID) {
 		return nil
 	}
 	what := fmt.Sprintf("%d of %s would change something at %s: %s", n, capture.Count(len(p.send), "call"), socket, calls.Sanitize(strings.Join(methods, ", ")))
@@ -89,8 +96,13 @@ func (p *replayPlan) allow(ctx context.Context, conn grpc.ClientConnInterface, s
 	return fmt.Errorf("%s; nothing was sent; -write sends them, -method selects other calls, and -dry-run shows which calls would be sent", what)
 }
 
-// fixtureTime bounds how long a server may take to answer that it is a fixture.
-const fixtureTime = 2 * time.Second
+// isFixture reports whether a process is a fixture, as its command line says. Nothing is asked of it: it may be a runtime,
+// which knows no method of ours, or a criproxy in front of one. If the process cannot be seen, the answer is no.
+func isFixture(pid int32) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args := strings.Split(string(line), "\x00")
+	return err == nil && len(args) > 1 && strings.Contains(filepath.Base(args[0]), "criproxy") && args[1] == "fixture"
+}
 
 // show prints the calls to send.
 func (p *replayPlan) show(out *show.Screen) {

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"io"
+	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
@@ -13,18 +16,34 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
-// A server that is not a fixture gets mutating calls only with -write.
-func TestReplayWritesOnlyWhenAsked(t *testing.T) {
+// A server that is not a fixture gets mutating calls only with -write. It was asked for a method of criproxy's own first, which
+// a runtime logs as an error (issue 43, item 17).
+func TestReplayWritesOnlyWhenAskedAndAsksNothingBefore(t *testing.T) {
 	socket := filepath.Join(muxtest.Dir(t), "server.sock")
-	muxtest.Serve(t, socket, func(string, grpc.ServerStream) error { return nil })
-	conn := muxtest.Connect(t, socket)
+	var asked atomic.Int32
+	muxtest.Serve(t, socket, func(string, grpc.ServerStream) error { asked.Add(1); return nil })
 	const stop, list = "/runtime.v1.RuntimeService/StopContainer", "/runtime.v1.RuntimeService/ListContainers"
 	plan := replayPlan{send: []*replay.Call{{Method: stop}, {Method: list}}}
-	assert.ErrorContains(t, plan.allow(t.Context(), conn, socket, io.Discard), "1 of 2 calls would change something")
+	assert.ErrorContains(t, plan.allow(socket, io.Discard), "1 of 2 calls would change something")
 	plan.write = true
-	assert.NoError(t, plan.allow(t.Context(), conn, socket, io.Discard))
+	assert.NoError(t, plan.allow(socket, io.Discard))
 	reads := replayPlan{send: []*replay.Call{{Method: list}}}
-	assert.NoError(t, reads.allow(t.Context(), conn, socket, io.Discard))
+	assert.NoError(t, reads.allow(socket, io.Discard))
+	assert.Zero(t, asked.Load())
+}
+
+// It said of each call that it failed, or that it would change something there (issue 43, item 17).
+func TestReplaySaysThatNothingServesTheSocket(t *testing.T) {
+	socket := filepath.Join(muxtest.Dir(t), "server.sock")
+	for _, write := range []bool{false, true} {
+		plan := replayPlan{write: write, send: []*replay.Call{{Method: "/runtime.v1.RuntimeService/StopContainer"}}}
+		assert.EqualError(t, plan.allow(socket, io.Discard), "replay: there is no socket at "+socket+"; start the server that is to get the calls, such as a runtime or criproxy fixture, or correct -to")
+	}
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	assert.ErrorContains(t, (&replayPlan{}).allow(socket, io.Discard), "replay: no process serves "+socket+";")
 }
 
 // The page shows a command that sends one call again, whatever became of it.
