@@ -122,7 +122,7 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 	_, spans := cfg.Collector()
 	add(node.Warning, spans)
 	for _, b := range cfg.Backends {
-		if b.Name == "" {
+		if b.Name == "" || cfg.Profile != "" { // kubelet has nothing to do with another API
 			continue
 		}
 		add(node.Warning, config.NameWarnings(b.Name))
@@ -138,7 +138,7 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 			d.add(node.Error, about, "other-users-can-get-root", fmt.Sprintf("users other than the owner can change %s, %s (mode %04o), and so run any program as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
 		}
 	}
-	if cfg.StateDir == "" && len(cfg.Backends) > 1 {
+	if cfg.StateDir == "" && len(cfg.Backends) > 1 && cfg.Profile == "" {
 		d.add(node.Warning, about, "memory-is-not-kept", "the remembered answers of the runtimes are not stored: if criproxy restarts while a runtime is gone, kubelet kills the pods of that runtime", "set stateDir")
 	}
 	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
@@ -170,7 +170,11 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	for _, b := range r.Backends {
 		switch b.State {
 		case memory.Gone.String():
-			d.add(node.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime's log; meanwhile kubelet sees its pods as they were")
+			cure := "look at the runtime's log; meanwhile kubelet sees its pods as they were"
+			if cfg.Profile != "" {
+				cure = fmt.Sprintf("look at the log of %s, which is at %s", b.Name, b.Address)
+			}
+			d.add(node.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), cure)
 		case memory.Slow.String():
 			d.add(node.Warning, about, "a-runtime-is-slow", fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
 		}
