@@ -173,7 +173,7 @@ func TestTheCommandThatWhyShowsSelectsTheCalls(t *testing.T) {
 		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, &errOut) // it fails when it finds something
 		shown := 0
 		for line := range strings.Lines(out.String()) {
-			command, ok := strings.CutPrefix(strings.TrimSpace(line), "all of them: criproxy view ")
+			command, ok := strings.CutPrefix(strings.TrimSpace(line), "the calls: criproxy view ")
 			if !ok {
 				continue
 			}
@@ -273,6 +273,8 @@ func TestWhyCannotSayThatAPodNobodyAskedAboutIsWell(t *testing.T) {
 	var blind *cli.BlindError
 	assert.ErrorAs(t, err, &blind)
 	assert.Empty(t, out.String())
+	assert.ErrorIs(t, cli.Why(t.Context(), []string{"nosuchpod", recordingAt("no-cri")}, &out, &errOut), cli.ErrReported)
+	assert.Contains(t, out.String(), "; none of them is about nosuchpod", "what is wrong with the node may not be what the user asks about")
 }
 
 // The metric, the page and the command have the same findings.

@@ -285,7 +285,7 @@ func sayFinding(s *show.Screen, f *node.Finding, command string) {
 		s.Paint(show.Dim, 4, "%s  %s", p.Time.UTC().Format("15:04:05.000"), p.Text)
 	}
 	if command != "" {
-		s.Say(4, "all of them: %s", command)
+		s.Say(4, "the calls: %s", command)
 	}
 	if !f.Since.IsZero() {
 		state := "goes on"
@@ -334,7 +334,11 @@ func seen(s *show.Screen, r *node.Report) {
 	text := fmt.Sprintf("Looked at %s (%s) to %s, from %s to %s (UTC)", capture.Count(of.Calls, "call"), strings.Join(clients, ", "), cmp.Or(strings.Join(of.Backends, ", "), "no runtime"),
 		of.From.UTC().Format("2006-01-02 15:04:05"), of.To.UTC().Format("15:04:05"))
 	if of.Pod != "" {
-		text += fmt.Sprintf("; about %s: %d", of.Pod, of.About)
+		if of.About == 0 {
+			text += "; none of them is about " + of.Pod
+		} else {
+			text += fmt.Sprintf("; about %s: %d", of.Pod, of.About)
+		}
 		if of.Last != "" {
 			text += ", the last that changed it: " + of.Last
 		}
