@@ -198,7 +198,7 @@ func TestCheckTriesAConfigurationOnEachNode(t *testing.T) {
 	file := write("backends:", "- address: "+nodes[1].dir+"/0.sock")
 	out, errOut, code := f.run("check", "-f", file, "-node", "node-1,node-2", "-timeout", "50s")
 	assert.Equal(t, 1, code, errOut)
-	assert.True(t, strings.HasPrefix(out, "This works on 1 of 2 nodes.\n  node-2: backend beta.io has 1 pods"), out)
+	assert.True(t, strings.HasPrefix(out, "This works on 1 of 2 nodes.\n  node-2: backend beta.io has 1 pod,"), out)
 	out, _, code = f.run("check", "-f", file, "-node", "node-1,node-2", "-timeout", "50s", "-o", "json")
 	assert.Equal(t, 1, code)
 	var all []struct {

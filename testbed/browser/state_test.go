@@ -50,7 +50,7 @@ func TestACallCanBeReplayedAndCopied(t *testing.T) {
 	out, err := replay.CombinedOutput()
 	require.NoError(t, err, string(out))
 	assert.Regexp(t, `(?m)^\d+ +CreateContainer +changes$`, string(out))
-	assert.Contains(t, string(out), "1 calls, of which 1 change something")
+	assert.Contains(t, string(out), "1 call: 1 to change something")
 
 	value[bool](p, `([...document.querySelectorAll(".copy")].find((b) => b.textContent.includes("JSON")).click(), true)`)
 	p.see(`[...document.querySelectorAll(".copy")].some((b) => b.dataset.copied && JSON.parse(b.dataset.copied).about.pod === "vault-0")`)

@@ -203,7 +203,7 @@ func TestCriproxyHooksShowsThePlugins(t *testing.T) {
 		`  PreCreateContainer +1 +0 +0 +0 +1 +\S+ +\S+\n`+
 		`  PreRunPodSandbox +1 +1 +0 +0 +0 +\S+ +\S+\n`+
 		`  last error at PreRunPodSandbox, \S+: says no: out of order \(Internal\)\n\n`+
-		`criproxy knows 1 pods and 1 containers\. 0 conflicts between plugins\.\n$`, out.String())
+		`criproxy knows 1 pod and 1 container\. Between plugins: 0 conflicts\.\n$`, out.String())
 	out.Reset()
 	require.NoError(t, show.Hooks(t.Context(), show.Query{Path: path, Format: show.JSON, Screen: show.NewScreen(&out)}))
 	assert.Contains(t, out.String(), `"changed":{"container_resources.cpu_shares":1}`)

@@ -284,7 +284,7 @@ func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
 	assert.Empty(t, r.Uncovered)
 	var out strings.Builder
 	r.Print(&out)
-	assert.Contains(t, out.String(), "method /runtime.v1.RuntimeService/CheckpointPod, seen 1 times, first in")
+	assert.Contains(t, out.String(), "method /runtime.v1.RuntimeService/CheckpointPod, seen 1 time, first in")
 
 	samples, err := n.proxy.metrics.Registry.Gather()
 	require.NoError(t, err)
