@@ -23,11 +23,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // patience bounds a whole test. It measures nothing.
-const patience = 5 * time.Minute
+const patience = bounded.Patience
 
 // A tab is a page in the browser. By the end of the test, it must have logged nothing to the console, and
 // have made requests only to its own server.
@@ -77,6 +78,8 @@ func startBrowser(t *testing.T) context.Context {
 			stop()
 			os.RemoveAll(dir) // of the browser, which has ended
 		}
+		late := time.AfterFunc(patience, stop) // a deadline of ctx would end the browser later
+		defer late.Stop()
 		require.NoError(t, chromedp.Do(ctx))
 	})
 	return browser.ctx
@@ -223,7 +226,9 @@ func dark(yes bool) action {
 // criproxy is the program under test, built once.
 var criproxy = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(folder, "criproxy")
-	build := exec.Command("go", "build", "-o", path, "./cmd/criproxy")
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	build := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/criproxy")
 	build.Dir = filepath.Join("..", "..")
 	out, err := build.CombinedOutput()
 	if err != nil {

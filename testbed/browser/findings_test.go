@@ -2,11 +2,12 @@ package browser
 
 import (
 	"net/url"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 // reportOf makes a page of one of the recordings of criproxy why, and opens it.
@@ -22,7 +23,7 @@ func reportOfAll(t *testing.T, recordings ...string) *tab {
 	program, err := criproxy()
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "report.html")
-	out, err := exec.CommandContext(t.Context(), program, append([]string{"view", "-html", path}, recordings...)...).CombinedOutput()
+	out, err := bounded.Command(t, program, append([]string{"view", "-html", path}, recordings...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	p := open(t, (&url.URL{Scheme: "file", Path: path}).String())
 	p.see(`document.body.dataset.ready`)

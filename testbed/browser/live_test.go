@@ -27,6 +27,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -65,7 +66,8 @@ func startWith(t *testing.T, prepare func(dir string), flags ...string) *machine
 	prepare(dir)
 	socket := filepath.Join(dir, "cri.sock")
 	m.proxy = m.run(append([]string{"serve", "-connect", filepath.Join(dir, "alpha") + ",kata.io:" + filepath.Join(dir, "beta"), "-listen", socket, "-admin", m.admin, "-state-dir", dir, "-hooks", "none"}, flags...)...)
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"methodConfig": [{"name": [{}], "timeout": "%.0fs"}]}`, patience.Seconds()))) // the process may change
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
 	m.client = runtimeapi.NewRuntimeServiceClient(conn)
@@ -90,7 +92,7 @@ func (m *machine) show(flags ...string) {
 }
 
 func (m *machine) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(m.program, args...)
+	cmd := bounded.Command(m.t, m.program, args...)
 	cmd.Stderr = m.t.Output()
 	return cmd
 }
@@ -244,12 +246,10 @@ func TestAnOutageIsABand(t *testing.T) {
 	p := open(t, m.link, dark(false))
 	p.see(`document.querySelectorAll(".row").length >= 2`)
 	m.vault.Kill()
-	for { // until criproxy has noticed
+	testkit.Eventually(t, "criproxy notices", func() bool {
 		_, err := m.client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
-		if status.Code(err) == codes.Unavailable {
-			break
-		}
-	}
+		return status.Code(err) == codes.Unavailable
+	})
 	p.keys("2")
 	p.see(`document.querySelectorAll(".lane rect.band.gone").length > 0`)
 	p.keys("6")

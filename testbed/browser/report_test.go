@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 // report writes a recording to a file, and makes criproxy turn it into a page. It returns the page's address.
@@ -35,7 +35,7 @@ func report(t *testing.T, n *node, flags ...string) (address, path string) {
 	require.NoError(t, file.Close())
 	path = filepath.Join(dir, "report.html")
 	var errOut bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), program, append([]string{"view", "-html", path, file.Name()}, flags...)...)
+	cmd := bounded.Command(t, program, append([]string{"view", "-html", path, file.Name()}, flags...)...)
 	cmd.Stderr = &errOut
 	require.NoError(t, cmd.Run(), errOut.String())
 	return (&url.URL{Scheme: "file", Path: path}).String(), path

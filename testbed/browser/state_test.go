@@ -2,7 +2,6 @@ package browser
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 func TestTheAddressHasTheState(t *testing.T) {
@@ -45,7 +46,7 @@ func TestACallCanBeReplayedAndCopied(t *testing.T) {
 	program, err := criproxy()
 	require.NoError(t, err)
 	words := append(strings.Fields(command)[1:], "-dry-run")
-	replay := exec.CommandContext(t.Context(), program, words...)
+	replay := bounded.Command(t, program, words...)
 	replay.Dir = filepath.Dir(path)
 	out, err := replay.CombinedOutput()
 	require.NoError(t, err, string(out))

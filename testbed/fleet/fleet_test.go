@@ -25,6 +25,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/command/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -32,7 +33,7 @@ import (
 func built(t *testing.T, dir, module, pkg string) string {
 	t.Helper()
 	path := filepath.Join(dir, filepath.Base(pkg))
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-C", module, "-ldflags=-w", "-o", path, pkg).CombinedOutput()
+	out, err := bounded.Command(t, "go", "build", "-C", module, "-ldflags=-w", "-o", path, pkg).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return path
 }
@@ -42,7 +43,7 @@ func started(t *testing.T, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), filepath.Base(program)+".log"))
 	require.NoError(t, err)
-	cmd := exec.Command(program, args...)
+	cmd := bounded.Command(t, program, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {

@@ -24,14 +24,15 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // python returns a command that uses gRPC's C core, from Debian's python3-grpcio.
 func python(t *testing.T, args ...string) *exec.Cmd {
 	for _, p := range []string{"/usr/bin/python3", "python3"} {
-		if exec.Command(p, "-c", "import grpc").Run() == nil {
-			return exec.CommandContext(t.Context(), p, append([]string{"testdata/peer.py"}, args...)...)
+		if bounded.Command(t, p, "-c", "import grpc").Run() == nil {
+			return bounded.Command(t, p, append([]string{"testdata/peer.py"}, args...)...)
 		}
 	}
 	untested.Skip(t, "there is no python3-grpcio: apt-get install python3-grpcio")
@@ -167,7 +168,7 @@ func TestNghttp2AsClient(t *testing.T) {
 			file := filepath.Join(dir, name)
 			message := append([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, make([]byte, n)...)
 			require.NoError(t, os.WriteFile(file, message, 0o600))
-			out, err := exec.CommandContext(t.Context(), h2load, "-n", "2000", "-c", "4", "-m", "32", "-d", file,
+			out, err := bounded.Command(t, h2load, "-n", "2000", "-c", "4", "-m", "32", "-d", file,
 				"-H", "content-type: application/grpc", "-H", "te: trailers", fmt.Sprintf("http://%s/s.S/Echo", l.Addr())).CombinedOutput()
 			require.NoError(t, err, string(out))
 			assert.Contains(t, string(out), "2000 done, 2000 succeeded, 0 failed, 0 errored, 0 timeout")
@@ -176,7 +177,7 @@ func TestNghttp2AsClient(t *testing.T) {
 	}
 	nghttp, err := exec.LookPath("nghttp")
 	require.NoError(t, err)
-	out, err := exec.CommandContext(t.Context(), nghttp, "-nv", "-d", filepath.Join(dir, "short"), "-H", "content-type: application/grpc", "-p", "16",
+	out, err := bounded.Command(t, nghttp, "-nv", "-d", filepath.Join(dir, "short"), "-H", "content-type: application/grpc", "-p", "16",
 		fmt.Sprintf("http://%s/s.S/Echo", l.Addr())).CombinedOutput()
 	require.NoError(t, err, string(out))
 	assert.Regexp(t, `recv \(stream_id=\d+\) grpc-status: 0`, string(out))
