@@ -160,6 +160,7 @@ func (c *clientConn) notGRPC(s *clientStream, h *headerBlock, r *reply) error {
 		st = status.Newf(statusOfHTTP(code), "unexpected HTTP status code received from server: %d (%s); %s", code, http.StatusText(code), r.typeError())
 	}
 	s.notGRPC, s.ignore = st, true
+	s.drop() // a message that began before the headers: the receiver would wait for the rest
 	if h.end {
 		c.end(&s.stream)
 		s.close(st)

@@ -214,6 +214,7 @@ func FuzzClient(f *testing.F) {
 			halfClose(theirs)
 		}
 		all.Wait()
+		require.NoError(t, ctx.Err(), "a call waits for a server that has gone")
 		require.NoError(t, c.Close())
 		_ = theirs.Close()
 		require.Zero(t, p.taken.Load(), "memory is not given back")
