@@ -352,6 +352,7 @@ func TestEventsFollowWhatHappensToTheProxy(t *testing.T) {
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
 	assert.Contains(t, until(capture.Refused).Why, "goneAftre")
 	p.write("goneAfter: 20s\n")
+	until(capture.Reloaded) // criproxy watches the file
 	before := p.serving()
 	pid := p.handOver()
 	assert.Equal(t, pid, until(capture.HandedOver).PID)
@@ -360,7 +361,7 @@ func TestEventsFollowWhatHappensToTheProxy(t *testing.T) {
 	until(capture.Draining)
 	until(capture.Stopped)
 	assert.NoError(t, <-ended, "it ends with criproxy")
-	assert.Equal(t, []string{capture.Serving, capture.Reloaded, capture.Refused, capture.HandedOver, capture.Draining, capture.Stopped}, slices.Compact(told))
+	assert.Equal(t, []string{capture.Serving, capture.Reloaded, capture.Refused, capture.Reloaded, capture.HandedOver, capture.Draining, capture.Stopped}, slices.Compact(told))
 }
 
 // What happens to criproxy itself is told in the same words and order in every place, over a handover, and after a stop.
