@@ -102,7 +102,7 @@ each = failed=; for part in $(1); do began=$$SECONDS; printf '\n=== make %s\n' "
 
 # One part at a time: kubelets and runtimes look slow on a machine that is busy with something else.
 BEGAN := $(shell date +%s)
-PARTS := race smoke kubelets runtimes peers reproducible fuzz mutants
+PARTS := race smoke kubelets runtimes peers grpc-path reproducible fuzz mutants
 test-all: export PATH := $(CURDIR)/bin:$(PATH)
 test-all: ## run all tests: real runtimes and kubelets, packages, a browser, fuzzing; needs root and Debian; an hour
 	@. .ci/machine; lacks=$$(lacks); [ "$$(id -u)" = 0 ] || lacks="root: every test with a real runtime, and of other users"$$'\n'"$$lacks"; \
@@ -165,13 +165,17 @@ conformance: ## run critest on each runtime and through criproxy (an hour), and 
 	cd testbed/figures && go test -v -timeout 30m -report $(CURDIR)/docs/evidence/conformance.md
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/evidence/conformance.md
 
-# The same tests with criproxy on the data path of grpc-go.
+# The same tests with criproxy on the data path of grpc-go. Those with kubelets take turns, as above.
+GRPC := integration critest chaos outage
 grpc-path: ## run the tests of what serves calls, and those with real runtimes, on the data path of grpc-go
-	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/settings/config.DefaultDataPath=grpc' -timeout 30m ./cmd/... ./internal/proxy/... ./internal/observe/... ./internal/command/...
-	cd testbed && CRIPROXY_TESTBED_DATA_PATH=grpc go test -timeout 60m -p 1 ./integration ./critest ./chaos ./outage
+	+@$(call each,grpc-path-race $(GRPC:%=grpc-path-%))
+grpc-path-race:
+	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/settings/config.DefaultDataPath=grpc' -p 4 -timeout 15m ./cmd/... ./internal/proxy/... ./internal/observe/... ./internal/command/...
+grpc-path-%:
+	cd testbed && CRIPROXY_TESTBED_DATA_PATH=grpc $(GOTEST) -timeout 15m ./$*
 
 # The gate has no time for them. .ci/nightly installs what they need in addition to Go. All are run, also after one failed.
-NIGHTLY := simulation kubelets-race grpc-path cluster specs vm-specs gvisor why-faults docker arm64 next
+NIGHTLY := simulation kubelets-race cluster specs vm-specs gvisor why-faults docker arm64 next
 nightly: ## run the tests that the gate leaves out: kubelets with the race detector, a whole cluster, Kubernetes' specs of nodes, gVisor, Docker, arm64, and what comes next: docs/evidence/conformance.md
 	+@$(call each,$(NIGHTLY))
 
