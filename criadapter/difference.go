@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -18,12 +19,16 @@ import (
 // difference is the difference between two snapshots, as events.
 type difference struct {
 	ctx      context.Context
-	conn     grpc.ClientConnInterface
+	conn     grpc.ClientConnInterface // nil: the runtime is not asked
 	old, now *snapshot
 	statuses map[string][]byte // :: sandbox → the statuses that all events about it have
 	unsure   map[string]error  // :: sandbox → why its present status is not known
 	events   []*codec.Frame
 }
+
+// errUnshown says that neither the runtime nor its last events and lists have the status of a pod.
+// It is no failure of the look: asking again at once would not help.
+var errUnshown = errors.New("it has no status")
 
 func newDifference(ctx context.Context, conn grpc.ClientConnInterface, old, now *snapshot) *difference {
 	return &difference{ctx: ctx, conn: conn, old: old, now: now, statuses: map[string][]byte{}, unsure: map[string]error{}}
@@ -48,13 +53,15 @@ var (
 	eventTime     = mustPath(&runtimeapi.ContainerEventResponse{}, "created_at")
 	eventPod      = mustPath(&runtimeapi.ContainerEventResponse{}, "pod_sandbox_status")
 	eventStatuses = mustPath(&runtimeapi.ContainerEventResponse{}, "containers_statuses")
+	statusNames   = mustPath(&runtimeapi.PodSandboxStatus{}, "metadata")
 	statusState   = mustPath(&runtimeapi.PodSandboxStatus{}, "state")
 )
 
 // find makes the events in the order in which a runtime acts: pods come before their containers,
 // and go after them. If it cannot get the present status of a pod, it leaves the events of the pod
 // to the next difference, and the pod in the snapshot as it was: kubelet believes that a pod has
-// exactly the containers that an event shows.
+// exactly the containers that an event shows. An event about a pod that has no status at all is not
+// made: kubelet 1.26.0 panics at it, and later ones ignore it.
 func (d *difference) find() error {
 	var ended []string
 	for _, id := range d.now.order.pods {
@@ -102,7 +109,8 @@ func (d *difference) find() error {
 }
 
 // event appends one event. The event shows the pod as it is now, because kubelet takes that from
-// it.
+// it, and is as old as the lists that it follows from: kubelet prefers the newer of two events, and
+// the runtime's own may have come in between.
 func (d *difference) event(id string, what runtimeapi.ContainerEventType, pod string) {
 	if _, done := d.statuses[pod]; !done && d.unsure[pod] == nil {
 		var err error
@@ -115,43 +123,65 @@ func (d *difference) event(id string, what runtimeapi.ContainerEventType, pod st
 	}
 	b := eventID.Append(nil, []byte(id))
 	b = eventType.AppendVarint(b, uint64(what))
-	b = eventTime.AppendVarint(b, uint64(time.Now().UnixNano()))
+	b = eventTime.AppendVarint(b, uint64(d.now.asked.UnixNano()))
 	d.events = append(d.events, codec.NewFrame(append(b, d.statuses[pod]...)))
 }
 
-// leaveUnshown puts the pods whose present status is not known back to what they were.
+// leaveUnshown puts the pods whose present status is not known back to what they were, so that the
+// next difference finds their events. What is gone and has no status anywhere is forgotten.
 func (d *difference) leaveUnshown() error {
 	var errs []error
+	again := func(pod string, listed bool) bool { return listed || !errors.Is(d.unsure[pod], errUnshown) }
 	for pod, err := range d.unsure {
-		errs = append(errs, fmt.Errorf("sandbox %s: %w", pod, err))
+		if !errors.Is(err, errUnshown) {
+			errs = append(errs, fmt.Errorf("sandbox %s: %w", pod, err))
+		}
+		_, listed := d.now.pods[pod]
 		delete(d.now.pods, pod)
-		if old, was := d.old.pods[pod]; was {
+		if old, was := d.old.pods[pod]; was && again(pod, listed) {
 			d.now.pods[pod] = old
 		}
 	}
-	maps.DeleteFunc(d.now.containers, func(_ string, one container) bool { return d.unsure[one.pod] != nil })
+	back := map[string]container{}
 	for id, one := range d.old.containers {
-		if d.unsure[one.pod] != nil {
-			d.now.containers[id] = one
+		_, listed := d.now.containers[id]
+		if d.unsure[one.pod] != nil && again(one.pod, listed) {
+			back[id] = one
 		}
 	}
+	maps.DeleteFunc(d.now.containers, func(_ string, one container) bool { return d.unsure[one.pod] != nil })
+	maps.Copy(d.now.containers, back)
 	return errors.Join(errs...)
 }
 
 // show returns the fields of an event that show a pod. For a pod that is gone they show its last
-// status, as not ready. They are empty for a pod whose status was never known.
+// status, as not ready.
 func (d *difference) show(id string) ([]byte, error) {
+	now, listed := d.now.pods[id]
+	last := d.old.pods[id].status
 	var b []byte
-	if now, is := d.now.pods[id]; is {
+	switch {
+	case !listed && names(last):
+		b = eventPod.Append(b, statusState.AppendVarint(append([]byte(nil), last...), podNotReady))
+	case d.conn == nil || id == "":
+		return nil, errUnshown
+	default: // also a pod that is not listed: a runtime may list a container before its pod, or after it
 		status, err := d.status(runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, podAsked, id, podAnswered)
+		if err == nil && len(status) > 0 && !names(status) { // the list may say which pod it is
+			metadata, _, _ := statusNames.Lookup(now.status)
+			status = statusNames.Append(append([]byte(nil), status...), metadata)
+		}
+		if !listed && grpcstatus.Code(err) == codes.NotFound || err == nil && !names(status) {
+			err = errUnshown
+		}
 		if err != nil {
 			return nil, err
 		}
-		now.status = append([]byte(nil), status...)
-		d.now.pods[id] = now
+		if listed {
+			now.status = append([]byte(nil), status...)
+			d.now.pods[id] = now
+		}
 		b = eventPod.Append(b, status)
-	} else if old, was := d.old.pods[id]; was {
-		b = eventPod.Append(b, statusState.AppendVarint(append([]byte(nil), old.status...), podNotReady))
 	}
 	for _, one := range d.now.order.containers {
 		if d.now.containers[one].pod != id {
@@ -165,6 +195,12 @@ func (d *difference) show(id string) ([]byte, error) {
 	}
 	// kubelet ends the stream if it cannot decode an event.
 	return b, proto.Unmarshal(b, &runtimeapi.ContainerEventResponse{})
+}
+
+// names reports whether a PodSandboxStatus says which pod it is about. kubelet takes that from its metadata.
+func names(status []byte) bool {
+	metadata, _, err := statusNames.Lookup(status)
+	return len(metadata) > 0 && err == nil
 }
 
 // status asks the runtime for the status of a pod or container.

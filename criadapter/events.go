@@ -62,7 +62,7 @@ func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*co
 // End implements [director.Resync].
 func (e *events) End() []*codec.Frame {
 	d := newDifference(context.Background(), nil, e.seen, newSnapshot())
-	_ = d.find() // cannot fail: it asks for no status of what is gone
+	_ = d.find() // cannot fail: without a connection it asks for no status
 	e.seen = d.now
 	return d.events
 }

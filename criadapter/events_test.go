@@ -36,6 +36,9 @@ type witness struct {
 	images runtimeapi.ImageServiceClient
 	conn   grpc.ClientConnInterface
 	old    bool // answers come from memory
+
+	reply func(method string, reply *codec.Frame) *codec.Frame // changes a reply of the runtime; nil: none
+	asked func(method string)                                  // called before the runtime is asked; or nil
 }
 
 func newWitness(t *testing.T) *witness {
@@ -61,7 +64,13 @@ func newWitness(t *testing.T) *witness {
 
 // Invoke answers calls of the resync, as the runtime or as its memory would.
 func (w *witness) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if w.asked != nil {
+		w.asked(method)
+	}
 	err := w.conn.Invoke(ctx, method, args, reply, opts...)
+	if frame, ok := reply.(*codec.Frame); ok && err == nil && w.reply != nil {
+		*frame = *w.reply(method, frame)
+	}
 	for _, o := range opts {
 		if h, ok := o.(grpc.HeaderCallOption); ok && w.old {
 			*h.HeaderAddr = metadata.Pairs(memory.HeaderKey, "it")
@@ -296,4 +305,106 @@ func TestAnEventThatKubeletCannotDecodeIsNotPassedOn(t *testing.T) {
 	} {
 		assert.Error(t, w.Saw(codec.NewFrame([]byte(event))), what)
 	}
+}
+
+// A runtime lists containers after or before pods, and so may show a container without its pod: kubelet 1.26.0 panics at an
+// event without the status of a pod, and later ones ignore it.
+func TestAnEventShowsThePodOfAContainerThatIsListedWithoutIt(t *testing.T) {
+	w := newWitness(t)
+	w.pull()
+	require.NoError(t, w.Begin(t.Context(), w))
+	noPods := func(method string, f *codec.Frame) *codec.Frame {
+		if strings.HasSuffix(method, "/ListPodSandbox") {
+			return &codec.Frame{}
+		}
+		return f
+	}
+	unknown := func(_ context.Context, method string, _ any) error {
+		if strings.HasSuffix(method, "/PodSandboxStatus") {
+			return status.Error(codes.NotFound, "no such sandbox")
+		}
+		return nil
+	}
+	w.run("late", "a")
+	w.reply = noPods
+	assert.Equal(t, "late a created 1\nlate a started 1", w.look(), "its pod can be asked about")
+	w.reply = nil
+	assert.Equal(t, "late pod created 1\nlate pod started 1", w.look())
+
+	pod := w.run("unknown", "b")
+	w.reply = noPods
+	w.Fault(unknown)
+	gone := w.look()
+	assert.NotContains(t, gone, "unknown", "nobody knows its pod")
+	assert.Equal(t, "late pod deleted 1", gone)
+	w.reply = nil
+	w.Fault(nil)
+	assert.Equal(t, `late pod created 1
+late pod started 1
+unknown pod created 1
+unknown pod started 1
+unknown b created 1
+unknown b started 1`, w.look(), "what was left out follows")
+
+	w.reply = func(method string, f *codec.Frame) *codec.Frame {
+		if strings.HasSuffix(method, "/PodSandboxStatus") {
+			return &codec.Frame{}
+		}
+		return f
+	}
+	_, err := w.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod})
+	require.NoError(t, err)
+	assert.Empty(t, w.look(), "an empty status names no pod")
+	w.reply = func(method string, f *codec.Frame) *codec.Frame {
+		if strings.HasSuffix(method, "/PodSandboxStatus") {
+			var r runtimeapi.PodSandboxStatusResponse
+			require.NoError(t, proto.Unmarshal(f.Bytes(), &r))
+			r.Status.Metadata = nil
+			b, err := proto.Marshal(&r)
+			require.NoError(t, err)
+			return codec.NewFrame(b)
+		}
+		return f
+	}
+	assert.Equal(t, "unknown b stopped 1\nunknown pod stopped 1", w.look(), "the list names it")
+}
+
+// A container is known from an event without the status of its pod, and is gone with the runtime.
+func TestAContainerOfAnUnknownPodEndsWithoutAnEvent(t *testing.T) {
+	w := newWitness(t)
+	for _, e := range []*runtimeapi.ContainerEventResponse{{ContainerId: "c1"}, {ContainerId: "c2", ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT}} {
+		f, err := codec.FrameOf(e)
+		require.NoError(t, err)
+		require.NoError(t, w.Saw(f))
+	}
+	assert.Empty(t, w.look())
+	require.NoError(t, w.Saw(codec.NewFrame([]byte("\x0a\x02c3"))))
+	assert.Empty(t, w.says(w.End()))
+}
+
+// kubelet prefers the newer of two events, and the runtime may have sent one while it was asked about the pod.
+func TestAnEventIsAsOldAsWhatItShows(t *testing.T) {
+	w := newWitness(t)
+	w.pull()
+	require.NoError(t, w.Begin(t.Context(), w))
+	pod := w.run("one", "a")
+	var first int64
+	w.asked = func(string) {
+		if now := time.Now().UnixNano(); first == 0 {
+			first = now
+		}
+	}
+	check := func(events []*codec.Frame, err error) {
+		require.NoError(t, err)
+		require.NotEmpty(t, events)
+		for _, f := range events {
+			var e runtimeapi.ContainerEventResponse
+			require.NoError(t, proto.Unmarshal(f.Bytes(), &e))
+			assert.LessOrEqual(t, e.GetCreatedAt(), first)
+		}
+		first = 0
+	}
+	check(w.Look(t.Context(), w))
+	w.remove(pod)
+	check(w.Look(t.Context(), w))
 }

@@ -68,7 +68,7 @@ func (l *looks) list(ctx context.Context, conn grpc.ClientConnInterface) (*snaps
 		return nil, false, t.latest.err
 	}
 	s := t.latest.listed
-	return &snapshot{maps.Clone(s.pods), maps.Clone(s.containers), s.order}, t.latest.remembered, nil
+	return &snapshot{maps.Clone(s.pods), maps.Clone(s.containers), s.order, s.asked}, t.latest.remembered, nil
 }
 
 // join adds a client. begun is how many lists were begun before.

@@ -22,6 +22,7 @@ type snapshot struct {
 	pods       map[string]pod
 	containers map[string]container
 	order      order
+	asked      time.Time // when the runtime was asked for the lists
 }
 
 // order is the order in which the runtime listed them. It is immutable, and empty for a snapshot
@@ -39,7 +40,7 @@ type container struct {
 }
 
 func newSnapshot() *snapshot {
-	return &snapshot{pods: map[string]pod{}, containers: map[string]container{}}
+	return &snapshot{pods: map[string]pod{}, containers: map[string]container{}, asked: time.Now()}
 }
 
 // The states that events are about.
@@ -88,6 +89,7 @@ func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, requ
 // lookAt lists the pods and containers of a runtime, and reports whether some of the answer came
 // from memory.
 func lookAt(ctx context.Context, conn grpc.ClientConnInterface) (s *snapshot, remembered bool, err error) {
+	s = newSnapshot()
 	pods, oldPods, err := ask(ctx, conn, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, nil)
 	if err != nil {
 		return nil, false, err
@@ -96,7 +98,6 @@ func lookAt(ctx context.Context, conn grpc.ClientConnInterface) (s *snapshot, re
 	if err != nil {
 		return nil, false, err
 	}
-	s = newSnapshot()
 	if err := listedPods.All(pods, s.addPod); err != nil {
 		return nil, false, fmt.Errorf("reading a list of pods: %w", err)
 	}
