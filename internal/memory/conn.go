@@ -112,6 +112,7 @@ func New(cfg Config) (*Conn, error) {
 	c.mem.conn = c
 	c.mu.Unlock()
 	for _, l := range lists {
+		l.stamps = cfg.Spec.Stamps
 		if err := c.mem.attach(l); err != nil {
 			c.mem.forgetAll(err)
 		}

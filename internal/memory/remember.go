@@ -126,7 +126,7 @@ func (l *list) settle() {
 		if !ok {
 			l.former.remove(id)
 		}
-		if !ok || !same(l.item, old, body) {
+		if !ok || !l.stamps.same(l.item, old, body) {
 			l.outdate(id)
 			l.changesWhole(body)
 		}
@@ -166,15 +166,19 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 		}
 	}
 	for id, item := range items.all() {
-		if old, ok := l.items.get(id); ok && same(l.item, old, item) {
+		old, ok := l.items.get(id)
+		if ok && same(l.item, old, item) {
 			continue
 		}
 		if c, changed := l.changes[id]; changed && seq <= c.before && !c.follows(item, true) {
 			continue // the answer is to a request from before the change
 		}
 		l.items.put(id, bytes.Clone(item))
-		l.changesWhole(item)
 		l.shown = max(l.shown, seq)
+		if ok && l.stamps.same(l.item, old, item) {
+			continue
+		}
+		l.changesWhole(item)
 		l.outdate(id)
 		l.touch() // the rest may have changed as well
 	}

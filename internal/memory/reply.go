@@ -93,7 +93,8 @@ func (c *Conn) askReply(ctx context.Context, k *kept, call *codec.Call, usable f
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !k.known || !bytes.Equal(k.reply, call.Reply.Bytes()) {
-			k.reply, c.mem.news = bytes.Clone(call.Reply.Bytes()), true
+			c.mem.news = c.mem.news || !k.known || !stamps(c.cfg.Spec.Stamps).same(k.method.Output, k.reply, call.Reply.Bytes())
+			k.reply = bytes.Clone(call.Reply.Bytes())
 		}
 		k.known, k.lag.asked = true, at
 	}

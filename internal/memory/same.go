@@ -2,36 +2,62 @@ package memory
 
 import (
 	"bytes"
+	"path"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// same reports whether two messages have the same content. It compares the entries of maps in any
-// order, because backends that are written in Go send them in another order each time. It does not
-// do so for fields: messages with their fields in another order are not the same. Malformed
-// messages are the same only if their bytes are.
-func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
-	if len(a) != len(b) {
+// stamps are patterns of fields that differ in each answer, "Message.field", see [Spec.Stamps]. The
+// zero value has none.
+type stamps []string
+
+// has reports whether a field is a stamp.
+func (s stamps) has(fd protoreflect.FieldDescriptor) bool {
+	if len(s) == 0 || fd == nil {
 		return false
 	}
+	name := string(fd.Parent().Name()) + "." + string(fd.Name())
+	return slices.ContainsFunc(s, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
+}
+
+// same reports whether two messages have the same content.
+func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
+	return len(a) == len(b) && stamps(nil).same(md, a, b)
+}
+
+// same reports whether two messages have the same content, apart from stamps. It compares the
+// entries of maps in any order, because backends that are written in Go send them in another order
+// each time. It does not do so for fields: messages with their fields in another order are not the
+// same. Malformed messages are the same only if their bytes are.
+func (s stamps) same(md protoreflect.MessageDescriptor, a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	for len(a) > 0 && len(b) > 0 {
+	for len(a) > 0 || len(b) > 0 {
 		fieldA, fieldB := next(a), next(b)
-		if fieldA == nil || fieldB == nil {
+		if fieldA == nil && len(a) > 0 || fieldB == nil && len(b) > 0 {
 			return false
 		}
 		if bytes.Equal(fieldA, fieldB) {
 			a, b = a[len(fieldA):], b[len(fieldB):]
 			continue
 		}
-		num, typ, tag := protowire.ConsumeTag(fieldA)
-		fd := md.Fields().ByNumber(num)
+		fd, tag := fieldOf(md, fieldA)
+		if s.has(fd) {
+			a = a[len(fieldA):]
+			continue
+		}
+		if other, _ := fieldOf(md, fieldB); s.has(other) {
+			b = b[len(fieldB):]
+			continue
+		}
 		switch {
-		case fd == nil || fd.Message() == nil || typ != protowire.BytesType || !bytes.Equal(fieldA[:tag], fieldB[:tag]):
+		case fd == nil || fd.Message() == nil || fieldB == nil || !bytes.HasPrefix(fieldB, fieldA[:tag]):
 			return false
 		case fd.IsMap():
 			var roomA, roomB [16][]byte
@@ -44,15 +70,24 @@ func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
 			}
 			a, b = restA, restB
 		default:
-			innerA, _ := protowire.ConsumeBytes(fieldA[tag:])
-			innerB, _ := protowire.ConsumeBytes(fieldB[tag:])
-			if !same(fd.Message(), innerA, innerB) {
+			innerA, n := protowire.ConsumeBytes(fieldA[tag:])
+			innerB, m := protowire.ConsumeBytes(fieldB[tag:])
+			if n < 0 || m < 0 || !s.same(fd.Message(), innerA, innerB) {
 				return false
 			}
 			a, b = a[len(fieldA):], b[len(fieldB):]
 		}
 	}
-	return len(a) == len(b)
+	return true
+}
+
+// fieldOf returns the descriptor of the field that b holds, nil if md has none, and the length of its tag.
+func fieldOf(md protoreflect.MessageDescriptor, b []byte) (fd protoreflect.FieldDescriptor, tag int) {
+	num, _, tag := protowire.ConsumeTag(b)
+	if tag < 0 {
+		return nil, 0
+	}
+	return md.Fields().ByNumber(num), tag
 }
 
 // next returns the first field of a message, nil if there is none or it is malformed.

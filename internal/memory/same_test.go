@@ -83,3 +83,48 @@ func TestAListInAnotherOrderIsNoNews(t *testing.T) {
 		assert.Equal(t, step.news, l.news, "%q", step.reply)
 	}
 }
+
+func TestMessagesAreTheSameWhateverTheirStamps(t *testing.T) {
+	l := shopList(t)
+	l.stamps = stamps{"*.colour"}
+	whole := func(item string) string { return "\x0a" + string(rune(len(item))) + item }
+	for _, test := range []struct {
+		name string
+		a, b string
+		same bool
+	}{
+		{"another", "\x0a\x017\x10\x01", "\x0a\x017\x10\x02", true},
+		{"a longer one", "\x0a\x017\x10\x01", "\x0a\x017\x10\x80\x01", true},
+		{"none", "\x0a\x017\x10\x01", "\x0a\x017", true},
+		{"none before another field", "\x10\x01\x0a\x017", "\x0a\x017", true},
+		{"another field as well", "\x0a\x017\x10\x01", "\x0a\x018\x10\x02", false},
+		{"one more field", "\x0a\x017\x10\x01", "\x0a\x017\x10\x02\x20\x01", false},
+		{"malformed", "\x0a\x017\x10\x01", "\x0a\x017\x10", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, pair := range [][2]string{{test.a, test.b}, {test.b, test.a}} {
+				assert.Equal(t, test.same, l.stamps.same(l.item, []byte(pair[0]), []byte(pair[1])))
+				assert.Equal(t, test.same, l.stamps.same(l.unary.Output, []byte(whole(pair[0])), []byte(whole(pair[1]))), "inside of another")
+			}
+		})
+	}
+}
+
+// Memory has the latest stamps, and the file those of the latest change.
+func TestAListWithOtherStampsIsNoNews(t *testing.T) {
+	l := shopList(t)
+	l.stamps = stamps{"Item.colour"}
+	remember(l)
+	reply := func(colour string) []byte { return []byte("\x0a\x05\x0a\x017\x10" + colour) }
+	l.observe(l.begin(), time.Now(), codec.NewFrame(reply("\x01")))
+	l.settle()
+	l.news = false
+	l.observe(l.begin(), time.Now(), codec.NewFrame(reply("\x02")))
+	l.settle()
+	assert.False(t, l.news)
+	assert.Equal(t, reply("\x02"), l.reply(everything))
+	l.merge(l.begin(), nil, reply("\x03"))
+	assert.False(t, l.news)
+	assert.False(t, l.dirty())
+	assert.Equal(t, reply("\x03"), l.reply(everything))
+}

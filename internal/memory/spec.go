@@ -19,6 +19,10 @@ import (
 type Spec struct {
 	Lists   []List  `yaml:"lists"`
 	Replies []Reply `yaml:"replies"`
+
+	// Stamps are the fields, as "Message.field" with stars for any text, that differ in each answer, such as the time of
+	// the answer itself. An answer that differs from the one before only in these is no reason to write the file.
+	Stamps []string `yaml:"stamps"`
 }
 
 // gated reports whether a list of s is a gate.
@@ -147,6 +151,7 @@ type list struct {
 
 	*memory     // guarded by Memory.mu
 	lag     lag // guarded by Memory.mu
+	stamps  stamps
 	shape   *rewrite.Shape
 	latest  uint64 // the number of the latest request in the background
 }
@@ -362,7 +367,7 @@ func repeatedField(md protoreflect.MessageDescriptor) (list protoreflect.FieldDe
 func (s Spec) Check(schema *codec.Schema, pkg string) error {
 	_, lists := compileLists(s.Lists, schema, pkg)
 	_, replies := compileReplies(s.Replies, schema, pkg)
-	errs := []error{lists, replies}
+	errs := append([]error{lists, replies}, s.checkStamps(schema, pkg)...)
 	for i, l := range s.Lists {
 		for _, names := range []struct {
 			key string
@@ -382,4 +387,21 @@ func (s Spec) Check(schema *codec.Schema, pkg string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkStamps returns an error for each stamp that no reply of a package has.
+func (s Spec) checkStamps(schema *codec.Schema, pkg string) (errs []error) {
+	var replies []protoreflect.MessageDescriptor
+	for _, m := range schema.Methods() {
+		if strings.HasPrefix(m.Name, "/"+pkg+".") {
+			replies = append(replies, m.Output)
+		}
+	}
+	all := rewrite.Reachable(replies)
+	for i, stamp := range s.Stamps {
+		if _, err := all.Classify([]rewrite.Rule{{Field: stamp, Class: 1}}); err != nil {
+			errs = append(errs, fmt.Errorf("known.stamps[%d]: %w", i, err))
+		}
+	}
+	return errs
 }

@@ -97,7 +97,8 @@ func (c *Conn) keep(l *list, id string, asked uint64, reply []byte) {
 	l.news = l.news || !k.fresh()
 	k.asked = asked
 	if k.reply == nil || !same(l.status.method.Output, k.reply, reply) {
-		k.reply, l.news = append([]byte{}, reply...), true
+		l.news = l.news || k.reply == nil || !l.stamps.same(l.status.method.Output, k.reply, reply)
+		k.reply = append([]byte{}, reply...)
 	}
 	l.statuses[id] = k
 }

@@ -25,7 +25,11 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		About:    joined(p.About, rules.About),
 		Harmless: map[string][]string{},
 		Methods:  joined(p.without(rules.Methods), rules.Methods),
-		Known:    memory.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
+		Known: memory.Spec{
+			Lists:   slices.Clone(p.Known.Lists),
+			Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...),
+			Stamps:  append(slices.Clone(p.Known.Stamps), rules.Known.Stamps...),
+		},
 		Secret:   append(slices.Clone(p.Secret), rules.Secret...),
 		Reads:    append(slices.Clone(p.Reads), rules.Reads...),
 		Volatile: append(slices.Clone(p.Volatile), rules.Volatile...),

@@ -239,5 +239,9 @@ func (f *fitting) known(spec memory.Spec) memory.Spec {
 			fit.Replies = append(fit.Replies, r)
 		}
 	}
+	fit.Stamps = slices.DeleteFunc(slices.Clone(spec.Stamps), func(stamp string) bool {
+		_, err := f.messages.Classify([]rewrite.Rule{{Field: stamp, Class: 1}})
+		return err != nil // not worth a word: a message without a stamp needs no rule for it
+	})
 	return fit
 }

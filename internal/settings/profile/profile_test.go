@@ -55,11 +55,12 @@ func TestMistakesAreNamedAtOnceWithTheirLines(t *testing.T) {
 func TestExtendAddsToListsOfPatterns(t *testing.T) {
 	p, err := profile.Parse([]byte(notes))
 	require.NoError(t, err)
-	rules, err := profile.ParseRules([]byte("reads: [Peek]\nvolatile: ['*.time']"))
+	rules, err := profile.ParseRules([]byte("reads: [Peek]\nvolatile: ['*.time']\nknown: {stamps: ['*.time']}"))
 	require.NoError(t, err)
 	more, err := p.Extend(rules)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"List*", "Get", "Peek"}, more.Reads)
 	assert.Equal(t, []string{"*.time"}, more.Volatile)
+	assert.Equal(t, []string{"*.time"}, more.Known.Stamps)
 	assert.Equal(t, []string{"List*", "Get"}, p.Reads, "the profile is as it was")
 }
