@@ -128,5 +128,8 @@ func Instances(ctx context.Context, args []string, out, errOut io.Writer) error 
 		rows = append(rows, row[len(row)-len(head):])
 	}
 	screen.Table(head, rows)
+	for _, one := range found {
+		show.LongCalls(screen, one.PID, one.StaysFor)
+	}
 	return unanswered
 }

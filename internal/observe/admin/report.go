@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,8 @@ type Report struct {
 	Errors    []CallError `json:"errors"` // that clients got, the latest first
 	Recorder  *Recorder   `json:"recorder,omitempty"`
 	Export    *Export     `json:"export,omitempty"` // missing if nothing is exported
-	Panics    uint64      `json:"panics"`           // that did not end the process; each is in the log
+	StaysFor  []LongCall  `json:"staysFor,omitempty"`
+	Panics    uint64      `json:"panics"` // that did not end the process; each is in the log
 	Config    Config      `json:"config"`
 }
 
@@ -113,6 +115,25 @@ type Config struct {
 type Version struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
+}
+
+// LongCall is a call whose client waits so long that a process that has handed over, or the backends of before a reload,
+// stay for it. Its JSON is stable.
+type LongCall struct {
+	PID    int       `json:"pid"` // the process that stays
+	Method string    `json:"method"`
+	ID     string    `json:"id,omitempty"` // what it is about
+	Client string    `json:"client"`
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until"` // the deadline of the client
+}
+
+func (c *LongCall) String() string {
+	about := ""
+	if c.ID != "" {
+		about = " of " + c.ID
+	}
+	return fmt.Sprintf("%s%s by %s, since %s, until %s", c.Method, about, c.Client, c.Since.Local().Format(time.DateTime), c.Until.Local().Format(time.DateTime))
 }
 
 // Trouble says what keeps calls from being answered as usual: the proxy is not ready, or a backend

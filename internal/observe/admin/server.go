@@ -64,6 +64,7 @@ func New(p Source, monitoring func(*http.ServeMux), events, changes http.Handler
 		return Version{Version: config.Version, PID: os.Getpid()}, nil
 	})
 	answer("/status", func(ctx context.Context) (any, error) { return p.Report(ctx), nil })
+	answer("/stays", func(context.Context) (any, error) { return p.State().StaysFor, nil })
 	answer("/config", func(context.Context) (any, error) { return p.State().Config, nil })
 	answer("/settings", func(context.Context) (any, error) { return p.Config().Settings(), nil })
 	answer("/drift", func(context.Context) (any, error) { return p.State().Drift, nil })

@@ -23,6 +23,7 @@ type State struct {
 	Export    *Export  // nil if nothing is exported
 	Drift     []drift.Finding
 	Plugins   *hook.State // nil if plugins are turned off
+	StaysFor  []LongCall  // calls that keep what a reload or a handover has replaced
 }
 
 // Health says whether a proxy answers calls.

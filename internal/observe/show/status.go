@@ -96,6 +96,7 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 	}
 	printOutages(out, r.Backends, now)
 	printPlugins(out, r.Hooks)
+	LongCalls(out, r.PID, r.StaysFor)
 	printErrors(out, r.Errors, now)
 	printRecorder(out, r.Recorder, now)
 	printExport(out, r.Export, now)
@@ -115,6 +116,21 @@ func printOutages(out *Screen, all []admin.Backend, now time.Time) {
 			}
 			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now)+millis(o.From), until, capture.Lasting(took), calls.Cut(o.Error, 200))
 		}
+	}
+}
+
+// LongCalls shows for which calls something stays longer than usual. pid is the process that serves now.
+func LongCalls(out *Screen, pid int, all []admin.LongCall) {
+	for i, c := range all {
+		if i == 0 {
+			out.Gap()
+			out.Paint(Bold, 0, "LONG CALLS")
+		}
+		who := "what was before the reload"
+		if c.PID != pid {
+			who = fmt.Sprintf("process %d, which has handed over,", c.PID)
+		}
+		out.Say(2, "%s stays for %s", who, c.String())
 	}
 }
 

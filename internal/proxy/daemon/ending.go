@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 )
 
-// ExitBound is how long this process may take to end. Calls under way may take drainTime of it. A
+// ExitBound is how long this process may take to end once no call has time left. Calls under way may take drainTime of it. A
 // goroutine that does not end by then may be blocked for good, for example because it prints to a
 // pipe that is not read. The bound is below TimeoutStopSec in the systemd unit.
 const ExitBound = 2 * drainTime
@@ -45,7 +45,7 @@ func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 		cut = nil
 	case <-p.failing:
 	case <-p.handedOver:
-		bound += handoverDrain
+		bound += p.patience()
 	}
 	began := time.Now()
 	last := time.NewTimer(bound)
@@ -60,6 +60,10 @@ func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 		case <-word.C:
 			klog.InfoS("Still stopping", p.underWay("after", time.Since(began).Round(time.Second))...)
 		case <-last.C:
+			if more := p.stays(cut == nil); more > 0 {
+				last.Reset(more + ExitBound)
+				break
+			}
 			klog.ErrorS(nil, "This process ends now, and cuts off what has not ended", p.underWay("after", time.Since(began).Round(time.Second))...)
 			return ErrCutOff
 		}
@@ -81,6 +85,7 @@ func (p *Proxy) underWay(line ...any) []any {
 		}
 	}
 	add("calls", p.epochs.underWay())
+	add("staysFor", texts(p.keeps()))
 	var backends []string
 	for _, b := range p.backends() {
 		if n := b.bounded.Calls.N.Load(); n > 0 {
@@ -153,6 +158,9 @@ type callUnderWay struct {
 	peer   *listen.Peer // nil if it is unknown
 	since  time.Time
 	epoch  *epoch // nil for an endless stream
+
+	until   time.Time // the deadline of its client, if that is later than those of most
+	request []byte    // then the request, when it has come; guarded by epochs.mu
 }
 
 // underWay describes the calls under way, the longest first. Calls of the same method and client

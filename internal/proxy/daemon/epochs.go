@@ -18,7 +18,8 @@ import (
 // table of that epoch or a newer one. Endless streams belong to no epoch: they move to the newest
 // table, and end when the process stops.
 type epochs struct {
-	endless func(method string) bool
+	endless  func(method string) bool
+	patience time.Duration // see [Machine.Patience]
 
 	mu    sync.Mutex // guards the fields below
 	now   *epoch
@@ -29,6 +30,7 @@ type epochs struct {
 }
 
 type epoch struct {
+	number  int           // grows with each epoch
 	calls   int           // calls under way, plus one while this is the current epoch
 	waiting bool          // the epoch before it has not ended
 	after   *epoch        // the next one; nil for the current epoch
@@ -36,24 +38,24 @@ type epoch struct {
 }
 
 func newEpochs() *epochs {
-	es := &epochs{now: newEpoch(false), endless: func(string) bool { return false }, calls: map[*callUnderWay]struct{}{}}
+	es := &epochs{now: newEpoch(0), endless: func(string) bool { return false }, calls: map[*callUnderWay]struct{}{}}
 	es.stopping, es.stop = context.WithCancelCause(context.Background())
 	return es
 }
 
-func newEpoch(waiting bool) *epoch {
-	return &epoch{calls: 1, waiting: waiting, ended: make(chan struct{})}
+func newEpoch(number int) *epoch {
+	return &epoch{number: number, calls: 1, waiting: number > 0, ended: make(chan struct{})}
 }
 
-// next begins an epoch. The channel is closed when all calls that began earlier have ended.
-func (es *epochs) next() <-chan struct{} {
+// next begins an epoch, and returns the one before it.
+func (es *epochs) next() *epoch {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	old := es.now
-	es.now = newEpoch(true)
+	es.now = newEpoch(old.number + 1)
 	old.after = es.now
 	old.leave()
-	return old.ended
+	return old
 }
 
 // endStreams ends all endless streams with Unavailable and the message why. From then on, new ones
@@ -93,6 +95,10 @@ func (es *epochs) leave(call *callUnderWay) {
 func (es *epochs) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	endless := es.endless(info.FullMethod) || info.FullMethod == healthgrpc.Health_Watch_FullMethodName
 	call := &callUnderWay{method: info.FullMethod, peer: listen.PeerOf(ss.Context()), since: time.Now()}
+	if until, ok := ss.Context().Deadline(); ok && !endless && until.Sub(call.since) > es.patience {
+		call.until = until
+		ss = &longStream{ServerStream: ss, epochs: es, call: call}
+	}
 	es.enter(call, endless)
 	defer es.leave(call)
 	if !endless {

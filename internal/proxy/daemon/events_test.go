@@ -230,7 +230,7 @@ func TestEventsGoOnWhenARuntimeJoinsTheOnlyOne(t *testing.T) {
 	events.goesOn()
 }
 
-// Otherwise a stream of events would keep its connection until retireTime.
+// Otherwise a stream of events would keep its connection for ten minutes.
 func TestARuntimeThatIsTakenAwayIsAskedNothingMore(t *testing.T) {
 	t.Parallel()
 	wire := &testkit.Wire{}

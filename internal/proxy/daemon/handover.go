@@ -19,15 +19,8 @@ import (
 	"github.com/criproxy/criproxy/internal/proxy/listen"
 )
 
-const (
-	// takeoverTime bounds how long a new process may take until it serves.
-	takeoverTime = time.Minute
-
-	// handoverDrain bounds how long calls under way may take to finish after a new
-	// process has taken over. It is long enough for pulls, because nothing waits for the old
-	// process.
-	handoverDrain = 10 * time.Minute
-)
+// takeoverTime bounds how long a new process may take until it serves.
+const takeoverTime = time.Minute
 
 // program returns the path of the file that this process runs. An upgrade may have replaced the file.
 func program() (string, error) {

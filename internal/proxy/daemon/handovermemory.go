@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -139,6 +140,9 @@ type heirNote struct {
 	Note    memory.Note
 	Events  []capture.Event // if there are any, or if Last is set, there is no Note
 	Last    bool            // no more events follow
+
+	Keeps bool             // Calls are all for which this process stays, and nothing else is set
+	Calls []admin.LongCall // unknown to earlier versions
 }
 
 // heirTime bounds how long the end of a call waits until a heir that follows has its note.
@@ -181,6 +185,9 @@ type Legacy struct {
 	ended chan struct{} // closed when no more notes come
 
 	passage *capture.Passage // of what that process still records; nil if it does not pass that on
+
+	mu    sync.Mutex
+	keeps []admin.LongCall // for which that process stays
 }
 
 // ReceiveLegacy reads the memories of the process that hands over from a socket. It returns nil
@@ -231,6 +238,8 @@ func (l *Legacy) follow(m *Memories) {
 			break // the previous process has ended
 		}
 		switch {
+		case n.Keeps:
+			l.keep(n.Calls)
 		case n.Last || len(n.Events) > 0:
 			if l.passage == nil {
 				break // this process records nothing
@@ -248,22 +257,50 @@ func (l *Legacy) follow(m *Memories) {
 			break
 		}
 	}
+	l.keep(nil)
 	if !all {
 		methods := l.passage.Break()
 		klog.InfoS("The previous process ended before it had passed on all that it recorded: the recording may lack the ends of these calls", "calls", len(methods), "methods", slices.Compact(methods))
 	}
 }
 
-// await returns when the previous process has ended, after bound, or when ctx ends.
+func (l *Legacy) keep(all []admin.LongCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keeps = all
+}
+
+// calls returns the calls for which the previous process stays.
+func (l *Legacy) calls() []admin.LongCall {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.keeps)
+}
+
+// await returns when the previous process has ended, when ctx ends, or after bound, unless that process stays longer for a
+// call.
 func (l *Legacy) await(ctx context.Context, bound time.Duration) {
 	if l == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	select {
-	case <-l.ended:
-	case <-ctx.Done():
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.ended:
+			return
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			more := left(l.calls())
+			if more <= 0 {
+				return
+			}
+			timer.Reset(more)
+		}
 	}
 }
 

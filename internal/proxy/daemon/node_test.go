@@ -33,6 +33,7 @@ type node struct {
 	cfg      *config.Config
 	runtimes []*testkit.Machine // as in cfg.Backends, the primary first
 	proxy    *Proxy             // nil while it is stopped
+	machine  Machine            // of the next proxy that starts
 	stop     func()             // stops it
 	cc       *grpc.ClientConn
 	calls    struct {
@@ -107,7 +108,7 @@ func (n *node) connect(more ...grpc.DialOption) {
 func (n *node) start() {
 	n.Helper()
 	makeStateDir(n.cfg)
-	p, err := New(n.cfg, Options{})
+	p, err := New(n.cfg, Options{Machine: n.machine})
 	require.NoError(n, err)
 	// Not with listen.Unix: it changes the umask of the process, in which many tests run at once.
 	open := func() (net.Listener, error) { return net.Listen("unix", n.cfg.Listen) }

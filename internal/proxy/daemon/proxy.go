@@ -60,9 +60,10 @@ type Proxy struct {
 	errors       telemetry.LastErrors
 	metrics      *telemetry.Metrics
 	spans        telemetry.Spans
-	began        *config.Config // the first configuration
-	draining     atomic.Bool    // the proxy takes no new calls
-	disconnected atomic.Bool    // all calls have ended; only goroutines of the proxy are left
+	profile      *director.Profile // the first, which says what long calls are about
+	began        *config.Config    // the first configuration
+	draining     atomic.Bool       // the proxy takes no new calls
+	disconnected atomic.Bool       // all calls have ended; only goroutines of the proxy are left
 	now          atomic.Pointer[assembly]
 	config       atomic.Pointer[admin.Config] // state of the configuration
 	filter       VerboseFilter
@@ -125,6 +126,10 @@ type Machine struct {
 	Succeed func(ctx context.Context, memories net.Conn) error
 
 	Boot string // differs after each boot
+
+	// Patience is how long calls may take to end after a handover or a reload, unless their own deadlines are later. Zero
+	// means 10 minutes.
+	Patience time.Duration
 }
 
 // New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
@@ -180,6 +185,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	if err != nil {
 		return nil, err
 	}
+	p.profile = a.Profile
 	p.filter.Set(redactor)
 	p.memory = limits.New(cfg, a.Profile, p.record.Schema)
 	if !p.shows {
@@ -205,7 +211,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 		p.Close()
 		return nil, err
 	}
-	p.epochs.endless = p.director.Endless
+	p.epochs.endless, p.epochs.patience = p.director.Endless, p.patience()
 	p.server = newServer(cfg.DataPath, transport.ServerConfig{
 		Handler:          p.director.Handler(),
 		Interceptors:     p.interceptors(),

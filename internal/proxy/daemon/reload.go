@@ -178,16 +178,35 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 		return
 	}
 	before := p.epochs.next()
+	if long := p.describe(p.epochs.long(before)); len(long) > 0 {
+		klog.InfoS("Runtimes as they were before the reload stay for calls whose clients wait longer", "staysFor", texts(long))
+	}
 	p.goDo("keeping runtimes that are no longer in the configuration", func() {
-		select {
-		case <-before:
-		case <-time.After(retireTime):
-		case <-p.running.Done():
-		}
+		p.outlast(before)
 		for _, b := range gone {
 			b.stop()
 		}
 	})
+}
+
+// outlast returns when the last call of an epoch has ended, or has no time left.
+func (p *Proxy) outlast(last *epoch) {
+	bound := time.NewTimer(p.patience())
+	defer bound.Stop()
+	for {
+		select {
+		case <-last.ended:
+			return
+		case <-p.running.Done():
+			return
+		case <-bound.C:
+			more := left(p.describe(p.epochs.long(last)))
+			if more <= 0 {
+				return
+			}
+			bound.Reset(more)
+		}
+	}
 }
 
 // ErrStopped is the error of a proxy that no longer reloads or hands over: another process has taken over, or it ends.
@@ -206,6 +225,3 @@ func (p *Proxy) changeable() error {
 	}
 	return nil
 }
-
-// retireTime bounds how long the connection to a removed runtime stays for calls that began before.
-const retireTime = 10 * time.Minute

@@ -44,7 +44,7 @@ func (p *Proxy) Report(ctx context.Context) admin.Report {
 		wg.Go(func() { r.Backends[i] = b.report(ctx) })
 	}
 	wg.Wait()
-	r.Ready = p.Health().Ready
+	r.Ready, r.StaysFor = p.Health().Ready, p.keeps()
 	for _, one := range *p.shown.Load() {
 		r.Listeners = append(r.Listeners, reportListener(one))
 	}
@@ -180,6 +180,7 @@ func (p *Proxy) Health() admin.Health {
 func (p *Proxy) State() admin.State {
 	s := admin.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State(), Export: p.export.State()}
 	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()
+	s.StaysFor = p.keeps()
 	if p.drift != nil {
 		s.Drift = p.drift.Findings()
 	}

@@ -134,8 +134,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return err
 	case <-p.handedOver:
 		stopAdmin() // the other process answers from now on
-		p.drain(ctx, handoverDrain, handoverGreet)
-		p.legacy.await(ctx, handoverDrain) // this process passes its notes of calls on
+		drained := make(chan struct{})
+		p.goDo("telling the new process of long calls", func() { p.tellHeir(drained) })
+		p.drain(ctx, p.patience(), handoverGreet)
+		p.legacy.await(ctx, p.patience()) // this process passes its notes of calls on
+		close(drained)
 	case <-ctx.Done():
 		p.drain(ctx, drainTime, greetTime)
 	}
@@ -170,24 +173,43 @@ func (p *Proxy) serve(s *listen.Socket) {
 
 // drain asks clients to connect again, to the next process. It gives calls under way the time bound
 // to finish, and new connections the time greet to begin. Both times become shorter when ctx ends.
+// After a handover, calls with a later deadline have until then.
 func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
-	klog.InfoS("Stopping", "drain", bound)
+	klog.InfoS("Stopping", p.underWay("drain", bound)...)
 	p.changes.Add(capture.Change{Time: time.Now(), What: capture.Draining})
 	p.draining.Store(true)
 	p.pause()
-	hurry := time.AfterFunc(bound, func() {
-		klog.InfoS("Cutting off the calls that are still under way", p.underWay()...)
-		p.server.Stop()
-	})
-	defer hurry.Stop()
 	silence := time.AfterFunc(greet, func() { p.server.EndSilent(nil) })
 	defer silence.Stop()
-	if ctx.Err() == nil {
-		defer context.AfterFunc(ctx, func() {
-			hurry.Reset(drainTime)
-			silence.Reset(greetTime)
-		})()
-	}
+	drained := make(chan struct{})
+	defer close(drained)
+	go func() { // ends with drain
+		hurry, stop := time.NewTimer(bound), ctx.Done()
+		defer hurry.Stop()
+		if ctx.Err() != nil {
+			stop = nil
+		}
+		for {
+			select {
+			case <-stop:
+				stop = nil
+				hurry.Reset(drainTime)
+				silence.Reset(greetTime)
+			case <-hurry.C:
+				more := p.stays(ctx.Err() != nil)
+				if more > 0 {
+					klog.InfoS("This process stays for calls whose clients wait longer", p.underWay("for", more.Round(time.Second))...)
+					hurry.Reset(more)
+					break
+				}
+				klog.InfoS("Cutting off the calls that are still under way", p.underWay()...)
+				p.server.Stop()
+				return
+			case <-drained:
+				return
+			}
+		}
+	}()
 	p.server.Drain(context.Background(), func() {
 		// Not before clients were asked to connect again: a client opens the stream again at once, and
 		// kubelet does so only five times in its life.
