@@ -106,7 +106,7 @@ func (c *Conn) noteRefusal() {
 // c.mu is held.
 func (c *Conn) beginEpoch() {
 	for _, g := range c.lags {
-		g.inTime, g.failing = 0, false
+		g.inTime, g.failing, g.odd = 0, false, 0
 		c.setLate(g, nil)
 	}
 	for _, l := range c.lists {
@@ -199,6 +199,9 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 			g.err = c.cfg.Panicked.Do(l.anyMethod().Name, func() error {
 				call := &codec.Call{Method: l.anyMethod().Name, Request: &codec.Frame{}}
 				err := c.fetch(ctx, l, call)
+				if err != nil && ctx.Err() == nil && !ours(err) && !unreachable(err) { // see fails
+					err = c.fetch(ctx, l, call)
+				}
 				if err == nil {
 					g.answer = call.Reply
 				}

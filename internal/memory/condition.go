@@ -18,8 +18,8 @@ type Condition int
 const (
 	// Up: it answers in time.
 	Up Condition = iota
-	// Slow: a list, status or reply that memory keeps did not come within its budget, or was
-	// an error. Memory answers those calls. All other calls pass as usual.
+	// Slow: a list, status or reply that memory keeps did not come within its budget, or a list
+	// was an error twice in a row. Memory answers those calls. All other calls pass as usual.
 	Slow
 	// Gone: it cannot be reached, has answered nothing at all for a while, or answers
 	// every call with an error. No call goes to it.
@@ -45,7 +45,8 @@ type lag struct {
 	method  string
 	why     error         // why it is late; nil if it is not
 	before  bool          // why is the reason of an earlier connection
-	failing bool          // its latest answer was an error
+	failing bool          // its latest answers were errors
+	odd     uint64        // its latest answer was an error, the first: the latest request of before; zero: there is none
 	inTime  int           // how many answers came in time since one was late
 	since   time.Time     // when an answer was last late
 	asked   time.Time     // when the latest request in the background was made
@@ -65,10 +66,25 @@ func (c *Conn) isLate(g *lag, why error) {
 	c.Check()
 }
 
+// fails notes that request seq for a list has ended with an error. One error is the trouble of its call: containerd answers a
+// list with NotFound while a container is removed. Run asks again at once. The list fails if that request, or another one
+// that was made after the error, does so too, or if the backend does not have it any more. c.mu is held.
+func (c *Conn) fails(l *list, seq uint64, err error) {
+	g := &l.lag
+	if g.late() || status.Code(err) == codes.Unimplemented || g.odd > 0 && seq > g.odd {
+		c.isFailing(g, failedError(l.anyMethod().Name, err))
+		return
+	}
+	if g.odd == 0 {
+		g.odd = l.asked
+		c.Check()
+	}
+}
+
 // isFailing notes that a method has answered with an error. Memory answers the calls that wait
 // for its next answer. c.mu is held.
 func (c *Conn) isFailing(g *lag, why error) {
-	g.failing = true
+	g.failing, g.odd = true, 0
 	c.isLate(g, why)
 	for _, a := range c.inOrder() {
 		if a.lag == g {
@@ -93,7 +109,7 @@ func (c *Conn) setLate(g *lag, why error) {
 
 // isInTime notes an answer within the budget. c.mu is held.
 func (c *Conn) isInTime(g *lag) {
-	g.failing = false
+	g.failing, g.odd = false, 0
 	if g.why == nil {
 		return
 	}

@@ -105,7 +105,7 @@ func (c *Conn) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 			c.mu.Unlock()
 		case all || !aboutTheRequest(err):
 			c.mu.Lock()
-			c.isFailing(&l.lag, failedError(call.Method, err))
+			c.fails(l, seq, err)
 			c.mem.meet()
 			c.mu.Unlock()
 		}
