@@ -150,14 +150,18 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 // driftAt has the labels of criproxy_drift_total.
 type driftAt struct{ kind, where string }
 
-// driftSeries counts findings by their labels. A client chooses the names of methods that the schema does not have, so
-// these have one label together. criproxy check -drift shows the names.
+// driftSeries counts findings by their labels, which are names of the schema. Whoever sends a message chooses the names of
+// methods and the numbers of fields that the schema does not have: such methods have one label together, and such fields
+// that of their message. criproxy check -drift shows the names and numbers.
 func driftSeries(findings []drift.Finding) map[driftAt]uint64 {
 	all := map[driftAt]uint64{}
 	for _, f := range findings {
 		at := driftAt{f.Kind, f.Where}
-		if f.Kind == drift.Method {
+		switch f.Kind {
+		case drift.Method:
 			at.where = other
+		case drift.Field:
+			at.where, _, _ = strings.Cut(f.Where, " ") // the name of the message
 		}
 		all[at] += f.Count
 	}
