@@ -121,7 +121,7 @@ func (c *Conn) refresh() {
 func (c *Conn) askDue() {
 	for _, l := range c.lists {
 		again := l.lag.odd > 0 && l.latest <= l.lag.odd
-		due := again || l.spec.Every > 0 && (!l.complete || l.dirty() || older(l.at, l.spec.Every))
+		due := again || l.spec.Every > 0 && !l.lag.failing && (!l.complete || l.dirty() || older(l.at, l.spec.Every))
 		// A late method that no client calls is tried again, with pauses as long as its answers
 		// take, to find out whether it is still late.
 		if due || l.lag.late() && older(l.lag.asked, c.pause(&l.lag)) {

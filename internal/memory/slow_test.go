@@ -320,3 +320,16 @@ func TestAnAnswerOnARetiredConnectionEndsNoOutage(t *testing.T) {
 		assert.Equal(t, memory.Up, (<-next.states).Condition, "it is back, and not slow")
 	}, "a")
 }
+
+// It was asked for its list 20 times a second, because each error began a round.
+func TestABackendThatAnswersItsListWithErrorsIsAskedOnceASecond(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		n.watch(t, nil)
+		n.when(only("List", func(context.Context, string) error { return status.Error(codes.Internal, "no space left on device") }))
+		_ = n.library.called("List") // those before
+		time.Sleep(time.Minute)
+		lists := n.library.called("List")
+		assert.LessOrEqual(t, lists, 62)
+		assert.GreaterOrEqual(t, lists, 50, "clients wait for it to come back")
+	}, "a")
+}
