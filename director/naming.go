@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/criproxy/criproxy/internal/base/recovery"
 )
@@ -192,11 +191,10 @@ func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 			if v != silent {
 				return b, v
 			}
-			var wg sync.WaitGroup
-			for _, one := range backends {
-				wg.Go(func() { _ = panics.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // the hook reports a panic; holder then does not find the name
-			}
-			wg.Wait()
+			renewUntil(ctx, panics, len(backends), func(ctx context.Context, b int) { backends[b].Known.Refresh(ctx, kind) }, func() bool {
+				// A whole id has one owner. Ids of others may begin with it if it is cut short.
+				return slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.Has(kind, name) })
+			})
 			b, v = holder(kind, name, backends)
 			if v == silent && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
 				return 0, unknownOwner

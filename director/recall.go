@@ -6,7 +6,6 @@ import (
 	"maps"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
@@ -95,7 +94,7 @@ func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int
 	}
 	if wanted >= 0 && c.item == nil {
 		if !has(wanted) {
-			c.renew(ctx, wanted)
+			_ = c.panics.Run("finding a name", func() { c.renew(ctx, wanted) }) // the hook reports a panic; has then does not find the name
 		}
 		if has(wanted) {
 			return wanted, nil
@@ -104,11 +103,7 @@ func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int
 	if b := c.find(has); b >= 0 {
 		return b, nil
 	}
-	var all sync.WaitGroup
-	for i := range c.finders {
-		all.Go(func() { c.renew(ctx, i) })
-	}
-	all.Wait()
+	renewUntil(ctx, c.panics, len(c.finders), c.renew, func() bool { return c.item == nil && c.find(has) >= 0 })
 	return c.find(has), nil
 }
 
@@ -132,7 +127,7 @@ func (c *knownChooser) find(has func(int) bool) int {
 
 func (c *knownChooser) renew(ctx context.Context, backend int) {
 	if f := c.finders[backend]; f != nil {
-		_ = c.panics.Run("finding a name", func() { f.Renew(ctx) }) // the hook reports a panic; find then does not find the name
+		f.Renew(ctx)
 	}
 }
 

@@ -22,6 +22,13 @@ func (c *Conn) Holds(kind string, name []byte) int {
 	return n
 }
 
+// Has reports whether the backend has an item of a kind with exactly this id.
+func (c *Conn) Has(kind string, id []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.lists, func(l *list) bool { return l.spec.Kind == kind && l.has(string(id)) })
+}
+
 // Held reports whether the backend had an item of a kind with the id name, and has it no more.
 func (c *Conn) Held(kind string, name []byte) bool {
 	c.mu.Lock()
@@ -41,16 +48,6 @@ func (c *Conn) MayHold(kind string) bool {
 	}
 	c.mu.Unlock()
 	return may && !c.hasNothing(c.life)
-}
-
-// Refresh asks for the lists of a kind, so that [Conn.Holds] is up to date. It returns when they
-// have come, or have used up their budget.
-func (c *Conn) Refresh(ctx context.Context, kind string) {
-	for _, l := range c.lists {
-		if l.spec.Kind == kind {
-			c.renewWithin(ctx, l)
-		}
-	}
 }
 
 // renewWithin is renew for a waiting client: it ends after the budget. It does not wait for a

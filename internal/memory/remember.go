@@ -207,10 +207,16 @@ func (l *list) reply(matches func(id string, item []byte) bool) []byte {
 	return b
 }
 
+// has reports whether an item has exactly this id.
+func (l *list) has(id string) bool {
+	l.settle()
+	_, listed := l.items.get(id)
+	return listed || l.changes[id].created
+}
+
 // holds returns how many ids begin with name, and 1 if one of them is exactly name.
 func (l *list) holds(name []byte) int {
-	l.settle()
-	if _, listed := l.items.get(string(name)); listed || l.changes[string(name)].created {
+	if l.has(string(name)) {
 		return 1
 	}
 	n := 0

@@ -154,6 +154,7 @@ type list struct {
 	stamps  stamps
 	shape   *rewrite.Shape
 	latest  uint64 // the number of the latest request in the background
+	round   *round // the latest list for look-ups, perhaps one that has not begun yet; nil: none; guarded by Memory.mu
 }
 
 type filter struct {

@@ -1,0 +1,77 @@
+package director_test
+
+import (
+	"context"
+	"path"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
+)
+
+// lateBookcase lists its books late.
+type lateBookcase struct {
+	*bookcase
+	by time.Duration
+}
+
+func (s *lateBookcase) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if path.Base(method) == "List" {
+		select {
+		case <-time.After(s.by):
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
+	return s.bookcase.Invoke(ctx, method, args, reply, opts...)
+}
+
+// A look-up waited for all runtimes, and so for one that hangs. See issue 40.
+func TestALookUpTakesTheAnswerOfTheBackendThatHasTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, NativeNames: true}
+		shelves := []*lateBookcase{{bookcase: &bookcase{books: `books {id: "a"}`}}, {bookcase: &bookcase{books: `books {id: "b"}`}}}
+		for i, s := range shelves {
+			known, err := memory.New(memory.Config{Conn: s, Schema: cfg.Schema, Package: muxtest.Package, Spec: cfg.Profile.Known})
+			require.NoError(t, err)
+			cfg.Backends = append(cfg.Backends, director.Backend{Name: []string{"", "beta.io"}[i], Conn: known, Known: known})
+		}
+		d, err := director.New(cfg)
+		require.NoError(t, err)
+		defer d.Close()
+		get := func(id string) (time.Duration, error) {
+			began := time.Now()
+			err := d.Invoke(t.Context(), muxtest.Method("Get"), muxtest.Bytes("GetRequest", `book_id: "`+id+`"`), &codec.Frame{})
+			return time.Since(began), err
+		}
+		require.NoError(t, d.Invoke(t.Context(), muxtest.Method("List"), &codec.Frame{}, &codec.Frame{}))
+
+		shelves[0].by, shelves[1].by = time.Millisecond, time.Second
+		shelves[0].books += ` books {id: "new"}`
+		took, err := get("new")
+		require.NoError(t, err)
+		assert.Equal(t, time.Millisecond, took, "it does not wait for the other one")
+		assert.Equal(t, 1, shelves[0].asked)
+
+		shelves[0].books += ` books {id: "other"}`
+		shelves[1].books += ` books {id: "others"}`
+		_, err = get("oth")
+		assert.Equal(t, codes.InvalidArgument, status.Code(err), "several ids begin with it: %v", err)
+
+		time.Sleep(time.Second)
+		took, err = get("nobodys")
+		require.NoError(t, err, "the primary answers")
+		assert.Equal(t, time.Second, took, "the other one may have it")
+		assert.Equal(t, 2, shelves[0].asked)
+	})
+}

@@ -1,0 +1,80 @@
+package memory
+
+import (
+	"context"
+	"time"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// lookUpEvery is the least time between two lists that a Conn makes because calls look for items that memory lacks,
+// however many calls look. An id that no backend has costs its client that time at most, and the backend four lists a second.
+const lookUpEvery = 250 * time.Millisecond
+
+// A round is one answer to a list, for all calls that look for an item and began before the list was asked for. An
+// item that existed when the call began is in it, whoever created the item.
+type round struct {
+	began time.Time     // zero: it has not begun yet
+	ended chan struct{} // closed when memory has the answer, or after Config.Budget
+}
+
+// Refresh asks for the lists of a kind, so that [Conn.Holds] is up to date. It returns when they
+// have come, or have used up their budgets.
+func (c *Conn) Refresh(ctx context.Context, kind string) {
+	for _, l := range c.lists {
+		if l.spec.Kind != kind {
+			continue
+		}
+		select {
+		case <-c.nextRound(l).ended:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// nextRound returns the round of a list that has not begun yet. It begins when the one before it has ended, and no
+// earlier than lookUpEvery after that one began.
+func (c *Conn) nextRound(l *list) *round {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.round == nil || !l.round.began.IsZero() {
+		before := l.round
+		l.round = &round{ended: make(chan struct{})}
+		if c.life.Err() != nil { // Run has ended, and waits for nothing that begins now
+			close(l.round.ended)
+			return l.round
+		}
+		mine := l.round
+		c.behind.Go(func() {
+			defer close(mine.ended)
+			_ = c.cfg.Panicked.Run(l.anyMethod().Name, func() { c.runRound(l, before, mine) }) // the hook reports a panic; the calls do not find their items
+		})
+	}
+	return l.round
+}
+
+func (c *Conn) runRound(l *list, before, mine *round) {
+	if before != nil {
+		<-before.ended
+		if !sleep(c.life, time.Until(before.began.Add(lookUpEvery)), nil) {
+			return
+		}
+	}
+	c.mu.Lock()
+	mine.began = time.Now()
+	c.mu.Unlock()
+	switch now, soon, usable := c.answersFor(l); {
+	case soon:
+		ctx, cancel := context.WithTimeout(c.life, c.cfg.Budget)
+		defer cancel()
+		_ = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable}) // an error means that it takes too long
+	case !now:
+		call := &codec.Call{Method: l.anyMethod().Name, Request: &codec.Frame{}}
+		if err := c.ask(c.life, l, call, enough, 0); err == nil {
+			call.Reply.Free()
+		}
+	}
+}
+
+// enough is the usable of calls that end after their budget.
+func enough(bool) bool { return true }
