@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/base/host"
@@ -72,12 +73,17 @@ func notifyReady(cfg *config.Config) {
 }
 
 // changed reports whether the file differs from what was last read, also if it changed before
-// watch began.
-func (r *watcher) changed() bool {
+// watch began. It returns an error if that is unknown, because this process or the machine has no means to read it.
+func (r *watcher) changed() (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	data, _ := os.ReadFile(r.flags.config) // a missing file counts as an empty one
-	return r.flags.content != string(data)
+	data, err := os.ReadFile(r.flags.config) // a missing file counts as an empty one
+	for _, lacking := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EIO} {
+		if errors.Is(err, lacking) {
+			return false, err
+		}
+	}
+	return r.flags.content != string(data), nil
 }
 
 // watchLinks makes w watch the folders in which a change can make path lead to another file: editors replace files, and
@@ -135,6 +141,7 @@ func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
 	quiet := time.NewTimer(0)
 	defer quiet.Stop()
 	var first time.Time // of the changes since criproxy last looked; zero if there are none
+	unread := false     // the file could not be read, and that was logged
 	for {
 		select {
 		case <-ctx.Done():
@@ -151,7 +158,17 @@ func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
 			if err := follow(); err != nil && events != nil {
 				klog.ErrorS(err, "Watching the configuration", "file", r.flags.config)
 			}
-			if r.flags.config != "" && r.changed() {
+			if r.flags.config == "" {
+				continue
+			}
+			changed, err := r.changed()
+			if err != nil {
+				if !unread {
+					klog.ErrorS(err, "The configuration cannot be read, so it is unknown whether it has changed: criproxy tries again every second", "file", r.flags.config)
+				}
+				quiet.Reset(patience)
+			}
+			if unread = err != nil; changed {
 				_ = r.reload() // which says so itself
 			}
 		case <-hup:
