@@ -108,6 +108,7 @@ func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
 	s := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
+		ConnState:         new(crowd).note,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	done := make(chan struct{})
