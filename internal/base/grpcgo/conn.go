@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials"
@@ -24,8 +26,10 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: accepted, accepted: accepted, listener: l}
+	c := &conn{Conn: accepted, accepted: accepted, listener: l, gone: make(chan struct{})}
 	s := l.server
+	s.clock.Tick()
+	c.used.Store(s.clock.Now())
 	s.mu.Lock()
 	s.conns[c] = struct{}{}
 	s.mu.Unlock()
@@ -38,6 +42,11 @@ type conn struct {
 	accepted net.Conn
 	listener *listener
 	out      frames
+	calls    atomic.Int64  // under way
+	used     atomic.Uint64 // when the newest call or the connection began, in the time of the server's clock
+	leaving  atomic.Bool   // Trim has asked the client to leave
+	gone     chan struct{} // closed when the connection is
+	left     sync.Once     // closes gone
 
 	// The server's mutex guards these.
 	info  credentials.AuthInfo
@@ -78,6 +87,7 @@ func (c *conn) Close() error {
 	delete(s.conns, c)
 	s.changed.Broadcast()
 	s.mu.Unlock()
+	c.left.Do(func() { close(c.gone) })
 	return c.Conn.Close()
 }
 

@@ -30,7 +30,8 @@ import (
 // A Server serves gRPC with grpc-go. Its methods promise what those of [transport.Server] promise. It
 // is safe for concurrent use.
 type Server struct {
-	grpc *grpc.Server
+	grpc  *grpc.Server
+	clock transport.Clock
 
 	mu        sync.Mutex
 	changed   sync.Cond // a client has begun, was told or has gone, or the server stops
@@ -47,7 +48,7 @@ func NewServer(cfg transport.ServerConfig) *Server {
 	opts := []grpc.ServerOption{
 		grpc.Creds(greeter{}),
 		grpc.ForceServerCodecV2(codec.Raw),
-		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{counted(cfg.Budget, limit, cfg.Lost)}, cfg.Interceptors...)...),
+		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{busy, counted(cfg.Budget, limit, cfg.Lost)}, cfg.Interceptors...)...),
 		grpc.MaxRecvMsgSize(2 * limit), // grpc-go answers for a longer message itself, before any interceptor
 		grpc.MaxHeaderListSize(uint32(cmp.Or(cfg.MaxHeaders, transport.DefaultMaxHeaders))),
 		grpc.MaxConcurrentStreams(uint32(cmp.Or(cfg.MaxStreams, transport.DefaultMaxStreams))),

@@ -54,7 +54,8 @@ func (s *Server) admit(nc net.Conn, l net.Listener, shake Handshake) {
 	s.mu.Lock()
 	refused := s.stopped || s.cfg.MaxConns > 0 && len(s.greeting)+len(s.conns) >= s.cfg.MaxConns
 	if !refused {
-		s.greeting[nc] = l
+		s.clock.Tick()
+		s.greeting[nc] = greeting{l, s.clock.Now()}
 	}
 	s.mu.Unlock()
 	if refused {
@@ -72,7 +73,7 @@ func (s *Server) ServeConn(nc net.Conn, shake Handshake) {
 		_ = nc.Close() // nothing was sent on it
 		return
 	}
-	s.greeting[nc] = nil
+	s.greeting[nc] = greeting{}
 	s.mu.Unlock()
 	s.hired.Do(s.hire)
 	s.serve(nc, shake)
@@ -82,14 +83,18 @@ func (s *Server) ServeConn(nc net.Conn, shake Handshake) {
 func (s *Server) serve(nc net.Conn, shake Handshake) {
 	c, err := s.greet(nc, shake)
 	s.mu.Lock()
+	g, stays := s.greeting[nc] // unless endSilent has ended it
+	if c != nil {
+		c.listener, c.used = g.listener, s.clock.Now()
+	}
 	delete(s.greeting, nc)
 	s.changed.Broadcast()
-	if c == nil || s.stopped {
+	if c == nil || !stays || s.stopped {
 		s.mu.Unlock()
 		if c != nil {
 			nc = c.nc
 		}
-		_ = nc.Close() // the handshake has failed, or the server has stopped
+		_ = nc.Close() // the handshake has failed, or was ended, or the server has stopped
 		return
 	}
 	s.conns[c] = struct{}{}

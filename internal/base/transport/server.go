@@ -92,22 +92,29 @@ type Server struct {
 	work     chan *serverStream
 	hired    sync.Once
 	done     chan struct{} // closed when the server has stopped
+	clock    Clock
 
 	mu        sync.Mutex
 	changed   sync.Cond // a connection or the last handler has ended, or the server stops
 	listeners map[net.Listener]struct{}
-	greeting  map[net.Conn]net.Listener // :: connection in the handshake → the listener that accepted it
-	conns     map[*serverConn]struct{}  // connections after the handshake
-	handlers  int                       // handlers that have not returned
+	greeting  map[net.Conn]greeting    // :: connection in the handshake
+	conns     map[*serverConn]struct{} // connections after the handshake
+	handlers  int                      // handlers that have not returned
 	draining  bool
 	stopped   bool
+}
+
+// A greeting is about a connection in the handshake.
+type greeting struct {
+	listener net.Listener // that accepted it; nil if none did
+	began    uint64       // in the time of the server's clock
 }
 
 // NewServer returns a server. It starts no goroutine before it serves.
 func NewServer(cfg ServerConfig) *Server {
 	s := &Server{
 		cfg: cfg, services: map[string]*service{}, work: make(chan *serverStream), done: make(chan struct{}),
-		listeners: map[net.Listener]struct{}{}, greeting: map[net.Conn]net.Listener{}, conns: map[*serverConn]struct{}{},
+		listeners: map[net.Listener]struct{}{}, greeting: map[net.Conn]greeting{}, conns: map[*serverConn]struct{}{},
 	}
 	s.changed.L = &s.mu
 	s.cfg.MaxMessage = orDefault(cfg.MaxMessage, DefaultMaxMessage)

@@ -17,14 +17,16 @@ import (
 // A serverConn is the server's end of a connection.
 type serverConn struct {
 	*conn
-	server *Server
-	peer   *peer.Peer
-	base   context.Context // parent of the calls' contexts: it holds the peer, and never ends
-	fresh  []*serverStream // the reader's: calls whose handlers have not been started
+	server   *Server
+	peer     *peer.Peer
+	listener net.Listener    // that accepted it; nil if none did
+	base     context.Context // parent of the calls' contexts: it holds the peer, and never ends
+	fresh    []*serverStream // the reader's: calls whose handlers have not been started
 
 	// conn.mu guards the fields below.
 	last    uint32 // id of the newest call
 	running int    // handlers that have not returned
+	used    uint64 // when the newest call or the connection began, in the time of the server's clock
 	pings   pingPolicy
 	leaving drainState
 	final   uint32 // id of the last call that the connection takes, once leaving is last
@@ -131,6 +133,7 @@ func (c *serverConn) headers(h *headerBlock) error {
 		return err
 	}
 	c.running++
+	c.used = c.server.clock.Now()
 	c.fresh = append(c.fresh, s)
 	if h.end {
 		c.end(&s.stream)

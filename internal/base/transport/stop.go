@@ -2,9 +2,7 @@ package transport
 
 import (
 	"context"
-	"maps"
 	"net"
-	"slices"
 
 	"google.golang.org/grpc/credentials"
 )
@@ -24,7 +22,10 @@ func (s *Server) Peers() (known []credentials.AuthInfo, greeting []net.Listener)
 	for c := range s.conns {
 		known = append(known, c.peer.AuthInfo)
 	}
-	return known, slices.Collect(maps.Values(s.greeting))
+	for _, g := range s.greeting {
+		greeting = append(greeting, g.listener)
+	}
+	return known, greeting
 }
 
 // Drain accepts no more connections, sends GOAWAY to the clients, and returns when the calls
@@ -60,8 +61,8 @@ func (s *Server) Drain(ctx context.Context, told func()) {
 func (s *Server) EndSilent(of net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for nc, l := range s.greeting {
-		if of == nil || l == of {
+	for nc, g := range s.greeting {
+		if of == nil || g.listener == of {
 			_ = nc.Close() // greet then returns an error
 		}
 	}

@@ -179,6 +179,12 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 			d.add(node.Warning, about, "a-runtime-is-slow", fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
 		}
 	}
+	for _, l := range r.Listeners {
+		if c := l.Connections; c.Ended > 0 {
+			d.add(node.Warning, about, "a-client-leaves-connections-open", fmt.Sprintf("%s has had more connections than its share of file descriptors, %d: %d ended or were refused; now it has %d: %s", l.Path, c.Most, c.Ended, c.Now, strings.Join(c.Clients, "; ")),
+				"correct the client that opens a connection for each call and closes none; LimitNOFILE= of the unit gives criproxy more file descriptors")
+		}
+	}
 	if r.Config.Error != "" {
 		d.add(node.Error, about, "the-configuration-has-mistakes", "the configuration was not reloaded: "+calls.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
 	}

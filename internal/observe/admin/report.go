@@ -39,6 +39,16 @@ type Listener struct {
 	Refused int64               `json:"refused"`         // calls, by the access list
 	Lost    int64               `json:"lost"`            // how often the file was found to be gone
 	Error   string              `json:"error,omitempty"` // why no client can connect
+
+	Connections Connections `json:"connections"`
+}
+
+// Connections are the connections of a socket. Its JSON is stable.
+type Connections struct {
+	Now     int      `json:"now"`
+	Most    int      `json:"most"`              // its share of the file descriptors; above it, idle ones end
+	Ended   int64    `json:"ended"`             // that ended or were refused because of that, since this process began
+	Clients []string `json:"clients,omitempty"` // which hold the most
 }
 
 // Backend is a runtime. Its JSON is stable.

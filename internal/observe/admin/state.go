@@ -51,6 +51,8 @@ type ListenerHealth struct {
 	Lost    int64 // how often its file was found to be gone
 	Err     error // why no client can connect; nil if clients can
 	Refused int64 // calls, by the access list
+
+	Connections Connections
 }
 
 // Memory describes the memory for messages of calls under way.

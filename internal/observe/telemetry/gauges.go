@@ -38,6 +38,9 @@ var described = []struct {
 	{"criproxy_panics_total", "Panics that did not end the process; each is in the log.", nil},
 	{"criproxy_listener_up", "1 if clients can connect to a socket; 0 if its file is gone and cannot be restored.", []string{"listener"}},
 	{"criproxy_listener_lost_total", "How often a socket's file was found to be gone.", []string{"listener"}},
+	{"criproxy_listener_connections", "Connections of a listener.", []string{"listener"}},
+	{"criproxy_listener_connections_limit", "Connections that a listener may have before idle ones end: its share of the file descriptors.", []string{"listener"}},
+	{"criproxy_listener_ended_connections_total", "Connections that ended or were refused because a listener had its share of the file descriptors.", []string{"listener"}},
 	{"criproxy_refused_calls_total", "Calls that the access list of a listener refused.", []string{"listener"}},
 	{"criproxy_config_last_reload_successful", "1 if the configuration of the file is in use; 0 if the file has mistakes.", nil},
 	{"criproxy_config_last_reload_success_timestamp_seconds", "When the configuration in use was loaded.", nil},
@@ -110,6 +113,9 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	for _, l := range s.Listeners {
 		gauge("criproxy_listener_up", one(l.Err == nil), l.Path)
 		counter("criproxy_listener_lost_total", float64(l.Lost), l.Path)
+		gauge("criproxy_listener_connections", float64(l.Connections.Now), l.Path)
+		gauge("criproxy_listener_connections_limit", float64(l.Connections.Most), l.Path)
+		counter("criproxy_listener_ended_connections_total", float64(l.Connections.Ended), l.Path)
 		counter("criproxy_refused_calls_total", float64(l.Refused), l.Path)
 	}
 	c := s.Config

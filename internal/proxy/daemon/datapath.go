@@ -18,6 +18,7 @@ type server interface {
 	Serve(l net.Listener, shake transport.Handshake) error
 	Drain(ctx context.Context, told func())
 	EndSilent(of net.Listener)
+	Trim(of net.Listener, most int, silent func(net.Conn) bool) transport.Crowd
 	Peers() (known []credentials.AuthInfo, greeting []net.Listener)
 	Stop()
 }

@@ -102,24 +102,37 @@ func (p *Proxy) underWay(line ...any) []any {
 
 // connected lists the connected clients, with their sockets.
 func (p *Proxy) connected() []string {
-	count := map[string]int{} // :: client
+	var all []string
+	for s, clients := range p.clients() {
+		for client, n := range clients {
+			all = append(all, fmt.Sprintf("%d of %s at %s", n, client, s.Path))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// clients counts the connected clients of each socket.
+func (p *Proxy) clients() map[*listen.Socket]map[string]int {
+	count := map[*listen.Socket]map[string]int{}
+	add := func(s *listen.Socket, client string) {
+		if count[s] == nil {
+			count[s] = map[string]int{}
+		}
+		count[s][client]++
+	}
 	known, greeting := p.server.Peers()
 	for _, info := range known {
 		if client, ok := info.(*listen.Peer); ok {
-			count[client.Program()+" at "+client.Socket.Path]++
+			add(client.Socket, client.Program())
 		}
 	}
 	for _, l := range greeting {
 		if s, ok := l.(*listen.Socket); ok {
-			count["a client that has sent nothing yet at "+s.Path]++
+			add(s, "a client that has sent nothing yet")
 		}
 	}
-	var all []string
-	for client, n := range count {
-		all = append(all, fmt.Sprintf("%d of %s", n, client))
-	}
-	slices.Sort(all)
-	return all
+	return count
 }
 
 // parts are the tasks of a process that its end waits for.

@@ -45,8 +45,11 @@ func (p *Proxy) Report(ctx context.Context) admin.Report {
 	}
 	wg.Wait()
 	r.Ready, r.StaysFor = p.Health().Ready, p.keeps()
+	clients := p.clients()
 	for _, one := range *p.shown.Load() {
-		r.Listeners = append(r.Listeners, reportListener(one))
+		l := reportListener(one)
+		l.Connections = p.connectionsOf(one, clients[one])
+		r.Listeners = append(r.Listeners, l)
 	}
 	if p.hooks != nil {
 		state := p.hooks.State()
@@ -184,8 +187,9 @@ func (p *Proxy) State() admin.State {
 	if p.drift != nil {
 		s.Drift = p.drift.Findings()
 	}
+	clients := p.clients()
 	for _, l := range *p.shown.Load() {
-		h := admin.ListenerHealth{Path: l.Path, Refused: l.Refused.Load()}
+		h := admin.ListenerHealth{Path: l.Path, Refused: l.Refused.Load(), Connections: p.connectionsOf(l, clients[l])}
 		h.Lost, h.Err = l.FileState()
 		s.Listeners = append(s.Listeners, h)
 	}

@@ -158,7 +158,7 @@ func (p *Proxy) goDo(what string, f func()) {
 
 // serve serves the clients of s.
 func (p *Proxy) serve(s *listen.Socket) {
-	s.Other = p.other
+	s.Other, s.Room = p.other, p.room
 	p.goDo("serving "+s.Path, func() {
 		err := p.server.Serve(s, s.Handshake)
 		if err == nil || errors.Is(err, transport.ErrServerStopped) || s.Access.Load() == nil {

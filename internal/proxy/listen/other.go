@@ -69,6 +69,8 @@ func (s *Socket) other(conn net.Conn, peer *Peer) error {
 		return fmt.Errorf("the client does not speak HTTP/2: %w", err)
 	}
 	defer to.Close()
+	s.others.Store(conn, struct{}{})
+	defer s.others.Delete(conn)
 	if err := conn.SetDeadline(time.Time{}); err != nil { // removes the deadline of the handshake
 		return err
 	}

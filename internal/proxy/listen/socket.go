@@ -6,6 +6,7 @@ package listen
 import (
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
@@ -29,6 +30,11 @@ type Socket struct {
 	Other        func(*Socket) (net.Conn, error)
 	passing      atomic.Int64 // connections that pass to Other now
 	refusedOther atomic.Bool  // such a connection was refused, and that was logged
+	others       sync.Map     // :: such a connection, while it passes → struct{}
+
+	// Room makes room for one more connection, and reports whether there is some. Nil means that there always is.
+	Room  func(*Socket) bool
+	Ended atomic.Int64 // connections that ended, or were refused, to make room
 
 	Refused atomic.Int64 // calls, by the access list
 	Limits  limits.Socket
@@ -54,6 +60,23 @@ func (s *Socket) Configure(cfg config.Listener) {
 	s.tls.Store(secured)
 	s.Limits.Main.Store(cfg.Main)
 	s.Limits.MaxCalls.Store(int64(cfg.MaxCalls))
+}
+
+// Accept waits for a connection for which there is room, and closes the others.
+func (s *Socket) Accept() (net.Conn, error) {
+	for {
+		conn, err := s.Listener.Accept()
+		if err != nil || s.Room == nil || s.Room(s) {
+			return conn, err
+		}
+		_ = conn.Close() // nothing was sent on it
+	}
+}
+
+// Silent reports whether a connection whose handshake is not done has nothing under way.
+func (s *Socket) Silent(conn net.Conn) bool {
+	_, passes := s.others.Load(conn)
+	return !passes
 }
 
 // Handshake finds out which client made a connection, and secures the connection if the socket has
