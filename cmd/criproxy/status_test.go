@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -62,6 +63,10 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	assert.Equal(t, config.AdminBeside(p.front), r.Admin)
 	require.Len(t, r.Listeners, 2)
 	assert.Equal(t, p.front, r.Listeners[0].Path)
+	assert.Equal(t, 1, r.Listeners[1].Connections.Now)
+	require.Len(t, r.Listeners[1].Connections.Clients, 1)
+	assert.Contains(t, r.Listeners[1].Connections.Clients[0], fmt.Sprintf("(process %d)", os.Getpid()))
+	r.Listeners[1].Connections = admin.Connections{}
 	assert.Equal(t, admin.Listener{Path: ro, Mode: "0622", Owner: r.Listeners[0].Owner, Access: []config.AccessRule{{Methods: []string{"read-only"}, UIDs: []uint32{7}}}, Refused: 1}, r.Listeners[1])
 	require.Len(t, r.Backends, 2)
 	for i, pods := range []int{2, 1} {

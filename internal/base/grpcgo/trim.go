@@ -48,7 +48,7 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) tra
 		case c.begun && c.calls.Load() == 0:
 			idle = append(idle, transport.Idle{Begun: true, Used: c.used.Load(), End: c.endIdle})
 		case !c.begun && silent(c.accepted):
-			idle = append(idle, transport.Idle{Used: c.used.Load(), End: func() bool { return c.accepted.Close() == nil }})
+			idle = append(idle, transport.Idle{Used: c.used.Load(), End: c.endSilent})
 		}
 		crowd.Left++
 	}
@@ -56,6 +56,19 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) tra
 	crowd.Ended = transport.End(idle, crowd.Left, most)
 	crowd.Left -= crowd.Ended
 	return crowd
+}
+
+// endSilent closes a connection that has not begun, and reports whether it did.
+func (c *conn) endSilent() bool {
+	s := c.listener.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, is := s.conns[c]; !is || c.begun {
+		return false
+	}
+	delete(s.conns, c)
+	s.changed.Broadcast()
+	return c.accepted.Close() == nil // grpc-go notices
 }
 
 // grace is how long a client that was asked to leave may take to close its connection.
