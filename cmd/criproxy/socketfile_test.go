@@ -49,7 +49,7 @@ func TestDeletedSocketFilesAreRecreated(t *testing.T) {
 	text, r := p.status()
 	assert.True(t, r.Ready)
 	assert.EqualValues(t, 3, r.Listeners[0].Lost)
-	assert.Contains(t, text, "was deleted 3 times")
+	assert.Contains(t, text, "made it again (3 times so far)")
 	assert.Equal(t, 6, p.logged("Restored a socket file"), "of both, each time")
 
 	t.Run("it goes on after a handover", func(t *testing.T) {
