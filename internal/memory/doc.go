@@ -17,7 +17,8 @@
 // # Up, slow and gone
 //
 // A backend is slow while one of its lists, statuses or kept replies takes longer than Budget, or
-// one of its lists is an error, again when it is asked for once more. Memory answers those calls; all others go to the backend as usual. A backend is
+// one of its lists is an error twice in a row. Memory answers those calls; all others go to the
+// backend as usual. A backend is
 // gone when its connection is refused or ends, when it has answered nothing for Silence, or when
 // it answers every call with an error. Then the calls under way end with Unavailable, because
 // a client may take DeadlineExceeded for a fault of the item that it asked about. A backend comes back when it has answered

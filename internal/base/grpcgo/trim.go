@@ -37,6 +37,10 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) tra
 	var crowd transport.Crowd
 	var idle []transport.Idle
 	s.mu.Lock()
+	if n := len(s.conns); n <= most { // of all listeners
+		s.mu.Unlock()
+		return transport.Crowd{Left: n, All: n}
+	}
 	for c := range s.conns {
 		if c.listener.Listener != of {
 			continue

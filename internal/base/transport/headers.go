@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -68,10 +67,7 @@ func (h *headerBlock) shorten(f *hpack.HeaderField) bool {
 			return false
 		}
 		h.cut, h.lost = true, f.Name
-		f.Value = f.Value[:room]
-		if at := strings.LastIndexByte(f.Value[room-2:], '%'); at >= 0 {
-			f.Value = f.Value[:room-2+at] // half of an escape
-		}
+		f.Value = cutMessage(f.Value, room)
 		return true
 	}
 	h.rescued--

@@ -3,7 +3,6 @@ package transport
 import (
 	"fmt"
 	"strconv"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 )
@@ -38,13 +37,6 @@ func newReply(h *headerBlock) reply {
 			r.code = codes.Code(uint32(n))
 		case "grpc-message":
 			if r.message = DecodeMessage(f.Value); h.cut {
-				for i := 0; i < utf8.UTFMax && !utf8.ValidString(r.message[max(0, len(r.message)-utf8.UTFMax):]); i++ {
-					last, n := utf8.DecodeLastRuneInString(r.message)
-					if last != utf8.RuneError || n != 1 {
-						break
-					}
-					r.message = r.message[:len(r.message)-1] // half of a character
-				}
 				r.message += CutMark
 			}
 		case ":status":

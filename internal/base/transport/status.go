@@ -117,13 +117,19 @@ func encodeMessage(s string) string {
 	return s
 }
 
-// cutMessage returns at most n bytes of an encoded message that is longer, without half of a character at its end.
+// cutMessage returns at most n bytes of an encoded message that is longer, without half of an escape or of a character at
+// its end. Some servers send characters that are not escaped.
 func cutMessage(s string, n int) string {
 	if i := strings.LastIndexByte(s[max(0, n-2):n], '%'); i >= 0 {
 		n = max(0, n-2) + i
 	}
-	for n >= 3 && s[n] == '%' && s[n+1] >= '8' && s[n+1] <= 'B' { // the next byte goes on with a character
-		n -= 3
+	for range utf8.UTFMax - 1 {
+		switch { // while the next byte goes on with a character
+		case n >= 3 && len(s) > n+1 && s[n] == '%' && strings.IndexByte("89ABab", s[n+1]) >= 0:
+			n -= 3
+		case n >= 1 && !utf8.RuneStart(s[n]):
+			n--
+		}
 	}
 	return s[:n]
 }

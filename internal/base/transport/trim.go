@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// A Crowd counts the connections that a listener has accepted.
+// A Crowd counts the connections that a listener has accepted; as long as nothing need end, perhaps with those of other
+// listeners.
 type Crowd struct {
 	Ended int // by this Trim
 	Left  int // that were not asked to leave
@@ -61,6 +62,10 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) Cro
 	var idle []Idle
 	var conns []*serverConn
 	s.mu.Lock()
+	if n := len(s.greeting) + len(s.conns); n <= most { // of all listeners
+		s.mu.Unlock()
+		return Crowd{Left: n, All: n}
+	}
 	for nc, g := range s.greeting {
 		if g.listener != of {
 			continue

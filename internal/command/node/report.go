@@ -272,8 +272,8 @@ func shown(by []*call) Finding {
 	return f
 }
 
-// decided adds calls to the evidence from which the finding follows: [shown] takes the first ones and the last one. It
-// leaves out nil, and what is there.
+// decided adds the calls from which the finding follows to its evidence, since [shown] takes only the first ones and the
+// last one. A call may be nil, or in the evidence already.
 func (f *Finding) decided(by ...*call) {
 	for _, c := range by {
 		if c == nil {

@@ -4,8 +4,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The shares of the file descriptors of the process, in eighths. What is left is for the admin socket, the runtimes, plugins and
-// files: an eighth if the connections of the other sockets take twice their share, as they may while connections end.
+// The shares of the process's file descriptors, in eighths. The admin socket, the runtimes, plugins and files have the rest.
+// That is an eighth at least: the other sockets may have twice their share while connections end.
 const (
 	mainShare  = 5 // connections of the main socket
 	otherShare = 1 // connections of all other sockets together
