@@ -85,7 +85,7 @@ func TestTheExportOutlastsReloadAndHandover(t *testing.T) {
 	var text string
 	var r admin.Report
 	testkit.Eventually(t, "criproxy has the store's answer", func() bool { text, r = p.status(); return r.Export.Sent > 0 })
-	assert.Regexp(t, "EXPORT\n  "+url+" has taken [0-9]+ records; 0 wait\n", text)
+	assert.Regexp(t, "EXPORT\n  "+url+" has taken [0-9]+ records; waiting: 0\n", text)
 	m := p.scrape()
 	assert.Equal(t, 1.0, m["criproxy_export_up"])
 	assert.Positive(t, m["criproxy_export_sent_records_total"])

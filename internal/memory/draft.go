@@ -199,8 +199,32 @@ func (l *list) remove(id string) {
 	}
 }
 
+// emptied says that a call has removed all items with a value at a path, as the removal of a pod removes its containers.
+// The answer to an earlier request may have one that memory has never seen: its client was gone when it was created.
+type emptied struct {
+	at     *rewrite.Path
+	before uint64 // the latest request before
+}
+
+// removedSince reports whether a call has removed an item, by the value of a field, since request seq.
+func (l *list) removedSince(seq uint64, item []byte) bool {
+	for value, e := range l.emptied {
+		if got, _, err := e.at.Lookup(item); err == nil && string(got) == value && seq <= e.before {
+			return true
+		}
+	}
+	return false
+}
+
 // keepChanged gives an answer the items as calls have left them since its request.
 func (l *list) keepChanged(answer *items) {
+	if len(l.emptied) > 0 {
+		for _, id := range slices.Clone(answer.ids) {
+			if body, _ := answer.get(id); l.removedSince(l.answered, body) {
+				answer.remove(id)
+			}
+		}
+	}
 	for id, c := range l.changes {
 		theirs, listed := answer.get(id)
 		switch ours, known := l.items.get(id); {
@@ -282,5 +306,6 @@ func (l *list) become(id string, b *becomes) (known bool) {
 // shownSince forgets the changes that the answer to request seq shows.
 func (l *memory) shownSince(seq uint64) {
 	maps.DeleteFunc(l.changes, func(_ string, c change) bool { return c.before < seq })
+	maps.DeleteFunc(l.emptied, func(_ string, e emptied) bool { return e.before < seq })
 	maps.DeleteFunc(l.renamed, func(_ string, before uint64) bool { return before < seq })
 }

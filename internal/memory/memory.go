@@ -40,7 +40,7 @@ func NewMemory(name string) *Memory {
 }
 
 func newMemory() *memory {
-	return &memory{asked: 1, answered: 1, statuses: map[string]known{}, changes: map[string]change{}, renamed: map[string]uint64{}}
+	return &memory{asked: 1, answered: 1, statuses: map[string]known{}, changes: map[string]change{}, emptied: map[string]emptied{}, renamed: map[string]uint64{}}
 }
 
 // attach makes l keep its answers in m, and reads what m has of that list already. It fails if

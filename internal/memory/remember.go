@@ -31,7 +31,8 @@ type memory struct {
 	behind   time.Time // since when the answer may lack such a change; meaningless if it does not
 	at       time.Time // when the answered request was made
 
-	changes map[string]change // :: id → its latest change by a call, until an answer to a later request
+	changes map[string]change  // :: id → its latest change by a call, until an answer to a later request
+	emptied map[string]emptied // :: value of a field by which a call has removed items, until then
 	former  former
 
 	statuses map[string]known  // :: id → its status
@@ -170,7 +171,7 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 		if ok && same(l.item, old, item) {
 			continue
 		}
-		if c, changed := l.changes[id]; changed && seq <= c.before && !c.follows(item, true) {
+		if c, changed := l.changes[id]; changed && seq <= c.before && !c.follows(item, true) || l.removedSince(seq, item) {
 			continue // the answer is to a request from before the change
 		}
 		l.items.put(id, bytes.Clone(item))

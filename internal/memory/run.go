@@ -197,6 +197,7 @@ func (c *Conn) bound() {
 		l := c.lists[i]
 		l.settle()
 		clear(l.changes)
+		clear(l.emptied)
 		l.items, l.complete, l.news, l.shown = items{}, false, true, l.asked+1 // earlier requests may lack changes
 	}
 }

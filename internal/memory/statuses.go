@@ -232,6 +232,7 @@ func (l *list) change(s *subject, request []byte, changed, removes bool, becomes
 	}
 	if removed {
 		mark = l.remove
+		l.emptied[string(name)] = emptied{s.item, l.asked}
 	}
 	var marked []string
 	for id, body := range l.items.all() {
