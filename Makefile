@@ -18,7 +18,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(PROXY): FORCE
-	go build -ldflags "-X github.com/criproxy/criproxy/internal/settings/config.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
+	go build -ldflags "-X github.com/criproxy/criproxy/internal/config.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
 .PHONY: FORCE size support next arm64 help run build dist deb rpm krew image release verify-release reproducible man test test-all machine smoke race integration runtimes kubelets peers conformance nightly bench microbench grpc-path soak fuzz chaos why mutants lint vm vm-tools testbed testbed-down clean
 
@@ -39,7 +39,7 @@ RELEASED := ! -name '*.sha256' \( -name 'criproxy[-_]*' -o -name 'kubectl-cripro
 R := $(DIST)/criproxy-$(VERSION)# what all files of a release begin with, but for those of packages
 
 $(DIST)/linux-%/criproxy: FORCE
-	GOOS=linux GOARCH=$* go build -ldflags "-s -w -X github.com/criproxy/criproxy/internal/settings/config.Version=$(VERSION)" -o $@ ./cmd/criproxy
+	GOOS=linux GOARCH=$* go build -ldflags "-s -w -X github.com/criproxy/criproxy/internal/config.Version=$(VERSION)" -o $@ ./cmd/criproxy
 $(DIST)/linux-%/criproxy-on-node: FORCE
 	GOOS=linux GOARCH=$* go build -C packaging/container -ldflags "-s -w" -o $(abspath $@) .
 $(DIST)/licences.txt: FORCE # of all that is linked; fails if one is not allowed
@@ -88,9 +88,11 @@ reproducible: ## build everything twice, in different folders and from scratch, 
 RACE := $(if $(shell command -v "$${CC:-gcc}"),-race)
 GOTEST := go test -vet=off -ldflags='-s -w'
 RACETEST := CGO_ENABLED=$(if $(RACE),1,0) $(GOTEST) $(RACE)
+# Go keeps results of tests, and does not know that these run programs which it has built anew.
+REALTEST = $(GOTEST) -count=1
 
 # What takes longest comes first, and most tests wait, so that four packages at a time keep two processors busy.
-FIRST := ./cmd/criproxy ./internal/proxy/daemon ./internal/base/transport ./internal/memory ./internal/testing/model
+FIRST := ./cmd/criproxy ./internal/server ./internal/transport ./internal/memory ./internal/testing/model
 test: ## run the tests that need only Go, as any user: three minutes, with the race detector if there is gcc
 	@$(RACETEST) -short -p 4 -timeout 10m $(FIRST) ./...
 	@echo "make test: all passed$(if $(RACE),, WITHOUT THE RACE DETECTOR: it needs gcc). Left out: $$(grep -rE 'untested\.TakesLong\(t|^\[short\] skip' --include='*_test.go' --include='*.txtar' cmd internal testdata | wc -l) tests that take long or need other programs, and all with real runtimes: make test-all"
@@ -116,12 +118,12 @@ machine: ## install the programs that make test-all calls and Go does not build:
 
 smoke: ## one pod on a real containerd and one on a runtime in memory, and an outage; needs root
 	cd testbed && go run ./cmd/testbed build containerd24 runc noseccomp cni app
-	cd testbed && $(GOTEST) -count=1 -timeout 3m ./smoke
+	cd testbed && $(REALTEST) -timeout 3m ./smoke
 
 race: ## run the tests that need only Go, all of them
 	$(RACETEST) -shuffle=on -p 4 -timeout 15m $(FIRST) ./...
 	$(GOTEST) -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite ./internal/observe/telemetry # the race detector changes allocation counts
-	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections|ThousandNodes' ./cmd/criproxy ./internal/base/transport # and the use of memory
+	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections|ThousandNodes' ./cmd/criproxy ./internal/transport # and the use of memory
 
 integration: ## run the tests with real runtimes and other peers
 	+@$(call each,kubelets runtimes peers)
@@ -131,19 +133,19 @@ peers: # of other kinds: gRPC's other implementations, a driver of storage, a br
 	+@$(call each,$(PEERS:%=peer-%))
 peer-transport: GOTEST = $(RACETEST)
 peer-%:
-	cd testbed/$* && $(GOTEST) -timeout 15m
+	cd testbed/$* && $(REALTEST) -timeout 15m
 
 # The packages come first, because they take long to build, and the integration tests in parallel.
 runtimes:
 	cd testbed && go run ./cmd/testbed build && go run ./cmd/testbed build nerdctl critest
-	cd testbed && $(GOTEST) -timeout 15m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages -e /smoke -e /why)
+	cd testbed && $(REALTEST) -timeout 15m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages -e /smoke -e /why)
 
 # The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns. The race detector
 # would make them a quarter more work, so only make nightly gives it to criproxy here.
 KUBELETS := outage crio
 kubelets:
 	cd testbed && go run ./cmd/testbed build && go run ./cmd/testbed build kubelet crio
-	cd testbed && CRIPROXY_TESTBED_RACE=off $(GOTEST) -timeout 15m -p 1 $(KUBELETS:%=./%) .
+	cd testbed && CRIPROXY_TESTBED_RACE=off $(REALTEST) -timeout 15m -p 1 $(KUBELETS:%=./%) .
 
 vm: vm-tools ## test a node in a virtual machine with systemd and cgroup v2: installation, upgrade, reboot, power cut; takes minutes
 	cd testbed/vm && go test -v -timeout 60m -boot
@@ -170,9 +172,9 @@ GRPC := integration critest chaos outage
 grpc-path: ## run the tests of what serves calls, and those with real runtimes, on the data path of grpc-go
 	+@$(call each,grpc-path-race $(GRPC:%=grpc-path-%))
 grpc-path-race:
-	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/settings/config.DefaultDataPath=grpc' -p 4 -timeout 15m ./cmd/... ./internal/proxy/... ./internal/observe/... ./internal/command/...
+	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/config.DefaultDataPath=grpc' -p 4 -timeout 15m ./cmd/... ./internal/server/... ./internal/observe/... ./internal/command/...
 grpc-path-%:
-	cd testbed && CRIPROXY_TESTBED_DATA_PATH=grpc $(GOTEST) -timeout 15m ./$*
+	cd testbed && CRIPROXY_TESTBED_DATA_PATH=grpc $(REALTEST) -timeout 15m ./$*
 
 # The gate has no time for them. .ci/nightly installs what they need in addition to Go. All are run, also after one failed.
 NIGHTLY := simulation kubelets-race cluster specs vm-specs gvisor why-faults docker arm64 next
@@ -204,7 +206,7 @@ why: build ## record runs that were not made for criproxy why, and a demo of DEM
 	set -e; all=$$(mktemp -d); trap "rm -r $$all" EXIT; mkdir $$all/demo $$all/chaos-memory $$all/chaos $$all/critest; \
 	$(PROXY) demo >$$all/said & demo=$$!; sleep 5; \
 	for minute in $$(seq 10 10 $(DEMO)); do sleep 600; $(PROXY) dump -admin "$$(grep -o '/[^ ]*admin.sock' $$all/said | head -1)" $$all/demo/$$minute.jsonl.zst; done; kill $$demo; rm $$all/said; \
-	for seed in 1 2 3 4 5 6 7 8; do mkdir $$all/chaos-memory/$$seed; go test ./internal/proxy/daemon -run '^TestChaos$$' -args -chaos.seed=$$seed -chaos.record=$$all/chaos-memory/$$seed; done; \
+	for seed in 1 2 3 4 5 6 7 8; do mkdir $$all/chaos-memory/$$seed; go test ./internal/server -run '^TestChaos$$' -args -chaos.seed=$$seed -chaos.record=$$all/chaos-memory/$$seed; done; \
 	(cd testbed && CRIPROXY_TESTBED_RECORD=$$all/chaos go test -timeout 30m ./chaos -run TestChaosOnRealParts && CRIPROXY_TESTBED_RECORD=$$all/critest go test -timeout 30m ./critest); \
 	go test -v ./cmd/criproxy -run WhyOnRecordings -args -why-recordings $$all -update-why
 
@@ -243,7 +245,7 @@ CHAOS_SEED ?= 1
 CHAOS_STEPS ?= 100
 CHAOS_CLOCK ?=
 chaos: ## inject CHAOS_STEPS random faults, drawn by CHAOS_SEED, in memory and with real runtimes: docs/evidence/chaos.md. CHAOS_CLOCK=1 also sets the machine's clock
-	go test ./internal/proxy/daemon -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
+	go test ./internal/server -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
 	  -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times $(if $(CHAOS_CLOCK),-chaos.clock) -chaos.report=$(CURDIR)/docs/evidence/chaos.md
 	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times -chaos.report=$(CURDIR)/docs/evidence/chaos.md
 

@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/settings/profile"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook/hookapi"
-	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 //go:embed hooks.yaml
@@ -26,14 +26,14 @@ type HookOptions struct {
 }
 
 // Plugins configures the plugins that are asked about calls.
-type Plugins = hook.Config
+type Plugins = plugins.Config
 
 // Hooks returns the configuration of plugins for CRI, from the built-in hooks.yaml. The caller
 // adds Folder, Skip and the rest. It fails only by a mistake in this package.
 func Hooks(opts HookOptions) (Plugins, error) {
-	spec, err := hook.ParseSpec(hookSpec)
+	spec, err := plugins.ParseSpec(hookSpec)
 	if err != nil {
-		return hook.Config{}, fmt.Errorf("the built-in hooks.yaml: %w", err)
+		return plugins.Config{}, fmt.Errorf("the built-in hooks.yaml: %w", err)
 	}
 	if opts.PodResources {
 		run := spec.Calls["RunPodSandbox"]
@@ -44,7 +44,7 @@ func Hooks(opts HookOptions) (Plugins, error) {
 	if !opts.NativeIDs {
 		own = ownID
 	}
-	return hook.Config{
+	return plugins.Config{
 		Spec:   spec,
 		Schema: Schema(),
 		Hooks:  hookapi.Schema(),
@@ -82,7 +82,7 @@ func list(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]st
 }
 
 // lookup makes, from the status of a pod or container, the message about it that plugins get.
-func lookup(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*hook.Found, error) {
+func lookup(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*plugins.Found, error) {
 	client := runtimeapi.NewRuntimeServiceClient(conn)
 	if kind == "sandbox" {
 		return lookupPod(ctx, client, id)
@@ -90,7 +90,7 @@ func lookup(ctx context.Context, conn grpc.ClientConnInterface, kind, id string)
 	return lookupContainer(ctx, client, id)
 }
 
-func lookupPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) (*hook.Found, error) {
+func lookupPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) (*plugins.Found, error) {
 	reply, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
 		return nil, err
@@ -114,10 +114,10 @@ func lookupPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, id s
 	if m.CgroupParent == "" {
 		m.CgroupParent = said.cgroupParent()
 	}
-	return &hook.Found{ID: s.GetId(), Message: m}, nil
+	return &plugins.Found{ID: s.GetId(), Message: m}, nil
 }
 
-func lookupContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) (*hook.Found, error) {
+func lookupContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) (*plugins.Found, error) {
 	reply, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func lookupContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient
 	if now := s.GetResources().GetLinux(); now != nil { // these include later updates
 		m.ContainerResources = hookResources(now)
 	}
-	return &hook.Found{ID: s.GetId(), Parent: list.GetContainers()[0].GetPodSandboxId(), Message: m}, nil
+	return &plugins.Found{ID: s.GetId(), Parent: list.GetContainers()[0].GetPodSandboxId(), Message: m}, nil
 }
 
 // hookResources returns resources as plugins get them, in a message with CRI's field numbers.

@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/hook/hookapi"
-	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // answers is a runtime that answers each method with the same message.
@@ -32,7 +32,7 @@ func (answers) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Call
 	panic("no call here streams")
 }
 
-var hooks = sync.OnceValues(func() (hook.Config, error) { return criadapter.Hooks(criadapter.HookOptions{}) })
+var hooks = sync.OnceValues(func() (plugins.Config, error) { return criadapter.Hooks(criadapter.HookOptions{}) })
 
 func lookUp(t testing.TB, kind string, a answers) (proto.Message, error) {
 	t.Helper()

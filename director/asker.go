@@ -12,7 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/settings/profile"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/settings/profile"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/settings/profile"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 

@@ -4,7 +4,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/settings/profile"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 // olderClient is the stream of a client that speaks an older version of the API. Inside the director

@@ -1,6 +1,6 @@
 package director
 
-import "github.com/criproxy/criproxy/internal/settings/profile"
+import "github.com/criproxy/criproxy/internal/profile"
 
 // A Profile describes an API for the director: which fields hold names, what the names look like
 // in front, and where the calls go of the few methods for which that does not follow from their

@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/server"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -158,12 +158,12 @@ func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 func TestSettingsThatNeedARestartAreNamedAsSuch(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{Backends: []config.Backend{{Address: "/run/a.sock"}}}
-	require.NoError(t, daemon.Check(c))
+	require.NoError(t, server.Check(c))
 	for _, text := range []string{"admin: /run/x.sock", "metrics: '127.0.0.1:1'", "tracing: 'http://a:1'", "ids: native", "hooks: /x", "hookSkipLabel: a=b", "maxMessageBytes: 1000000",
 		"flightRecorder: 1000000", "unsafeRaw: true", "capture: {path: /a.jsonl}"} {
 		next := &config.Config{}
 		require.NoError(t, next.Parse("c.yaml", []byte("backends: [{address: /run/a.sock}]\n"+text+"\n")))
-		require.NoError(t, daemon.Check(next))
+		require.NoError(t, server.Check(next))
 		assert.Len(t, c.NeedsRestart(next), 1, text)
 		for _, one := range c.Settings().Changes(next.Settings()) {
 			assert.True(t, one.Restart, "%v", one)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/settings/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -61,7 +61,7 @@ func writeCompat(t *testing.T, dir string) {
 var compatRecordings = []string{"jsonl", "pcapng", "binlog", "jsonl.zst", "pcapng.zst", "binlog.zst"}
 
 // Memory files, which a process of another boot does not use, and the pods of plugins are read by tests of internal/memory
-// and internal/hook.
+// and internal/plugins.
 func TestThisVersionReadsWhatReleasesHaveWritten(t *testing.T) {
 	t.Parallel()
 	if *updatePromises != "" {

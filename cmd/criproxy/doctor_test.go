@@ -16,13 +16,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
-	"github.com/criproxy/criproxy/internal/command/node"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/observe/why"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // doctor returns the output of criproxy doctor, as text and as JSON, and its error.
-func (p *process) doctor() (string, []node.Finding, error) {
+func (p *process) doctor() (string, []why.Finding, error) {
 	p.Helper()
 	var text, asJSON bytes.Buffer
 	err := run(p.Context(), []string{"doctor", "-config", p.config}, &text, &text)
@@ -32,8 +32,8 @@ func (p *process) doctor() (string, []node.Finding, error) {
 	return text.String(), d.Findings, err
 }
 
-func finding(all []node.Finding, text string) *node.Finding {
-	if i := slices.IndexFunc(all, func(f node.Finding) bool { return strings.Contains(f.Text, text) }); i >= 0 {
+func finding(all []why.Finding, text string) *why.Finding {
+	if i := slices.IndexFunc(all, func(f why.Finding) bool { return strings.Contains(f.Text, text) }); i >= 0 {
 		return &all[i]
 	}
 	return nil
@@ -53,7 +53,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	_, found, _ = p.doctor()
 	behind := finding(found, fmt.Sprintf("(process %d) bypasses criproxy: it talks to backend beta.io directly", os.Getpid()))
 	require.NotNil(t, behind, "%v", found)
-	assert.Equal(t, node.Warning, behind.Level)
+	assert.Equal(t, why.Warning, behind.Level)
 	assert.Contains(t, behind.Cure, "unix://"+p.front)
 
 	p.runtimes[1].When(testkit.Slowing(3*time.Second, "ListPodSandbox", "StreamPodSandboxes"))
@@ -61,7 +61,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	_, found, _ = p.doctor()
 	slow := finding(found, "backend beta.io is slow: has not answered ")
 	require.NotNil(t, slow, "%v", found)
-	assert.Equal(t, node.Warning, slow.Level)
+	assert.Equal(t, why.Warning, slow.Level)
 
 	p.runtimes[1].Kill()
 	p.write("listBudgte: 1s\n")

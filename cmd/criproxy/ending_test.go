@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	"github.com/criproxy/criproxy/internal/server"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -118,6 +118,6 @@ func TestAStopThatTakesTooLongSaysWhatHangs(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, 1, ended(t, cmd))
-	assert.GreaterOrEqual(t, time.Since(began), daemon.ExitBound)
+	assert.GreaterOrEqual(t, time.Since(began), server.ExitBound)
 	p.lines(`"This process ends now, and cuts off what has not ended" after="\d+s" parts=\["reading the configuration anew"\]`)
 }

@@ -22,10 +22,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
-	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/observe/why"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -147,7 +147,7 @@ func TestEachCommandAsksSeveralNodes(t *testing.T) {
 	assert.Equal(t, 1, code, errOut)
 	var diagnoses []struct {
 		Node     string
-		Findings []node.Finding
+		Findings []why.Finding
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &diagnoses))
 	assert.Equal(t, "node-2", diagnoses[1].Node)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/observe/why"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -59,7 +59,7 @@ func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
 		_ = run(t.Context(), []string{"why", path}, &text, &text) // it fails if it finds something
 		assert.Equal(t, infers, strings.Contains(text.String(), said), "%s", &text)
 		_ = run(t.Context(), []string{"why", "-o", "json", path}, &asJSON, &out) // likewise
-		var r node.Report
+		var r why.Report
 		require.NoError(t, json.Unmarshal([]byte(asJSON.String()), &r), "%s%s", &asJSON, &out)
 		assert.Equal(t, infers, r.Seen.Inferred, path)
 		require.NoError(t, run(t.Context(), []string{"view", path}, &out, &out), "%s", &out)

@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/docs"
 	"github.com/criproxy/criproxy/internal/base/suggest"
 	"github.com/criproxy/criproxy/internal/command/cli"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	"github.com/criproxy/criproxy/internal/server"
 )
 
 // A command is one of criproxy's subcommands.
@@ -95,7 +95,7 @@ func commands() (all []command) {
 
 // killBound is how long any command may run after the signal to end. It is longer than the time after which serve logs
 // what it waits for, so that serve can still write that line.
-const killBound = daemon.ExitBound + 2*cli.LastRead
+const killBound = server.ExitBound + 2*cli.LastRead
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

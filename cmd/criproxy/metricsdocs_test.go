@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
-	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // allMetrics returns the names of all metrics of criproxy.

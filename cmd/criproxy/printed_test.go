@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
-	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
 // wordsOf splits a command line as a shell does, up to a comment, a pipe or a redirection.
@@ -72,12 +72,11 @@ func parses(t *testing.T, place string, words []string) {
 	assert.ErrorIs(t, err, flag.ErrHelp, "%s: criproxy %s", place, strings.Join(words, " "))
 }
 
-// Commands that we print are accepted. why printed view -status 'Unavailable|DeadlineExceeded', which view refused:
-// issue 43.
+// Commands that we print are accepted. why printed view -status 'Unavailable|DeadlineExceeded', which view refused.
 func TestCommandsThatWePrintAreAccepted(t *testing.T) {
 	t.Parallel()
 	var files []string
-	for _, pattern := range []string{"README.md", "docs/*.md", "packaging/monitoring/*.yaml", "internal/command/*/*.go", "internal/observe/*/*.go", "internal/proxy/*/*.go", "director/*.go", "internal/hook/*.go"} {
+	for _, pattern := range []string{"README.md", "docs/*.md", "packaging/monitoring/*.yaml", "internal/command/*/*.go", "internal/observe/*/*.go", "internal/server/*.go", "internal/server/*/*.go", "director/*.go", "internal/plugins/*.go"} {
 		found, err := filepath.Glob("../../" + pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, found, pattern)
@@ -124,7 +123,7 @@ func TestCommandsThatWhyPrintsShowItsCalls(t *testing.T) {
 		var out bytes.Buffer
 		err := run(t.Context(), []string{"why", "-o", "json", recordingAt(name)}, &out, io.Discard)
 		require.ErrorIs(t, err, cli.ErrReported)
-		var report node.Report
+		var report why.Report
 		require.NoError(t, json.Unmarshal(out.Bytes(), &report))
 		for _, f := range report.Findings {
 			if f.Show == "" {
@@ -149,7 +148,7 @@ func TestHelpPrintsTheRunbook(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"help", "runbook#runtimes"}, &out, io.Discard))
 	assert.Contains(t, out.String(), "### A runtime is gone\n", "a chapter has its sections")
 	assert.ErrorContains(t, run(t.Context(), []string{"help", "runbook#a-runtime-is-gon"}, &out, io.Discard), `(did you mean "a-runtime-is-gone"?)`)
-	for _, r := range node.Rules() {
+	for _, r := range why.Rules() {
 		out.Reset()
 		require.NoError(t, run(t.Context(), []string{"help", "runbook#" + r.Name}, &out, io.Discard), r.Name)
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
-	"github.com/criproxy/criproxy/internal/command/node"
-	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/why"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 var updatePromises = flag.String("update-promises", "", "write what this version promises to testdata/compat/`VERSION`")
@@ -59,7 +59,7 @@ func promises(t *testing.T) (all []string) {
 		}
 	}
 	for name, v := range map[string]any{
-		"status": admin.Report{}, "pods": admin.Pods{}, "hooks": hook.State{}, "version": admin.Version{}, "why": node.Report{},
+		"status": admin.Report{}, "pods": admin.Pods{}, "hooks": plugins.State{}, "version": admin.Version{}, "why": why.Report{},
 		"doctor": cli.Diagnosis{}, "check": cli.Report{}, "instances": []cli.Instance{}, "events": capture.Change{},
 	} {
 		keys := map[string]bool{}

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/server/listen"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/observe/why"
 	"io"
 	"os"
 	"path/filepath"
@@ -19,8 +19,8 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/proxy/cri"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
@@ -75,11 +75,11 @@ func recordingAt(name string) string {
 }
 
 // asked runs criproxy why, and returns its findings.
-func asked(t *testing.T, args ...string) node.Report {
+func asked(t *testing.T, args ...string) why.Report {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	err := cli.Why(t.Context(), append(args, "-o", "json"), &out, &errOut)
-	var r node.Report
+	var r why.Report
 	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%v", err)
 	if len(r.Findings) > 0 {
 		assert.ErrorIs(t, err, cli.ErrReported, "the exit status says that something was found")
@@ -139,7 +139,7 @@ func current(t *testing.T, file, mark, text string) {
 
 func TestRunbookHasEachRuleOfWhy(t *testing.T) {
 	var text strings.Builder
-	for _, r := range node.Rules() {
+	for _, r := range why.Rules() {
 		fmt.Fprintf(&text, "\n#### %s\n\n**It means:** %s\n\n**Shown by:** %s.\n\n**It is not:** %s.\n\n**Do:** %s.\n", r.Name, r.Means, r.Shown, r.Not, r.Cure)
 	}
 	current(t, "../../docs/runbook.md", "<!-- written by go test ./cmd/criproxy -run Why -update-why -->\n", lines120(text.String())+"\n")
@@ -217,8 +217,8 @@ func TestWhyExplainsALineOfKubeletsLog(t *testing.T) {
 		"container runtime is down": "runtime",
 		"container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady": "wiring",
 	} {
-		known, _ := node.Explain(said)
-		assert.True(t, slices.ContainsFunc(known, func(r *node.Rule) bool { return r.Name == rule }), said)
+		known, _ := why.Explain(said)
+		assert.True(t, slices.ContainsFunc(known, func(r *why.Rule) bool { return r.Name == rule }), said)
 	}
 	var out bytes.Buffer
 	require.NoError(t, cli.Why(t.Context(), []string{"-explain", "pleg"}, &out, io.Discard))
@@ -250,7 +250,7 @@ func BenchmarkWhy(b *testing.B) {
 	for b.Loop() {
 		names, err := cri.NewNames(d.Profile, d.Schema, nil)
 		require.NoError(b, err)
-		look := node.New(d.Schema, names)
+		look := why.New(d.Schema, names)
 		n := 0
 		for round := uint64(0); n < 80_000; round++ {
 			for _, ev := range events {
@@ -262,7 +262,7 @@ func BenchmarkWhy(b *testing.B) {
 				look.Add(&ev)
 			}
 		}
-		look.Report(node.Options{})
+		look.Report(why.Options{})
 	}
 }
 
@@ -283,7 +283,7 @@ func TestFindingsAreCountedByRuleAndLevel(t *testing.T) {
 	require.NoError(t, err)
 	names, err := cri.NewNames(d.Profile, d.Schema, nil)
 	require.NoError(t, err)
-	look := node.New(d.Schema, names)
+	look := why.New(d.Schema, names)
 	r, err := capture.Open(recordingAt("pull-hangs"))
 	require.NoError(t, err)
 	defer r.Close() // it was only read
@@ -300,9 +300,9 @@ func TestFindingsAreCountedByRuleAndLevel(t *testing.T) {
 	assert.Equal(t, 1, n[[2]string{"pull", "error"}])
 	assert.Contains(t, n, [2]string{"pleg", "warning"}, "a rule that finds nothing counts zero")
 	assert.Zero(t, n[[2]string{"pleg", "warning"}])
-	var report node.Report
+	var report why.Report
 	require.NoError(t, json.Unmarshal(look.JSON(), &report))
 	assert.Equal(t, asked(t, recordingAt("pull-hangs")).Findings, report.Findings)
 	look.Forget(last.Add(time.Hour))
-	assert.Equal(t, map[string]int{"kubelet": 1}, look.Report(node.Options{}).Seen.Clients, "only the pull is left, which is under way")
+	assert.Equal(t, map[string]int{"kubelet": 1}, look.Report(why.Options{}).Seen.Clients, "only the pull is left, which is under way")
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/proxy/cri"
+	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
 var whyRecordings = flag.String("why-recordings", "", "a `FOLDER` of folders with recordings that were not made for criproxy why; make why makes them")
@@ -98,7 +98,7 @@ func readFile(t *testing.T, path string) []byte {
 
 // asKubelet returns what the rules find in a recording, with all clients taken for kubelets: most rules look at its calls
 // alone.
-func asKubelet(t *testing.T, path string) node.Report {
+func asKubelet(t *testing.T, path string) why.Report {
 	t.Helper()
 	d, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
@@ -108,12 +108,12 @@ func asKubelet(t *testing.T, path string) node.Report {
 	r, err := capture.Open(path)
 	require.NoError(t, err)
 	defer r.Close() // it was only read
-	look := node.New(schema, names)
+	look := why.New(schema, names)
 	for {
 		var ev capture.Event
 		switch err := r.Next(&ev); {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // criproxy was killed
-			return look.Report(node.Options{})
+			return look.Report(why.Options{})
 		default:
 			require.NoError(t, err, path)
 		}

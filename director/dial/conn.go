@@ -15,8 +15,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/base/transport"
-	"github.com/criproxy/criproxy/internal/settings/profile"
+	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // A Config says how to reach one backend. It needs an Address.

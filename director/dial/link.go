@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // A Loss is a field of metadata that does not reach the other side as it came.

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // lookEvery is how often the Conn tries a socket at which no process listens.

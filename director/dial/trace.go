@@ -10,7 +10,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // tracedStream shows the messages of a backend's stream to a leg.

@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 // bigOutput is the length of ExecSync's output: just below the limit of CRI's clients, 16 MiB.

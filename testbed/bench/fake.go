@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 // serveFake is the process of a runtime in memory that implements all of CRI.

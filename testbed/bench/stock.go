@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 // serveStock is the process of a proxy built with github.com/mwitkow/grpc-proxy according to its README: it decodes

@@ -81,7 +81,7 @@ var PreviousProxy = sync.OnceValues(func() (string, error) {
 	}
 	program := filepath.Join(p.Dir, "bin", "criproxy")
 	cmd := host.CommandWithin(context.Background(), buildTimeout, "go", "build", "-buildvcs=false", "-trimpath", "-tags=grpcnotrace",
-		"-ldflags", "-X github.com/criproxy/criproxy/internal/settings/config.Version=previous", "-o", program, "./cmd/criproxy")
+		"-ldflags", "-X github.com/criproxy/criproxy/internal/config.Version=previous", "-o", program, "./cmd/criproxy")
 	cmd.Dir, cmd.Env = p.Dir, Env(os.Environ(), false)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("testbed: building criproxy %s: %w\n%s", p.Name, err, host.LastLines(string(out), 20))

@@ -32,7 +32,7 @@ var Proxy = sync.OnceValues(func() (string, error) {
 	}
 	if path := os.Getenv("CRIPROXY_TESTBED_DATA_PATH"); path != "" {
 		dir += "-" + path
-		args = append(args, "-ldflags", "-X github.com/criproxy/criproxy/internal/settings/config.DefaultDataPath="+path)
+		args = append(args, "-ldflags", "-X github.com/criproxy/criproxy/internal/config.DefaultDataPath="+path)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("testbed: making the cache folder: %w", err)

@@ -18,7 +18,7 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 // kubeletsLimit is the longest message that the kubelet accepts, and criproxy by default.

@@ -23,9 +23,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/untested"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // python returns a command that uses gRPC's C core, from Debian's python3-grpcio.

@@ -16,7 +16,7 @@ import (
 	"github.com/summerwind/h2spec/http2"
 	"github.com/summerwind/h2spec/spec"
 
-	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // TestH2Spec runs all cases of h2spec against the server, including the strict ones. The requests

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	doctor "github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/observe/why"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/internal/support"
 )
@@ -132,11 +132,11 @@ func (n *node) bothAreUp() {
 func (n *node) findsNothingWrong() {
 	n.Helper()
 	out, err := n.try("criproxy", "doctor", "-config", "/etc/criproxy/config.yaml", "-o", "json")
-	var diagnosis struct{ Findings []doctor.Finding }
+	var diagnosis struct{ Findings []why.Finding }
 	require.NoError(n, json.Unmarshal([]byte(out), &diagnosis), out)
 	n.Log(out)
 	assert.NoError(n, err)
 	for _, f := range diagnosis.Findings {
-		assert.Equal(n, doctor.Note, f.Level, "%s: %s (%s)", f.About, f.Text, f.Cure)
+		assert.Equal(n, why.Note, f.Level, "%s: %s (%s)", f.About, f.Text, f.Cure)
 	}
 }

@@ -19,8 +19,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/internal/command/fakecri"
-	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 func TestMain(m *testing.M) {
@@ -59,7 +59,7 @@ func TestTheExampleSetsCPUSharesByPriority(t *testing.T) {
 	cfg, err := criadapter.Hooks(criadapter.HookOptions{})
 	require.NoError(t, err)
 	cfg.Folder = dir
-	plugins, err := hook.New(cfg)
+	plugins, err := plugins.New(cfg)
 	require.NoError(t, err)
 	defer plugins.Close()
 	client := runtimeapi.NewRuntimeServiceClient(plugins.Around(cc))

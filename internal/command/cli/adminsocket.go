@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // adminVariable is the environment variable with the path of the admin socket to ask, unless -admin is given.

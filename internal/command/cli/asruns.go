@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/server"
 )
 
 // overriding returns the flags on the command line that take precedence over the file: name → value.
@@ -51,7 +51,7 @@ func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) (string, error) {
 	if admin.IsRemote(path) {
 		return "", nil // it does not run here
 	}
-	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
 	defer cancel()
 	var running admin.Report
 	if _, err := admin.NewClient(path).Read(ctx, "status", &running); err != nil {

@@ -14,21 +14,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/server"
 )
 
 // Report is the result of check. Its JSON is stable.
 type Report struct {
-	daemon.Examination
+	server.Examination
 
 	Changes        []config.Change `json:"changes"`                  // in the criproxy that runs; null if unknown
 	ChangesUnknown string          `json:"changesUnknown,omitempty"` // why the changes are unknown
 
-	Drift  *daemon.DriftReport `json:"drift,omitempty"`  // with -drift
+	Drift  *server.DriftReport `json:"drift,omitempty"`  // with -drift
 	AsRuns string              `json:"asRuns,omitempty"` // the flags that come from the criproxy that runs
 }
 
@@ -91,7 +91,7 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 		}
 	}
 	left := leftBehind(ctx, cfg, running)
-	found, err := daemon.Examine(ctx, cfg)
+	found, err := server.Examine(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 	r.Errors = append(r.Errors, left...)
 	r.warn()
 	if *withDrift {
-		if r.Drift, err = daemon.FindDrift(ctx, cfg, len(cfg.Backends) > 0 || f.given["admin"]); err != nil {
+		if r.Drift, err = server.FindDrift(ctx, cfg, len(cfg.Backends) > 0 || f.given["admin"]); err != nil {
 			return err
 		}
 	}

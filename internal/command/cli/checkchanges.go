@@ -10,11 +10,11 @@ import (
 	"slices"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/server"
 )
 
 // changesOf returns what c would change in the process that serves an admin socket. Its error says why the changes are
@@ -23,7 +23,7 @@ func changesOf(ctx context.Context, c *config.Config, socket string) ([]config.C
 	if socket == "" {
 		return nil, errors.New("there is no admin socket in this configuration")
 	}
-	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
 	defer cancel()
 	var running config.Settings
 	if _, err := admin.NewClient(socket).Read(ctx, "settings", &running); err != nil {
@@ -38,7 +38,7 @@ func leftBehind(ctx context.Context, c *config.Config, socket string) (errs []st
 	if socket == "" || len(c.Backends) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
 	defer cancel()
 	var running admin.Report
 	if _, err := admin.NewClient(socket).Read(ctx, "status", &running); err != nil {

@@ -15,10 +15,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/criproxy/criproxy/internal/command/fakecri"
-	"github.com/criproxy/criproxy/internal/command/node"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/observe/why"
+	"github.com/criproxy/criproxy/internal/server"
 )
 
 // demoBackend is the name of the demo's second runtime.
@@ -72,10 +72,10 @@ func runDemo(ctx context.Context, o demoOptions, out, errOut io.Writer) (err err
 	var proxies sync.WaitGroup
 	proxying, stopProxying := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { stopProxying(); proxies.Wait() }()
-	if err := daemon.Check(cfg); err != nil {
+	if err := server.Check(cfg); err != nil {
 		return err
 	}
-	p, err := daemon.New(cfg, daemon.Options{File: file, Finder: &node.Look{}})
+	p, err := server.New(cfg, server.Options{File: file, Finder: &why.Look{}})
 	if err != nil {
 		return err
 	}

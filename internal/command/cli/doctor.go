@@ -17,22 +17,23 @@ import (
 
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/director/dial"
-	"github.com/criproxy/criproxy/internal/command/node"
+	"github.com/criproxy/criproxy/internal/command/doctor"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/cri"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/observe/why"
+	"github.com/criproxy/criproxy/internal/server"
+	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
 // Diagnosis is the result of the doctor. Its JSON is stable.
 type Diagnosis struct {
-	Findings []node.Finding `json:"findings"`          // the worst first
-	Kubelet  *node.Kubelet  `json:"kubelet,omitempty"` // the kubelet of the node; nil if none runs
-	AsRuns   string         `json:"asRuns,omitempty"`  // the flags that come from the criproxy that runs
+	Findings []why.Finding   `json:"findings"`          // the worst first
+	Kubelet  *doctor.Kubelet `json:"kubelet,omitempty"` // the kubelet of the node; nil if none runs
+	AsRuns   string          `json:"asRuns,omitempty"`  // the flags that come from the criproxy that runs
 }
 
 // wellKnown are the sockets of runtimes that the doctor examines if there is no configuration.
@@ -67,32 +68,32 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	if err != nil {
 		return err
 	}
-	d := Diagnosis{Findings: []node.Finding{}, AsRuns: asRuns}
+	d := Diagnosis{Findings: []why.Finding{}, AsRuns: asRuns}
 	cfg, err := f.readConfig()
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			d.add(node.Error, "configuration", "the-configuration-has-mistakes", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
+			d.add(why.Error, "configuration", "the-configuration-has-mistakes", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
 		}
 		cfg = withoutConfig()
 	}
 	d.configuration(f, cfg)
 	d.running(ctx, cfg)
-	examined := &node.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion}
+	examined := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion}
 	found, kubelet := examined.Examine()
-	d.Findings, d.Kubelet = node.Sort(append(d.Findings, found...)), kubelet
+	d.Findings, d.Kubelet = why.Sort(append(d.Findings, found...)), kubelet
 	if output.format == show.Text {
 		d.print(show.NewScreen(out))
 	} else if err := show.Encode(out, output.format, d); err != nil {
 		return err
 	}
-	if len(d.Findings) > 0 && d.Findings[0].Level == node.Error {
+	if len(d.Findings) > 0 && d.Findings[0].Level == why.Error {
 		return ErrReported
 	}
 	return nil
 }
 
-func (d *Diagnosis) add(level node.Level, about, entry, text, cure string) {
-	d.Findings = append(d.Findings, node.Found(level, about, entry, text, cure))
+func (d *Diagnosis) add(level why.Level, about, entry, text, cure string) {
+	d.Findings = append(d.Findings, doctor.Found(level, about, entry, text, cure))
 }
 
 // withoutConfig returns a configuration for a node that has no valid one.
@@ -110,7 +111,7 @@ func withoutConfig() *config.Config {
 // configuration examines cfg, and the files and folders that it names.
 func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 	const about = "configuration"
-	add := func(level node.Level, warnings []string) {
+	add := func(level why.Level, warnings []string) {
 		for _, w := range warnings {
 			text, cure := w, "choose a shorter name"
 			if i := strings.LastIndex(w, "; "); i >= 0 {
@@ -120,14 +121,14 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 		}
 	}
 	_, spans := cfg.Collector()
-	add(node.Warning, spans)
+	add(why.Warning, spans)
 	for _, b := range cfg.Backends {
 		if b.Name == "" || cfg.Profile != "" { // kubelet has nothing to do with another API
 			continue
 		}
-		add(node.Warning, config.NameWarnings(b.Name))
+		add(why.Warning, config.NameWarnings(b.Name))
 		if cfg.IDs != config.NativeIDs {
-			add(node.Note, config.IDWarnings(b.Name)) // nothing is wrong with the node
+			add(why.Note, config.IDWarnings(b.Name)) // nothing is wrong with the node
 		}
 	}
 	for what, path := range map[string]string{"the configuration": f.config, "the folder of plugins": cfg.Hooks, "the state folder": cfg.StateDir} {
@@ -135,22 +136,22 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 			continue
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
-			d.add(node.Error, about, "other-users-can-get-root", fmt.Sprintf("users other than the owner can change %s, %s (mode %04o), and so run any program as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
+			d.add(why.Error, about, "other-users-can-get-root", fmt.Sprintf("users other than the owner can change %s, %s (mode %04o), and so run any program as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
 		}
 	}
 	if cfg.StateDir == "" && len(cfg.Backends) > 1 && cfg.Profile == "" {
-		d.add(node.Warning, about, "memory-is-not-kept", "the remembered answers of the runtimes are not stored: if criproxy restarts while a runtime is gone, kubelet kills the pods of that runtime", "set stateDir")
+		d.add(why.Warning, about, "memory-is-not-kept", "the remembered answers of the runtimes are not stored: if criproxy restarts while a runtime is gone, kubelet kills the pods of that runtime", "set stateDir")
 	}
 	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
 		for _, err := os.Stat(path); err != nil && path != "/"; _, err = os.Stat(path) {
 			path = filepath.Dir(path) // criproxy makes missing folders when it starts
 		}
 		if err := unix.Access(path, unix.W_OK); err != nil && os.Getuid() == 0 {
-			d.add(node.Error, about, "memory-is-not-kept", fmt.Sprintf("the state folder %s cannot be written to: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
+			d.add(why.Error, about, "memory-is-not-kept", fmt.Sprintf("the state folder %s cannot be written to: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
 		}
 	}
 	if os.Getuid() != 0 {
-		d.add(node.Note, about, "doctor-cannot-see-everything", "this command does not run as root", "run it as root, as criproxy itself must run: other users cannot see much of the node")
+		d.add(why.Note, about, "doctor-cannot-see-everything", "this command does not run as root", "run it as root, as criproxy itself must run: other users cannot see much of the node")
 	}
 }
 
@@ -160,11 +161,11 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	if cfg.Admin == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*daemon.StatusTime)
+	ctx, cancel := context.WithTimeout(ctx, 2*server.StatusTime)
 	defer cancel()
 	var r admin.Report
 	if _, err := admin.NewClient(cfg.Admin).Read(ctx, "status", &r); err != nil {
-		d.add(node.Note, about, "doctor-cannot-see-everything", "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
+		d.add(why.Note, about, "doctor-cannot-see-everything", "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
 		return
 	}
 	for _, b := range r.Backends {
@@ -174,53 +175,53 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 			if cfg.Profile != "" {
 				cure = fmt.Sprintf("look at the log of %s, which is at %s", b.Name, b.Address)
 			}
-			d.add(node.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), cure)
+			d.add(why.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), cure)
 		case memory.Slow.String():
-			d.add(node.Warning, about, "a-runtime-is-slow", fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
+			d.add(why.Warning, about, "a-runtime-is-slow", fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
 		}
 	}
 	for _, l := range r.Listeners {
 		if c := l.Connections; c.Ended > 0 {
-			d.add(node.Warning, about, "a-client-leaves-connections-open", fmt.Sprintf("%s has had more connections than its share of file descriptors, %d: %d ended or were refused; now it has %d: %s", l.Path, c.Most, c.Ended, c.Now, strings.Join(c.Clients, "; ")),
+			d.add(why.Warning, about, "a-client-leaves-connections-open", fmt.Sprintf("%s has had more connections than its share of file descriptors, %d: %d ended or were refused; now it has %d: %s", l.Path, c.Most, c.Ended, c.Now, strings.Join(c.Clients, "; ")),
 				"correct the client that opens a connection for each call and closes none; LimitNOFILE= of the unit gives criproxy more file descriptors")
 		}
 	}
 	if r.Config.Error != "" {
-		d.add(node.Error, about, "the-configuration-has-mistakes", "the configuration was not reloaded: "+calls.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
+		d.add(why.Error, about, "the-configuration-has-mistakes", "the configuration was not reloaded: "+calls.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
 	}
 	for _, w := range r.Config.NeedsRestart {
-		d.add(node.Warning, about, "changes-wait-for-a-restart", "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
+		d.add(why.Warning, about, "changes-wait-for-a-restart", "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
 	}
 	if r.Version != config.Version {
-		d.add(node.Note, about, "changes-wait-for-a-restart", fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, config.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
+		d.add(why.Note, about, "changes-wait-for-a-restart", fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, config.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
 	}
 	if r.Hooks != nil {
 		for _, p := range r.Hooks.Plugins {
 			if p.State != "ready" {
-				d.add(node.Warning, about, "a-plugin-fails", fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks shows the details; if its policy is Fail, pods do not start")
+				d.add(why.Warning, about, "a-plugin-fails", fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks shows the details; if its policy is Fail, pods do not start")
 			}
 		}
 	}
 }
 
 // backends asks the runtimes themselves.
-func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []node.Backend {
-	var all []node.Backend
+func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.Backend {
+	var all []doctor.Backend
 	for _, b := range cfg.Backends {
-		all = append(all, node.Backend{Name: director.Backend{Name: b.Name}.String(), Prefix: b.Name, Address: b.Address})
+		all = append(all, doctor.Backend{Name: director.Backend{Name: b.Name}.String(), Prefix: b.Name, Address: b.Address})
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	a, err := daemon.Read(cfg)
+	a, err := server.Read(cfg)
 	if err != nil {
-		d.add(node.Error, "configuration", "the-configuration-has-mistakes", err.Error(), "correct it; criproxy check tries it without serving")
+		d.add(why.Error, "configuration", "the-configuration-has-mistakes", err.Error(), "correct it; criproxy check tries it without serving")
 		return all
 	}
-	if !daemon.IsCRI(a.Profile) {
+	if !server.IsCRI(a.Profile) {
 		return all // another API has no pods
 	}
-	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, b := range cfg.Backends {
@@ -233,7 +234,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []node.Bac
 			all[i].HTTP = listen.ServesHTTP(b.Address)
 			var reply runtimeapi.RuntimeConfigResponse
 			if conn.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) == nil && reply.GetLinux() != nil {
-				all[i].Driver = daemon.DriverName(reply.GetLinux().GetCgroupDriver())
+				all[i].Driver = server.DriverName(reply.GetLinux().GetCgroupDriver())
 			}
 		})
 	}
@@ -270,7 +271,7 @@ func (d *Diagnosis) print(out *show.Screen) {
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		sayFinding(out, f, "")
-		if f.Level == node.Error {
+		if f.Level == why.Error {
 			bad++
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 func TestDoctorNamesAWrongVariableOfOpenTelemetry(t *testing.T) {

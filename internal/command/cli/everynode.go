@@ -14,10 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/command/node"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
+	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
 // An errand is a command that each of several nodes runs, and whose JSON this process shows.
@@ -67,7 +67,7 @@ func onEach[T any](ctx context.Context, q show.Query, e errand) []show.Answer[T]
 
 // findingsOfAll runs an errand that finds things on all nodes, and shows each finding once, with the nodes that it is on.
 func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
-	all := onEach[struct{ Findings []node.Finding }](ctx, q, e)
+	all := onEach[struct{ Findings []why.Finding }](ctx, q, e)
 	if !q.People() {
 		if err := show.EncodeAll(q, all); err != nil {
 			return err
@@ -75,7 +75,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 	}
 	type of struct{ text, cure string }
 	places := map[of][]string{}
-	var findings []node.Finding
+	var findings []why.Finding
 	clean, answered := 0, 0
 	for _, a := range all {
 		if a.Value == nil {
@@ -93,7 +93,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 			places[key] = append(places[key], a.Name)
 		}
 	}
-	node.Sort(findings)
+	why.Sort(findings)
 	if q.People() {
 		for _, f := range findings {
 			key := of{fmt.Sprintf("%s: %s", f.Level, f.Sentence()), f.Cure}
@@ -105,7 +105,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 		q.Say(0, "%d of %d nodes have no finding.", clean, len(all))
 	}
 	err := show.Finish(q, all)
-	if len(findings) > 0 && (e.name == "why" || findings[0].Level == node.Error) {
+	if len(findings) > 0 && (e.name == "why" || findings[0].Level == why.Error) {
 		err = cmp.Or(err, ErrReported)
 	}
 	return err

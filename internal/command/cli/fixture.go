@@ -17,8 +17,8 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/replay"
-	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/settings/profile"
+	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
 // Fixture is the subcommand that answers calls as a recorded runtime did.

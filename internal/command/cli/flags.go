@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/base/host"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/server"
 )
 
 // Flags are the command line of serve and check.
@@ -196,5 +196,5 @@ func (f *Flags) readConfig() (*config.Config, error) {
 	if err := f.apply(c); err != nil {
 		c.Fail(err)
 	}
-	return c, daemon.Check(c)
+	return c, server.Check(c)
 }

@@ -10,14 +10,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director/dial"
-	"github.com/criproxy/criproxy/internal/command/node"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/command/takeover"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/server"
 )
 
 // Install is the subcommand that prepares a takeover of a runtime's socket.
 func Install(ctx context.Context, args []string, out, _ io.Writer) error {
-	var t node.Takeover
+	var t takeover.Takeover
 	fs := subFlags("install")
 	fs.StringVar(&t.Path, "takeover", "", "the `PATH` of the runtime's own socket, where criproxy will listen: /run/containerd/containerd.sock or /run/crio/crio.sock")
 	addTakeoverFlags(fs, &t)
@@ -34,7 +34,7 @@ func Install(ctx context.Context, args []string, out, _ io.Writer) error {
 
 // runtimeAt asks the server at a path for the name of its runtime, in any version of CRI.
 func runtimeAt(ctx context.Context, path string) (string, error) {
-	a, err := daemon.Read(&config.Config{})
+	a, err := server.Read(&config.Config{})
 	if err != nil {
 		return "", err
 	}
@@ -43,7 +43,7 @@ func runtimeAt(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	defer conn.Close() // nothing is under way
-	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
 	defer cancel()
 	var reply runtimeapi.VersionResponse
 	if err := conn.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &reply); err != nil {
@@ -54,7 +54,7 @@ func runtimeAt(ctx context.Context, path string) (string, error) {
 
 // Uninstall is the subcommand that reverts Install.
 func Uninstall(_ context.Context, args []string, out, _ io.Writer) error {
-	var t node.Takeover
+	var t takeover.Takeover
 	fs := subFlags("uninstall")
 	addTakeoverFlags(fs, &t)
 	if err := parseSub(fs, args, out, "uninstall reverts what install changed in these files:", 0, 0); err != nil {
@@ -63,7 +63,7 @@ func Uninstall(_ context.Context, args []string, out, _ io.Writer) error {
 	return t.Uninstall(out)
 }
 
-func addTakeoverFlags(fs *flag.FlagSet, t *node.Takeover) {
+func addTakeoverFlags(fs *flag.FlagSet, t *takeover.Takeover) {
 	fs.StringVar(&t.Containerd, "containerd-config", "/etc/containerd/config.toml", "containerd's configuration `FILE`")
 	fs.StringVar(&t.CRIO, "crio-drop-ins", "/etc/crio/crio.conf.d", "the `FOLDER` of CRI-O's drop-ins")
 	fs.StringVar(&t.Config, "config", config.DefaultConfig, "criproxy's configuration `FILE`")

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // koordFlags are the five flags of KoordRuntimeProxy, with which its unit file can start criproxy.

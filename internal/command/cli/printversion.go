@@ -6,8 +6,8 @@ import (
 	"io"
 	"runtime/debug"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // versions are those of criproxy and of what it is built with. Its JSON is stable.

@@ -14,11 +14,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	text "github.com/criproxy/criproxy/internal/base/dump"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/replay"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/cri"
 )
 
 // played is a recording to play, as the client or as the server.

@@ -18,11 +18,11 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/criproxy/criproxy/internal/base/host"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/replay"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/proxy/cri"
 )
 
 // replayPlan selects the recorded calls to send.

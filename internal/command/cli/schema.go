@@ -11,8 +11,8 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/dump"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/proxy/cri"
 )
 
 // schemaFlags are the flags that describe the messages of other APIs than CRI.

@@ -14,10 +14,10 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/command/node"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/observe/why"
+	"github.com/criproxy/criproxy/internal/server"
+	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
 // asText replaces values in the JSON log with the text of their String method, as in the text log. JSON alone would
@@ -81,11 +81,11 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	legacy, err := daemon.ReceiveLegacy(inherited.Memories)
+	legacy, err := server.ReceiveLegacy(inherited.Memories)
 	if err != nil {
 		return err
 	}
-	p, err := daemon.New(cfg, daemon.Options{File: f.config, Flags: f.overriding(fs), Legacy: legacy, Stderr: errOut, Finder: &node.Look{}})
+	p, err := server.New(cfg, server.Options{File: f.config, Flags: f.overriding(fs), Legacy: legacy, Stderr: errOut, Finder: &why.Look{}})
 	if err != nil {
 		return err
 	}
@@ -120,14 +120,14 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 		defer stop()
 		return p.Run(ctx)
 	})
-	if errors.Is(err, daemon.ErrCutOff) {
+	if errors.Is(err, server.ErrCutOff) {
 		return ErrReported
 	}
 	return err
 }
 
 // watchHandover hands over on each value from usr2, until a handover succeeds or ctx ends.
-func watchHandover(ctx context.Context, p *daemon.Proxy, usr2 <-chan os.Signal) {
+func watchHandover(ctx context.Context, p *server.Proxy, usr2 <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -17,10 +17,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
-	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // supportTime bounds how long one part of a bundle may take.

@@ -17,9 +17,9 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/director/dial"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/server"
 )
 
 // reflectTime is how long tap waits for the server's description of its messages.
@@ -51,7 +51,7 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return &UsageError{errors.New("tap needs -connect, the socket of the server, and -listen, the socket for clients")}
 	}
 	cfg.Backends = []config.Backend{{Address: *connect}}
-	if err := daemon.Check(cfg); err != nil {
+	if err := server.Check(cfg); err != nil {
 		return err
 	}
 	if cfg.FlightRecorder < 0 {
@@ -62,7 +62,7 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, err := daemon.New(cfg, daemon.Options{Shown: shown})
+	p, err := server.New(cfg, server.Options{Shown: shown})
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 
 // shownAPI returns what the messages of the server mean: those of CRI, of the flags, and of the
 // server's own description.
-func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOut io.Writer) (*daemon.API, error) {
+func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOut io.Writer) (*server.API, error) {
 	profile, schema, err := flags.load(nil)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOu
 	if reflected := reflectServer(ctx, cfg, errOut); reflected != nil {
 		own, schema = own.Join(reflected), schema.Join(reflected)
 	}
-	return &daemon.API{Config: director.Config{Profile: profile, Schema: schema}, Own: own}, nil
+	return &server.API{Config: director.Config{Profile: profile, Schema: schema}, Own: own}, nil
 }
 
 // reflectServer asks the server to describe its messages, by gRPC's reflection. It returns nil if the server does not

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/command/node"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/page"
+	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
 // writePage writes the calls of recordings as a page for browsers to the file at path. Several are of several nodes.
@@ -47,7 +47,7 @@ func (l *callView) writePage(all []*capture.Reader, fs *flag.FlagSet, path strin
 			return fmt.Errorf("%s: %w", fs.Arg(i), err)
 		}
 		l.known = view.known
-		look := &node.Look{}
+		look := &why.Look{}
 		look.Follow(view.assembler)
 		look.Begin(r.Header())
 		one := &recording{view: &view, file: fs.Arg(i), reader: r}
@@ -159,7 +159,7 @@ type looks []lookOf
 
 type lookOf struct {
 	node string
-	look *node.Look
+	look *why.Look
 }
 
 // JSON returns one report of all nodes.
@@ -167,9 +167,9 @@ func (l looks) JSON() []byte {
 	if len(l) == 1 {
 		return l[0].look.JSON()
 	}
-	all := node.Report{Findings: []node.Finding{}}
+	all := why.Report{Findings: []why.Finding{}}
 	for _, one := range l {
-		r := one.look.Report(node.Options{})
+		r := one.look.Report(why.Options{})
 		for _, f := range r.Findings {
 			f.Text = one.node + ": " + f.Text
 			f.Show = strings.ReplaceAll(f.Show, "-backend ", "-backend "+one.node+"/")
@@ -184,7 +184,7 @@ func (l looks) JSON() []byte {
 			all.Seen.To = r.Seen.To
 		}
 	}
-	node.Sort(all.Findings)
+	why.Sort(all.Findings)
 	return all.JSON()
 }
 

@@ -15,10 +15,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/base/host"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/server"
+	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
 // settle is how long the folder of the configuration must be unchanged before criproxy reads the file again: editors
@@ -32,7 +32,7 @@ const patience = time.Second
 // A watcher reads the configuration again when its file changes, or on SIGHUP.
 type watcher struct {
 	flags *Flags
-	proxy *daemon.Proxy
+	proxy *server.Proxy
 
 	mu sync.Mutex // guards what flags last read
 }
@@ -50,7 +50,7 @@ func (r *watcher) reload() error {
 	} else {
 		waits, err = r.proxy.Reload(cfg)
 	}
-	if errors.Is(err, daemon.ErrStopped) {
+	if errors.Is(err, server.ErrStopped) {
 		return err // nothing is wrong with the file, which the process that took over reads
 	}
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/command/node"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
+	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
 // whyFlags are the command line of why.
@@ -27,7 +27,7 @@ type whyFlags struct {
 	socket string // of the criproxy that runs
 	pod    string
 	line   string // of kubelet's log
-	known  []*node.Rule
+	known  []*why.Rule
 }
 
 const aboutWhy = `why says what is wrong, as far as the recorded calls show it: since when, whom it concerns, which calls show it,
@@ -95,7 +95,7 @@ func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
 // explain shows what a rule knows.
 func (w *whyFlags) explain(name string, s *show.Screen) error {
 	var names []string
-	for _, r := range node.Rules() {
+	for _, r := range why.Rules() {
 		if r.Name == name {
 			sayRule(s, r)
 			return nil
@@ -106,7 +106,7 @@ func (w *whyFlags) explain(name string, s *show.Screen) error {
 }
 
 // sayRule explains a rule.
-func sayRule(s *show.Screen, r *node.Rule) {
+func sayRule(s *show.Screen, r *why.Rule) {
 	s.Paint(show.Bold, 0, "%s: %s", r.Name, r.Means)
 	s.Say(2, "shown by: %s", r.Shown)
 	s.Say(2, "it is not: %s", r.Not)
@@ -134,7 +134,7 @@ func (w *whyFlags) arguments() error {
 		return nil
 	}
 	var pod string
-	if w.known, pod = node.Explain(w.line); len(w.known) == 0 {
+	if w.known, pod = why.Explain(w.line); len(w.known) == 0 {
 		return &BlindError{errors.New("why: no rule knows this line; without it, why looks for everything that it knows")}
 	}
 	w.pod = cmp.Or(w.pod, pod)
@@ -142,8 +142,8 @@ func (w *whyFlags) arguments() error {
 }
 
 // look returns what the rules find.
-func (w *whyFlags) look(ctx context.Context, errOut io.Writer) (*node.Report, error) {
-	o := node.Options{Pod: w.pod}
+func (w *whyFlags) look(ctx context.Context, errOut io.Writer) (*why.Report, error) {
+	o := why.Options{Pod: w.pod}
 	for _, r := range w.known {
 		o.Rules = append(o.Rules, r.Name)
 	}
@@ -169,7 +169,7 @@ func (w *whyFlags) look(ctx context.Context, errOut io.Writer) (*node.Report, er
 }
 
 // lookNow looks at the criproxy that runs.
-func (w *whyFlags) lookNow(ctx context.Context, o node.Options) (*node.Report, error) {
+func (w *whyFlags) lookNow(ctx context.Context, o why.Options) (*why.Report, error) {
 	o.Now = time.Now()
 	o.Since = o.Now.Add(-time.Duration(w.since))
 	client := admin.NewClient(w.socket)
@@ -200,12 +200,12 @@ func (w *whyFlags) lookNow(ctx context.Context, o node.Options) (*node.Report, e
 }
 
 // read reads all events of a recording, and returns the time of the last one.
-func (w *whyFlags) read(r *capture.Reader) (look *node.Look, last time.Time, err error) {
+func (w *whyFlags) read(r *capture.Reader) (look *why.Look, last time.Time, err error) {
 	m, err := w.schema.meaning(r.Header())
 	if err != nil {
 		return nil, last, err
 	}
-	look = node.New(m.schema, m.names)
+	look = why.New(m.schema, m.names)
 	look.Begin(r.Header())
 	for {
 		var ev capture.Event
@@ -231,7 +231,7 @@ const (
 )
 
 // print shows a report to people.
-func (w *whyFlags) print(s *show.Screen, r *node.Report) {
+func (w *whyFlags) print(s *show.Screen, r *why.Report) {
 	for _, rule := range w.known {
 		sayRule(s, rule)
 	}
@@ -258,7 +258,7 @@ func (w *whyFlags) print(s *show.Screen, r *node.Report) {
 }
 
 // command returns the command that shows the calls of a finding.
-func (w *whyFlags) command(f *node.Finding) string {
+func (w *whyFlags) command(f *why.Finding) string {
 	switch {
 	case f.Show == "":
 		return ""
@@ -271,7 +271,7 @@ func (w *whyFlags) command(f *node.Finding) string {
 }
 
 // sayFinding shows a finding, of doctor or of why, in full. command shows its calls; it may be empty.
-func sayFinding(s *show.Screen, f *node.Finding, command string) {
+func sayFinding(s *show.Screen, f *why.Finding, command string) {
 	narrow := *s
 	if narrow.Width == 0 || narrow.Width > readable {
 		narrow.Width = readable
@@ -308,12 +308,12 @@ func sayFinding(s *show.Screen, f *node.Finding, command string) {
 // readable is the greatest width of a line of prose.
 const readable = 100
 
-func colourOf(f *node.Finding) show.Colour {
-	return map[node.Level]show.Colour{node.Error: show.Red, node.Warning: show.Yellow, node.Note: show.Dim}[f.Level]
+func colourOf(f *why.Finding) show.Colour {
+	return map[why.Level]show.Colour{why.Error: show.Red, why.Warning: show.Yellow, why.Note: show.Dim}[f.Level]
 }
 
 // seen says what the rules have looked at.
-func seen(s *show.Screen, r *node.Report) {
+func seen(s *show.Screen, r *why.Report) {
 	of := &r.Seen
 	if len(r.Findings) == 0 {
 		what := "Nothing is wrong that the calls show."

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/settings/profile"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 // WiresharkProfile is the subcommand that writes a profile with which Wireshark shows the names of fields.

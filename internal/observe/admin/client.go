@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // Headers in the answer to GET /events.

@@ -6,28 +6,28 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // Report describes the state of a running criproxy. Its JSON is stable.
 type Report struct {
-	Version   string      `json:"version"`
-	PID       int         `json:"pid"`
-	Started   time.Time   `json:"started"`
-	DataPath  string      `json:"dataPath,omitempty"` // "own" or "grpc"; missing from versions that had one
-	Ready     bool        `json:"ready"`              // the primary is up, and clients can connect
-	Listeners []Listener  `json:"listeners"`
-	Admin     string      `json:"admin,omitempty"`
-	Backends  []Backend   `json:"backends"` // the primary first
-	Hooks     *hook.State `json:"hooks,omitempty"`
-	Errors    []CallError `json:"errors"` // that clients got, the latest first
-	Recorder  *Recorder   `json:"recorder,omitempty"`
-	Export    *Export     `json:"export,omitempty"` // missing if nothing is exported
-	StaysFor  []LongCall  `json:"staysFor,omitempty"`
-	Panics    uint64      `json:"panics"` // that did not end the process; each is in the log
-	Config    Config      `json:"config"`
+	Version   string         `json:"version"`
+	PID       int            `json:"pid"`
+	Started   time.Time      `json:"started"`
+	DataPath  string         `json:"dataPath,omitempty"` // "own" or "grpc"; missing from versions that had one
+	Ready     bool           `json:"ready"`              // the primary is up, and clients can connect
+	Listeners []Listener     `json:"listeners"`
+	Admin     string         `json:"admin,omitempty"`
+	Backends  []Backend      `json:"backends"` // the primary first
+	Hooks     *plugins.State `json:"hooks,omitempty"`
+	Errors    []CallError    `json:"errors"` // that clients got, the latest first
+	Recorder  *Recorder      `json:"recorder,omitempty"`
+	Export    *Export        `json:"export,omitempty"` // missing if nothing is exported
+	StaysFor  []LongCall     `json:"staysFor,omitempty"`
+	Panics    uint64         `json:"panics"` // that did not end the process; each is in the log
+	Config    Config         `json:"config"`
 }
 
 // Listener is a socket that clients connect to. Its JSON is stable.

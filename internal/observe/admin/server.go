@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/hook"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // Mode allows only the user that criproxy runs as to connect to the admin socket, because its answers are about all
@@ -73,7 +73,7 @@ func New(p Source, monitoring func(*http.ServeMux), events, changes http.Handler
 		if plugins := p.State().Plugins; plugins != nil {
 			return plugins, nil
 		}
-		return &hook.State{Plugins: []hook.PluginState{}, Known: map[string]int{}}, nil
+		return &plugins.State{Plugins: []plugins.PluginState{}, Known: map[string]int{}}, nil
 	})
 	return a
 }

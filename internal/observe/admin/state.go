@@ -7,9 +7,9 @@ package admin
 import (
 	"time"
 
-	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/memory"
-	"github.com/criproxy/criproxy/internal/settings/drift"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // State is the state of a proxy that it knows without asking its backends.
@@ -22,8 +22,8 @@ type State struct {
 	Capture   *Capture // nil if nothing is recorded
 	Export    *Export  // nil if nothing is exported
 	Drift     []drift.Finding
-	Plugins   *hook.State // nil if plugins are turned off
-	StaysFor  []LongCall  // calls that keep what a reload or a handover has replaced
+	Plugins   *plugins.State // nil if plugins are turned off
+	StaysFor  []LongCall     // calls that keep what a reload or a handover has replaced
 }
 
 // Health says whether a proxy answers calls.

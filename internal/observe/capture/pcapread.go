@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // pcapDecoder reads the pcapng files that we write. Each event ends with a packet whose comment holds

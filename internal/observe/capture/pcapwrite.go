@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // pcapEncoder writes calls as HTTP/2 over made-up TCP connections: one interface for the clients and

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // atOnce is how many nodes are asked at a time.
@@ -243,7 +243,7 @@ func WhereOfAll(ctx context.Context, q Query, ids ...string) error {
 
 // HooksOfAll shows the plugins of the criproxies of all nodes of a query.
 func HooksOfAll(ctx context.Context, q Query) error {
-	all := read[hook.State](ctx, q, "hooks")
+	all := read[plugins.State](ctx, q, "hooks")
 	if !q.People() {
 		return errors.Join(EncodeAll(q, all), Finish(q, all))
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // Hooks shows the plugins of a criproxy.
@@ -15,7 +15,7 @@ func Hooks(ctx context.Context, q Query) error {
 	return err
 }
 
-func printHooks(out *Screen, s *hook.State) {
+func printHooks(out *Screen, s *plugins.State) {
 	if s.Folder == "" {
 		out.Say(0, "Plugins are turned off: -hooks is none.")
 		return
@@ -45,7 +45,7 @@ func printHooks(out *Screen, s *hook.State) {
 	out.Say(0, "criproxy knows %s and %s. Between plugins: %s.", capture.Count(s.Known["sandbox"], "pod"), capture.Count(s.Known["container"], "container"), capture.Count(s.Conflicts, "conflict"))
 }
 
-func printPoints(out *Screen, points []hook.PointState) {
+func printPoints(out *Screen, points []plugins.PointState) {
 	var rows [][]Cell
 	for _, p := range points {
 		n := func(n int64) string { return fmt.Sprint(n) }

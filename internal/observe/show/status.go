@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // Status shows how a criproxy is doing, and returns its report.
@@ -208,7 +208,7 @@ func accessText(l *admin.Listener) string {
 	return text
 }
 
-func printPlugins(out *Screen, s *hook.State) {
+func printPlugins(out *Screen, s *plugins.State) {
 	if s == nil || len(s.Plugins) == 0 {
 		return
 	}
@@ -228,7 +228,7 @@ func printPlugins(out *Screen, s *hook.State) {
 var pluginHead = []string{"PLUGIN", "STATE", "ASKED", "FAILED", "REFUSED", "CHANGES"}
 
 // pluginRow has the columns of pluginHead.
-func pluginRow(p *hook.PluginState) []Cell {
+func pluginRow(p *plugins.PluginState) []Cell {
 	var asked, failed, refused, changes int64
 	for _, point := range p.Points {
 		asked, failed, refused, changes = asked+point.Calls, failed+point.Failed, refused+point.Refused, changes+point.Changes

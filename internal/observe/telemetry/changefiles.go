@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/settings/config"
 )
 
 // Changes are in two files of a folder. The newer file becomes the older one when it is full. Each line is a change, but

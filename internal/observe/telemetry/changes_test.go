@@ -47,7 +47,7 @@ func since(c *Changes, at time.Time) (all []capture.Change) {
 	return all
 }
 
-func plugins(all []capture.Change) string {
+func pluginsOf(all []capture.Change) string {
 	var names []string
 	for _, c := range all {
 		names = append(names, cmp.Or(c.Plugin, c.What))
@@ -65,7 +65,7 @@ func TestChangesOutliveTheProcess(t *testing.T) {
 	c.Add(lost("a", 1))
 	c.Add(lost("b", 2))
 	all := since(c, time.Unix(2, 0))
-	assert.Equal(t, "b", plugins(all), "before or after it is written")
+	assert.Equal(t, "b", pluginsOf(all), "before or after it is written")
 	stop()
 	_, file := changesFiles(dir)
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
@@ -78,7 +78,7 @@ func TestChangesOutliveTheProcess(t *testing.T) {
 	c.Add(lost("c", 3))
 	stop()
 	all = since(c, time.Time{})
-	assert.Equal(t, "a b unread c", plugins(all))
+	assert.Equal(t, "a b unread c", pluginsOf(all))
 	assert.Regexp(t, `^line 4 of .*/changes\.jsonl: cut off or damaged$`, all[2].Why)
 	assert.Equal(t, os.Getpid(), all[0].PID)
 	info, err := os.Stat(file)
@@ -111,12 +111,12 @@ func TestAnUnwritableFolderLosesNoChange(t *testing.T) {
 	c.Add(lost("a", 1))
 	require.Error(t, c.write())
 	all := since(c, time.Time{})
-	assert.Equal(t, "a", plugins(all))
+	assert.Equal(t, "a", pluginsOf(all))
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, c.write())
 	c.Add(lost("b", 2))
 	all = since(c, time.Time{})
-	assert.Equal(t, "a b", plugins(all))
+	assert.Equal(t, "a b", pluginsOf(all))
 }
 
 // Without a folder the changes pass to the next process in memory.
@@ -129,7 +129,7 @@ func TestChangesArePassedOnWithoutAFolder(t *testing.T) {
 	next.Restore(c.Latest())
 	next.Add(lost("b", 99999))
 	all := since(next, time.Unix(latestChanges, 0))
-	assert.Equal(t, "a a a a a b", plugins(all))
+	assert.Equal(t, "a a a a a b", pluginsOf(all))
 	c.PassOn()
 	c.Add(capture.Change{What: capture.Stopped})
 	latest := c.Latest()
@@ -186,7 +186,7 @@ func TestAnOddFileSaysWhatCannotBeRead(t *testing.T) {
 	c.Add(lost("own", 0))
 	stop()
 	all := since(c, time.Time{})
-	assert.Equal(t, "future a unread b unread unread c unread d unread own", plugins(all), "in the order of the file")
+	assert.Equal(t, "future a unread b unread unread c unread d unread own", pluginsOf(all), "in the order of the file")
 	var why []string
 	for _, one := range all {
 		if one.What == capture.Unread {
@@ -197,7 +197,7 @@ func TestAnOddFileSaysWhatCannotBeRead(t *testing.T) {
 		"lines 4 to 5 of FILE: written by a newer criproxy", "line 8 of FILE: written by a newer criproxy", "lines 9 to 11 of FILE: cut off or damaged",
 		"line 13 of FILE: longer than 64 KiB", "line 15 of FILE: cut off or damaged",
 	}, why)
-	assert.Equal(t, "future b unread unread c unread d unread", plugins(since(c, time.Date(2002, 1, 1, 0, 0, 0, 0, time.UTC))), "what stands beside")
+	assert.Equal(t, "future b unread unread c unread d unread", pluginsOf(since(c, time.Date(2002, 1, 1, 0, 0, 0, 0, time.UTC))), "what stands beside")
 }
 
 // A FIFO made criproxy wait for ever.
@@ -208,10 +208,10 @@ func TestOnlyRegularFilesHaveChanges(t *testing.T) {
 	c := NewChanges(&Recording{}, dir)
 	c.Add(lost("a", 1))
 	require.ErrorContains(t, c.write(), "is not a regular file")
-	assert.Equal(t, "unread a", plugins(since(c, time.Time{})))
+	assert.Equal(t, "unread a", pluginsOf(since(c, time.Time{})))
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, c.write())
-	assert.Equal(t, "a", plugins(since(c, time.Time{})))
+	assert.Equal(t, "a", pluginsOf(since(c, time.Time{})))
 }
 
 // Another process may have filled the file.
@@ -232,7 +232,7 @@ func TestAFileThatIsFullIsReplaced(t *testing.T) {
 		require.NoError(t, err, what)
 		assert.Len(t, content, int(info.Size()))
 		all := since(c, time.Unix(2, 0))
-		assert.Equal(t, "b", plugins(all[len(all)-1:]))
+		assert.Equal(t, "b", pluginsOf(all[len(all)-1:]))
 	}
 }
 
@@ -257,8 +257,8 @@ func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
 		for f := next.rec.Follow(); f.TryNext(&ev); {
 			recorded = append(recorded, *ev.Change)
 		}
-		assert.Equal(t, "a b c", plugins(told))
-		assert.Equal(t, "a b c d", plugins(recorded), "it had %d", has)
+		assert.Equal(t, "a b c", pluginsOf(told))
+		assert.Equal(t, "a b c d", pluginsOf(recorded), "it had %d", has)
 	}
 }
 
@@ -277,12 +277,12 @@ func TestAHandoverRepeatsNothingOfPlugins(t *testing.T) {
 	after.Restore(handed)
 	after.Add(capture.Change{What: capture.PluginUp, Plugin: "b", Time: time.Unix(3, 0)})
 	after.Add(lost("a", 3))
-	assert.Equal(t, "a b", plugins(after.Latest()))
+	assert.Equal(t, "a b", pluginsOf(after.Latest()))
 	after.Add(lost("b", 4))
 	other := lost("a", 5)
 	other.Why = "another mistake in its file"
 	after.Add(other)
-	assert.Equal(t, "a b b a", plugins(after.Latest()), "what is new is told")
+	assert.Equal(t, "a b b a", pluginsOf(after.Latest()), "what is new is told")
 }
 
 // A process that takes over may have another folder than the one before it: with changes of long ago, or with those that
@@ -301,17 +301,17 @@ func TestAHandoverToAnotherFolderLosesNoChange(t *testing.T) {
 	second, stop := handOver(first, stop, "")
 	second.Add(lost("b", 2))
 	third, stop := handOver(second, stop, known)
-	assert.Equal(t, "a b", plugins(since(third, time.Time{})))
+	assert.Equal(t, "a b", pluginsOf(since(third, time.Time{})))
 	third.Add(lost("c", 3))
 	fourth, stop := handOver(third, stop, other)
 	fourth.Add(lost("d", 4))
-	assert.Equal(t, "a b c d", plugins(since(fourth, time.Time{})))
+	assert.Equal(t, "a b c d", pluginsOf(since(fourth, time.Time{})))
 	fifth, stop := handOver(fourth, stop, known)
 	stop()
 	for _, c := range []*Changes{fifth, NewChanges(&Recording{}, known)} {
-		assert.Equal(t, "a b c d", plugins(since(c, time.Time{})))
+		assert.Equal(t, "a b c d", pluginsOf(since(c, time.Time{})))
 	}
-	assert.Equal(t, "a b c d", plugins(since(NewChanges(&Recording{}, other), time.Time{})))
+	assert.Equal(t, "a b c d", pluginsOf(since(NewChanges(&Recording{}, other), time.Time{})))
 }
 
 // What one process cannot write, the next one does, and only one of them.
@@ -332,7 +332,7 @@ func TestAHandoverOnAFullDiskLosesNoChange(t *testing.T) {
 	first.GoOn() // the second failed after all
 	first.Add(lost("c", 3))
 	require.NoError(t, first.write())
-	assert.Equal(t, "a b c", plugins(since(NewChanges(&Recording{}, dir), time.Time{})))
+	assert.Equal(t, "a b c", pluginsOf(since(NewChanges(&Recording{}, dir), time.Time{})))
 }
 
 // A plugin is lost while the next process starts. The process that hands over tells of it, once.
@@ -347,11 +347,11 @@ func TestAHandoverLosesNothingToldMeanwhile(t *testing.T) {
 	next.Restore(handed)
 	require.NoError(t, next.write())
 	for range 2 {
-		assert.Equal(t, "a b", plugins(since(c, time.Time{})))
+		assert.Equal(t, "a b", pluginsOf(since(c, time.Time{})))
 	}
 	next.Add(lost("c", 3))
 	require.NoError(t, next.write())
 	c.PassOn()
 	require.NoError(t, c.write())
-	assert.Equal(t, "a c b", plugins(since(NewChanges(&Recording{}, dir), time.Time{})))
+	assert.Equal(t, "a c b", pluginsOf(since(NewChanges(&Recording{}, dir), time.Time{})))
 }

@@ -37,11 +37,11 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/proxy/cri"
-	"github.com/criproxy/criproxy/internal/proxy/listen"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
 // A node is a recorder with an exporter.

@@ -7,7 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/settings/drift"
+	"github.com/criproxy/criproxy/internal/drift"
 )
 
 // LogMended returns a function that logs, once for each backend, method and field, that invalid

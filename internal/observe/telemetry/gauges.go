@@ -7,10 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/settings/drift"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // gauges are the metrics whose values are computed when a scraper asks for them.
@@ -185,7 +185,7 @@ func labelValues(values []string) []string {
 	return values
 }
 
-func collectHooks(s hook.State, gauge, counter func(string, float64, ...string)) {
+func collectHooks(s plugins.State, gauge, counter func(string, float64, ...string)) {
 	counter("criproxy_hook_conflicts_total", float64(s.Conflicts))
 	for _, p := range s.Plugins {
 		gauge("criproxy_hook_plugin_up", one(p.State == "ready"), p.Name)

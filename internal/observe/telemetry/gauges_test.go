@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/settings/drift"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 type stateOf admin.State
@@ -28,7 +28,7 @@ func TestNobodyOutsideNamesASeries(t *testing.T) {
 	for i := range 150 {
 		s.Drift = append(s.Drift, drift.Finding{Kind: drift.Method, Where: fmt.Sprintf("/runtime.v1.RuntimeService/V\xe4%d", i), Count: 2})
 	}
-	s.Plugins = &hook.State{Plugins: []hook.PluginState{{Name: "\xe4.json"}, {Name: "\xf6.json"}, {Name: `good "one".json`}}}
+	s.Plugins = &plugins.State{Plugins: []plugins.PluginState{{Name: "\xe4.json"}, {Name: "\xf6.json"}, {Name: `good "one".json`}}}
 	r := prometheus.NewRegistry()
 	r.MustRegister(NewGauges(s, nil))
 	families, err := r.Gather()

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // changedBy is the key of metadata that recordings add to a runtime's leg: the plugins that changed
@@ -20,7 +20,7 @@ const changedBy = "criproxy-changed-by"
 
 // withPlugins returns the metadata of a leg with the plugins that changed the call of ctx.
 func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
-	asked := hook.ChangedBy(ctx)
+	asked := plugins.ChangedBy(ctx)
 	if len(asked) == 0 {
 		return md
 	}
@@ -81,42 +81,42 @@ func (l *hookLog) found(plugin string) {
 }
 
 // Watch logs an event.
-func (l *hookLog) Watch(_ context.Context, e hook.Event) {
+func (l *hookLog) Watch(_ context.Context, e plugins.Event) {
 	switch e := e.(type) {
-	case hook.Loaded:
+	case plugins.Loaded:
 		klog.InfoS("Plugin will be asked", "plugin", e.Plugin, "socket", e.File.Endpoint, "points", e.File.Hooks, "fail", e.File.Fail, "timeout", e.File.Timeout, "again", e.Replaced)
 		l.found(e.Plugin)
 		for _, w := range e.Warnings {
 			klog.InfoS("Plugin's file may mean something else", "plugin", e.Plugin, "warning", w)
 		}
-	case hook.Removed:
+	case plugins.Removed:
 		klog.InfoS("Plugin will not be asked any more: its file is gone", "plugin", e.Plugin)
 		l.changed(e.Plugin, errors.New("its file is gone"))
-	case hook.Broken:
+	case plugins.Broken:
 		klog.ErrorS(e.Err, "Plugin's file cannot be used", "plugin", e.Plugin, "stays as it was", e.Kept)
 		l.changed(e.Plugin, e.Err)
-	case hook.Trouble:
+	case plugins.Trouble:
 		klog.ErrorS(e.Err, "Hooks: "+e.What)
-	case hook.Asked:
+	case plugins.Asked:
 		l.asked(e)
-	case hook.Conflict:
+	case plugins.Conflict:
 		if key := e.Point + e.Field + e.First + e.Second; l.first(key) || klog.V(3).Enabled() {
 			klog.ErrorS(nil, "Two plugins changed one field; the second one's value holds", "point", e.Point, "field", e.Field, "first", e.First, "second", e.Second)
 		}
-	case hook.Unknown:
+	case plugins.Unknown:
 		if e.Refused {
 			klog.ErrorS(e.Err, "Call refused: a plugin must be asked, but criproxy cannot find the pod or container of the call", "method", e.Method, "id", e.ID)
 		} else {
 			klog.V(2).InfoS("Plugins were not asked: criproxy cannot find the pod or container of the call", "method", e.Method, "id", e.ID, "error", e.Err)
 		}
-	case hook.Learned:
+	case plugins.Learned:
 		klog.V(2).InfoS("Plugins can be asked about pods and containers from before", "objects", e.Objects, "took", e.Took, "error", e.Err)
 	}
 }
 
 // asked logs the answer of a plugin: a change at level 3, the first failure after a success at
 // any level.
-func (l *hookLog) asked(e hook.Asked) {
+func (l *hookLog) asked(e plugins.Asked) {
 	l.mu.Lock()
 	was := l.failing[e.Plugin]
 	l.failing[e.Plugin] = e.Err != nil

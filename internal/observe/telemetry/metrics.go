@@ -16,7 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/settings/config"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // other is the label of methods that the schema does not have, and of codes that gRPC does not have.

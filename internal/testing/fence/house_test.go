@@ -6,7 +6,6 @@ import (
 	"go/doc"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -26,50 +25,17 @@ const (
 
 var update = flag.Bool("update", false, "write the table of packages into docs/architecture.md")
 
-// A room is a package of the product: not of the tests, and not the few lines that describe a wing.
-type room struct {
-	name, purpose string // purpose is the first sentence of its documentation, without its name
-	floor         int    // 0: it imports no other one
-}
-
-// rooms returns the packages of the product, sorted by floor and name.
-func rooms(t *testing.T) []room {
+// purposes returns what each package is, the first sentence of its documentation without its name.
+func purposes(t *testing.T) map[string]string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}\t{{.Doc}}", module+"...").Output()
 	require.NoError(t, err)
 	docs := map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		name, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), module), "\t")
-		docs[name] = text
+		docs[name] = purpose(text)
 	}
-	imported := imports(t)
-	floors := map[string]int{}
-	var floor func(name string) int
-	floor = func(name string) int {
-		if _, done := floors[name]; !done {
-			floors[name] = 0
-			for _, one := range imported[name] {
-				if ours, ok := strings.CutPrefix(one, module); ok {
-					floors[name] = max(floors[name], 1+floor(ours))
-				}
-			}
-		}
-		return floors[name]
-	}
-	var all []room
-	for name, text := range docs {
-		if wingOf(name) == "internal/testing" || strings.Contains(text, " is the wing of ") {
-			continue
-		}
-		all = append(all, room{name, purpose(text), floor(name)})
-	}
-	slices.SortFunc(all, func(a, b room) int {
-		if a.floor != b.floor {
-			return a.floor - b.floor
-		}
-		return strings.Compare(a.name, b.name)
-	})
-	return all
+	return docs
 }
 
 // purpose returns the first sentence of a package's documentation, without its name.
@@ -84,9 +50,11 @@ func purpose(text string) string {
 
 // The table has nothing in it that most changes change, such as numbers of lines.
 func TestArchitectureHasTheTableOfPackages(t *testing.T) {
-	table := "| floor | package | which |\n|---|---|---|\n"
-	for _, r := range rooms(t) {
-		table += fmt.Sprintf("| %d | `%s` | %s |\n", r.floor, r.name, r.purpose)
+	table := "| package | what it does |\n|---|---|\n"
+	docs := purposes(t)
+	for _, name := range order {
+		assert.NotEmpty(t, docs[name], "%s is gone, or has no documentation", name)
+		table += fmt.Sprintf("| `%s` | %s |\n", name, docs[name])
 	}
 	if *update {
 		require.NoError(t, markdown.Between(architecture, tableBegin, tableEnd, table))
@@ -103,9 +71,9 @@ func TestPackagesForTestsAreNotInTheProgram(t *testing.T) {
 	for _, name := range linked {
 		assert.NotContains(t, name, module+"internal/testing/")
 	}
-	for _, r := range rooms(t) {
-		if strings.HasPrefix(r.name, "internal/") {
-			assert.Contains(t, linked, module+r.name, "nothing uses it")
+	for _, name := range order {
+		if strings.HasPrefix(name, "internal/") {
+			assert.Contains(t, linked, module+name, "nothing uses it")
 		}
 	}
 }

@@ -100,7 +100,7 @@ func signs(t *testing.T) []sign {
 		files := token.NewFileSet()
 		file, err := parser.ParseFile(files, path, text, parser.SkipObjectResolution)
 		require.NoError(t, err)
-		examines := path == "internal/command/cli/doctor.go" || strings.HasPrefix(path, "internal/command/node/")
+		examines := path == "internal/command/cli/doctor.go" || strings.HasPrefix(path, "internal/command/doctor/")
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
@@ -110,7 +110,7 @@ func signs(t *testing.T) []sign {
 			switch {
 			case examines && named(call, "add") && len(call.Args) == 5:
 				all = append(all, sign{"doctor", textOf(call.Args[3]), textOf(call.Args[2]), place})
-			case path == "internal/settings/config/warnings.go" && named(call, "Sprintf"): // doctor cuts them in two
+			case path == "internal/config/warnings.go" && named(call, "Sprintf"): // doctor cuts them in two
 				text, _, _ := strings.Cut(textOf(call), "; ")
 				all = append(all, sign{"doctor", text, "a-setting-has-consequences", place})
 			case logs(call):

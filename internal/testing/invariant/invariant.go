@@ -1,4 +1,4 @@
-// Package invariant checks what must hold after each injected fault, in memory (internal/proxy/daemon) and
+// Package invariant checks what must hold after each injected fault, in memory (internal/server) and
 // with real runtimes (testbed/chaos). Each function returns an error that says what does not hold.
 // The package is for tests only.
 package invariant

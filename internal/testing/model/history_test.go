@@ -19,7 +19,7 @@ import (
 // asks returns the answer of the admin socket of a process.
 func (p *proxy) asks(path string) []byte {
 	answer := httptest.NewRecorder()
-	p.daemon.Admin().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+	p.proxy.Admin().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
 	return answer.Body.Bytes()
 }
 

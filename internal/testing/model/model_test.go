@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/base/transport"
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 var (
@@ -321,7 +321,7 @@ func (w *world) operates(number int) {
 		}
 	default:
 		w.trace("process %d hands over", old.number)
-		w.must(old.daemon.HandOver(w.ctx))
+		w.must(old.proxy.HandOver(w.ctx))
 	}
 	w.mu.Lock()
 	now := w.now

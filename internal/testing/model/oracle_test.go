@@ -689,7 +689,7 @@ func (w *world) judgeConditions() {
 
 // condition returns what a process says of a backend.
 func (p *proxy) condition(b *backend) admin.BackendHealth {
-	for _, h := range p.daemon.Health().Backends {
+	for _, h := range p.proxy.Health().Backends {
 		if h.Name == b.key() {
 			return h
 		}

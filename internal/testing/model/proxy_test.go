@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/proxy/daemon"
-	settings "github.com/criproxy/criproxy/internal/settings/config"
+	settings "github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/server"
 )
 
 // config is the configuration of a proxy. It is immutable.
@@ -120,7 +120,7 @@ type proxy struct {
 	heir   bool      // it got a Note of each call that the previous process completed later
 	keeps  bool      // its files, and those of the process before it, are where they belong
 	began  time.Time // or the process that has handed over to it
-	daemon *daemon.Proxy
+	proxy  *server.Proxy
 	ctx    context.Context // ends with the process
 	kill   context.CancelFunc
 	stop   context.CancelFunc // asks the process to end
@@ -136,10 +136,10 @@ type proxy struct {
 // a connection, if there is one.
 func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 	p := &proxy{world: w, heir: memories != nil, ok: map[string]int{}}
-	var legacy *daemon.Legacy
+	var legacy *server.Legacy
 	if memories != nil {
 		var err error
-		if legacy, err = daemon.ReadLegacy(memories); err != nil {
+		if legacy, err = server.ReadLegacy(memories); err != nil {
 			return nil, err
 		}
 	}
@@ -157,7 +157,7 @@ func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 	cfg.process, cfg.since = p.number, time.Now()
 	p.cfg = cfg
 	var err error
-	p.daemon, err = daemon.New(cfg.settings(w), daemon.Options{Legacy: legacy, Machine: daemon.Machine{
+	p.proxy, err = server.New(cfg.settings(w), server.Options{Legacy: legacy, Machine: server.Machine{
 		Dial:    func(ctx context.Context, address string) (net.Conn, error) { return w.dial(ctx, p, address) },
 		Succeed: func(_ context.Context, memories net.Conn) error { return p.succeed(memories) },
 		Boot:    cfg.boot,
@@ -165,16 +165,16 @@ func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.daemon.UseListener(w.front.listen(p))
+	p.proxy.UseListener(w.front.listen(p))
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	ended := make(chan struct{})
 	w.served.Go(func() {
 		defer p.kill()
 		defer close(ended)
-		w.must(p.daemon.Run(ctx))
+		w.must(p.proxy.Run(ctx))
 	})
-	<-p.daemon.Serving()
+	<-p.proxy.Serving()
 	return p, nil
 }
 
@@ -206,7 +206,7 @@ func (p *proxy) reload(cfg *config) {
 		}
 	}
 	w.mu.Unlock()
-	_, err := p.daemon.Reload(cfg.settings(w))
+	_, err := p.proxy.Reload(cfg.settings(w))
 	w.must(err)
 }
 

@@ -95,7 +95,7 @@ func (w *world) judgeRest() {
 		return
 	}
 	w.judgeMetrics(w.now)
-	state := w.now.daemon.State()
+	state := w.now.proxy.State()
 	if state.Memory.Taken != 0 {
 		w.violated("at rest, messages take %d bytes", state.Memory.Taken)
 	}

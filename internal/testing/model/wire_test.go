@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // wire is a connection of one process to a runtime, at one address.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // world holds the whole simulation: the runtimes, the process, its clients, and what they have seen.

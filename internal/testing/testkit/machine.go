@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 // A Machine is a runtime that a test can kill, freeze and start again.

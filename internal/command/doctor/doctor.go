@@ -1,0 +1,79 @@
+package doctor
+
+import (
+	"path/filepath"
+
+	"github.com/criproxy/criproxy/internal/base/host"
+	"github.com/criproxy/criproxy/internal/observe/why"
+)
+
+// Found makes a finding. entry is the anchor of its entry in the runbook.
+func Found(level why.Level, about, entry, text, cure string) why.Finding {
+	return why.Finding{Level: level, About: about, Text: text, Cure: cure, Runbook: "docs/runbook.md#" + entry}
+}
+
+// Node is the node to examine. Only Listen is required.
+type Node struct {
+	// Root is the root of the node's file system. Empty means /.
+	Root string
+
+	Listen   string // the socket that kubelet is to speak to
+	Backends []Backend
+
+	// Separator stands between the prefix and the id of a backend. Empty means that ids have no
+	// prefix.
+	Separator string
+
+	// Version returns the version of the kubelet program at exe, such as "v1.34.1". Nil means that the version stays
+	// unknown.
+	Version func(exe string) (string, error)
+
+	// Connected returns the inodes of the sockets that are connected to the socket at path. Nil means [Connected],
+	// which asks the kernel.
+	Connected func(path string) ([]uint32, error)
+
+	// Served returns the process that serves the socket at path. Nil means [host.Serving].
+	Served func(path string) (host.Process, error)
+}
+
+// Backend is one of the runtimes.
+type Backend struct {
+	Name    string // for people; "primary" if it has none
+	Prefix  string // the text before the separator in its ids; empty for the primary
+	Address string
+	Driver  string // its cgroup driver, "systemd" or "cgroupfs"; empty if it does not report one
+	HTTP    bool   // its socket serves HTTP/1 as well as CRI, as CRI-O's does
+}
+
+// Examine returns the findings, the worst first, and the kubelet of the node, nil if none runs.
+func (n *Node) Examine() ([]why.Finding, *Kubelet) {
+	e := &examination{Node: n}
+	if e.Connected == nil {
+		e.Connected = Connected
+	}
+	if e.Served == nil {
+		e.Served = host.Serving
+	}
+	e.processes = e.readProcesses()
+	e.kubelets()
+	e.drivers()
+	e.sockets()
+	e.clients()
+	e.logs()
+	return why.Sort(e.found), e.kubelet
+}
+
+// examination is the state of one Examine.
+type examination struct {
+	*Node
+	processes []process
+	kubelet   *Kubelet // nil if there is none
+	found     []why.Finding
+}
+
+func (e *examination) add(level why.Level, about, entry, text, cure string) {
+	e.found = append(e.found, Found(level, about, entry, text, cure))
+}
+
+// file returns the path at which this process can read the node's file at path.
+func (e *examination) file(path string) string { return filepath.Join("/", e.Root, path) }

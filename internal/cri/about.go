@@ -1,0 +1,271 @@
+package cri
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/base/wire"
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/profile"
+)
+
+// Names finds out which pods, containers and images messages of CRI are about, and remembers to
+// which pod and container an id belongs. It is safe for concurrent use.
+type Names struct {
+	profile *director.Profile
+	kind    func(protoreflect.FieldDescriptor) string
+	other   map[string]string // :: full name of a field of another API → its part, as in profile.Profile.Shown
+
+	mu       sync.Mutex
+	now, old map[string]calls.About // :: id → its pod and container; old is dropped when now is full
+}
+
+// maxNames is how many of the latest ids Names remembers at least.
+const maxNames = 10_000
+
+// NewNames returns names for a profile and its schema, which say which fields hold ids. other says
+// it for the fields of another API; it is the result of [profile.Profile.Shown].
+func NewNames(p *director.Profile, s *codec.Schema, other map[string]string) (*Names, error) {
+	fields, err := profile.FieldsOf(p, s)
+	if err != nil {
+		return nil, err
+	}
+	return &Names{profile: p, kind: fields.Kind, other: other, now: map[string]calls.About{}}, nil
+}
+
+// Labels that kubelet gives to containers.
+const (
+	labelPod       = "io.kubernetes.pod.name"
+	labelNamespace = "io.kubernetes.pod.namespace"
+	labelUID       = "io.kubernetes.pod.uid"
+	labelContainer = "io.kubernetes.container.name"
+)
+
+// Message implements [calls.Namer].
+func (n *Names) Message(md protoreflect.MessageDescriptor, payload []byte) (about calls.About, items []calls.About) {
+	w := aboutWalk{names: n}
+	w.message(md, payload, &about, 0)
+	return about, w.items
+}
+
+// Given reports whether a field holds a name that a runtime gives: of a pod, a container or an image.
+func (n *Names) Given(fd protoreflect.FieldDescriptor) bool {
+	switch n.kind(fd) {
+	case "sandbox", "container", "image":
+		return true
+	}
+	return false
+}
+
+// Bare returns an id without the prefix of its runtime, or "" for an id without a prefix.
+func (n *Names) Bare(id string) string { return n.profile.Bare(id) }
+
+type aboutWalk struct {
+	names *Names
+	items []calls.About
+}
+
+func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *calls.About, depth int) {
+	if depth > 10 {
+		return
+	}
+	for f, err := range wire.Fields(b) {
+		if err != nil {
+			return
+		}
+		if fd := md.Fields().ByNumber(f.Number); fd != nil && f.Type == protowire.BytesType {
+			w.field(md, fd, f.Bytes(), a, depth)
+		}
+	}
+}
+
+func (w *aboutWalk) field(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v []byte, a *calls.About, depth int) {
+	switch {
+	case fd.IsMap():
+		if fd.Name() == "labels" {
+			label(a, v)
+		}
+	case fd.IsList() && fd.Message() != nil:
+		var item calls.About
+		w.message(fd.Message(), v, &item, depth+1)
+		if len(item.IDs) > 0 {
+			w.items = append(w.items, item)
+		}
+	case fd.Message() != nil:
+		w.message(fd.Message(), v, a, depth+1)
+	case fd.Kind() == protoreflect.StringKind && len(v) > 0:
+		w.text(md, fd, string(v), a)
+	}
+}
+
+func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v string, a *calls.About) {
+	name := string(md.Name()) + "." + string(fd.Name())
+	switch name {
+	case "PodSandboxMetadata.name":
+		a.Pod = v
+		return
+	case "PodSandboxMetadata.namespace":
+		a.Namespace = v
+		return
+	case "PodSandboxMetadata.uid":
+		a.UID = v
+		return
+	case "ContainerMetadata.name":
+		a.Container = v
+		return
+	}
+	switch kind := w.names.kind(fd); kind {
+	case "sandbox", "container":
+		switch {
+		case slices.Contains(a.IDs, v): // both fields of an event may hold the sandbox's id
+		case kind == "sandbox":
+			a.IDs = append(a.IDs, v)
+		default: // put it before the id of its pod
+			a.IDs = append([]string{v}, a.IDs...)
+		}
+	case "image":
+		if name == "Image.id" {
+			a.IDs = append(a.IDs, v)
+		}
+		if a.Image == "" || name == "ImageSpec.user_specified_image" {
+			a.Image = v
+		}
+	case "":
+		w.otherText(fd, v, a)
+	}
+}
+
+// otherText takes in a field of another API, as its profile says.
+func (w *aboutWalk) otherText(fd protoreflect.FieldDescriptor, v string, a *calls.About) {
+	switch w.names.other[string(fd.FullName())] {
+	case profile.AboutID:
+		if !slices.Contains(a.IDs, v) {
+			a.IDs = append(a.IDs, v)
+		}
+	case profile.AboutName:
+		a.Name = cmp.Or(a.Name, v)
+	case profile.AboutNamespace:
+		a.Namespace = cmp.Or(a.Namespace, v)
+	}
+}
+
+// label takes a label of a pod or container in, an entry of a map.
+func label(a *calls.About, entry []byte) {
+	k, v, ok := wire.MapEntry(entry)
+	if !ok {
+		return
+	}
+	key, value := string(k), string(v)
+	switch key {
+	case labelPod:
+		a.Pod = value
+	case labelNamespace:
+		a.Namespace = value
+	case labelUID:
+		a.UID = value
+	case labelContainer:
+		a.Container = value
+	}
+}
+
+// Learn implements [calls.Namer].
+func (n *Names) Learn(a calls.About) {
+	if len(a.IDs) == 0 || a.Pod == "" && a.Container == "" && a.Name == "" && len(a.IDs) < 2 {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, id := range a.IDs {
+		one := calls.About{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Name: a.Name, IDs: a.IDs[i:]}
+		if i == 0 {
+			one.Container = a.Container
+		}
+		n.put(strings.Clone(id), one)
+	}
+}
+
+func (n *Names) put(id string, a calls.About) {
+	if was, ok := n.get(id); ok { // an earlier message may have had what this one lacks
+		complete(&a, was, true)
+		if len(a.IDs) < len(was.IDs) {
+			a.IDs = was.IDs
+		}
+	}
+	a.Image, a.Items = "", 0
+	if len(n.now) >= maxNames {
+		n.old, n.now = n.now, map[string]calls.About{}
+	}
+	n.now[id] = a
+}
+
+// complete gives a the names that it lacks and known has. It only gives the name of the container if container is set.
+func complete(a *calls.About, known calls.About, container bool) {
+	if a.Pod == "" {
+		a.Namespace, a.Pod, a.UID = known.Namespace, known.Pod, known.UID
+	}
+	if container {
+		a.Container = cmp.Or(a.Container, known.Container)
+	}
+	if a.Name == "" {
+		a.Namespace, a.Name = cmp.Or(a.Namespace, known.Namespace), known.Name
+	}
+}
+
+func (n *Names) get(id string) (calls.About, bool) {
+	if a, ok := n.now[id]; ok {
+		return a, true
+	}
+	a, ok := n.old[id]
+	return a, ok
+}
+
+// Complete implements [calls.Namer].
+func (n *Names) Complete(a calls.About) calls.About {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := 0; i < len(a.IDs) && (i == 0 || a.Pod == "" && a.Name == ""); i++ { // it gets more ids: the pod may be known by another one
+		id := a.IDs[i]
+		known, ok := n.get(id)
+		if !ok {
+			known, ok = n.begins(id)
+		}
+		if !ok {
+			continue
+		}
+		complete(&a, known, i == 0)
+		for _, more := range known.IDs {
+			if !slices.Contains(a.IDs, more) {
+				a.IDs = append(a.IDs[:len(a.IDs):len(a.IDs)], more)
+			}
+		}
+	}
+	return a
+}
+
+// begins finds the only id that begins with start: crictl sends short ids.
+func (n *Names) begins(start string) (found calls.About, ok bool) {
+	if len(start) >= 64 {
+		return found, false
+	}
+	for _, m := range []map[string]calls.About{n.now, n.old} {
+		for id, a := range m {
+			if strings.HasPrefix(id, start) {
+				if ok {
+					return calls.About{}, false
+				}
+				found, ok = a, true
+			}
+		}
+		if ok {
+			break
+		}
+	}
+	return found, ok
+}

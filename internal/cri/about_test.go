@@ -1,0 +1,50 @@
+package cri_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/cri"
+	"github.com/criproxy/criproxy/internal/observe/calls"
+)
+
+func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	names, err := cri.NewNames(cfg.Profile, cfg.Schema, nil)
+	require.NoError(t, err)
+	describe := func(m proto.Message) (calls.About, []calls.About) {
+		b, err := proto.Marshal(m)
+		require.NoError(t, err)
+		return names.Message(m.ProtoReflect().Descriptor(), b)
+	}
+	_, pods := describe(&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{
+		{Id: "beta.io__7f", Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}},
+	}})
+	pod := calls.About{Namespace: "default", Pod: "web", UID: "u", IDs: []string{"beta.io__7f"}}
+	require.Equal(t, []calls.About{pod}, pods)
+	names.Learn(pods[0])
+	_, containers := describe(&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
+		{Id: "beta.io__8a", PodSandboxId: "beta.io__7f", Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: "nginx"}},
+	}})
+	require.Len(t, containers, 1)
+	names.Learn(names.Complete(containers[0]))
+
+	about, _ := describe(&runtimeapi.StopContainerRequest{ContainerId: "beta.io__8a"})
+	assert.Equal(t, calls.About{Namespace: "default", Pod: "web", UID: "u", Container: "main", IDs: []string{"beta.io__8a", "beta.io__7f"}}, names.Complete(about))
+	_, containers = describe(&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{Id: "beta.io__9b", PodSandboxId: "beta.io__7f"}}})
+	names.Learn(containers[0]) // crictl gives no labels, and the pod may be in a later list
+	about, _ = describe(&runtimeapi.StopContainerRequest{ContainerId: "beta.io__9b"})
+	assert.Equal(t, "web", names.Complete(about).Pod)
+	about, _ = describe(&runtimeapi.StopPodSandboxRequest{PodSandboxId: "beta.io__7"}) // as crictl may send it
+	assert.Equal(t, "web", names.Complete(about).Pod)
+	about, _ = describe(&runtimeapi.StopPodSandboxRequest{PodSandboxId: "9"})
+	assert.Empty(t, names.Complete(about).Pod)
+	about, _ = describe(&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "nginx:1"}, SandboxConfig: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "web"}}})
+	assert.Equal(t, "web nginx:1", about.String())
+}

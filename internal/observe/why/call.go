@@ -1,0 +1,109 @@
+package why
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// call is what the rules need of a call.
+type call struct {
+	method  string // without its service
+	from    string // the name of the client's process
+	pid     int
+	own     bool // criproxy made it itself
+	began   time.Time
+	took    time.Duration // so far, if it has not ended
+	timeout time.Duration // until the client gives up; zero if it never does
+	ended   bool
+	code    codes.Code
+	message string
+	about   calls.About
+	stream  bool
+	legs    []leg
+	memory  bool // memory answered for a runtime
+
+	asked time.Duration // the field timeout of a StopContainer or ExecSync
+	said  string        // of Version: the version; of Status: why the network or the runtime is not ready
+	lacks bool          // of ImageStatus: there is no such image
+	all   bool          // of a list: all items were asked for
+	has   string        // of Status: the handlers for RuntimeClasses, in order; empty if it does not say
+}
+
+// leg is the part of a call that a runtime had.
+type leg struct {
+	backend string
+	after   time.Duration // it began so long after the call
+	took    time.Duration
+	ended   bool
+	said    string // as in call,
+	has     string // likewise
+}
+
+// kubelet reports whether kubelet made the call.
+func (c *call) kubelet() bool { return slices.Contains(kubelets, c.from) }
+
+// ok reports whether the call has ended without an error.
+func (c *call) ok() bool { return c.ended && c.code == codes.OK }
+
+// left reports whether the client ended the call, or its deadline passed, after a time.
+func (c *call) gaveUp(after time.Duration) bool {
+	return c.ended && c.took >= after && (c.code == codes.DeadlineExceeded || capture.EndedByClient(c.code, c.message))
+}
+
+// failed reports whether the call has ended with an error that its client did not cause.
+func (c *call) failed() bool {
+	return c.ended && c.code != codes.OK && !capture.EndedByClient(c.code, c.message)
+}
+
+func (c *call) end() time.Time { return c.began.Add(c.took) }
+
+// pod returns NAMESPACE/NAME of the pod that the call is about, or "".
+func (c *call) pod() string {
+	if c.about.Pod == "" {
+		return ""
+	}
+	return strings.TrimPrefix(c.about.Namespace+"/"+c.about.Pod, "/")
+}
+
+// object returns what the call is about, for people: a container, a pod, an image or an id.
+func (c *call) object() string {
+	if p := c.pod(); p != "" && c.about.Container != "" {
+		return p + "/" + c.about.Container
+	} else if p != "" {
+		return p
+	}
+	if c.about.Image != "" {
+		return calls.ShortID(c.about.Image)
+	}
+	if len(c.about.IDs) > 0 {
+		return calls.ShortID(c.about.IDs[0])
+	}
+	return ""
+}
+
+// id returns the main id that the call is about, or "".
+func (c *call) id() string {
+	if len(c.about.IDs) == 0 {
+		return ""
+	}
+	return c.about.IDs[0]
+}
+
+// slowest returns the runtime that took most of the time of the call, "" if that was none.
+func (c *call) slowest() string {
+	if len(c.legs) == 0 {
+		return ""
+	}
+	s := slices.MaxFunc(c.legs, func(a, b leg) int { return cmp.Compare(a.took, b.took) })
+	if s.ended && s.took < c.took/2 {
+		return ""
+	}
+	return s.backend
+}

@@ -1,0 +1,386 @@
+package why
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/wire"
+	"github.com/criproxy/criproxy/internal/cri"
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// A Look is what the rules know of a recording. The zero Look must first follow one. Only one goroutine at a time may use
+// it.
+type Look struct {
+	schema    *codec.Schema
+	assembler *calls.Assembler
+	words     map[string]string // :: text → the same text, kept once
+
+	calls     []*call
+	changes   []*capture.Change
+	addresses map[string]string // :: runtime → where it is
+	cri       bool              // a call of CRI was seen
+
+	last   time.Time            // of all events
+	at     time.Time            // of the latest event, by the clock of the machine,
+	mono   time.Duration        // and by one that is never set
+	torn   time.Time            // before it, calls that seem to be under way may have ended without a trace
+	lost   map[*calls.Call]bool // so may these
+	pauses []time.Time
+	whole  time.Time // before it, quick calls may have been forgotten
+
+	inferred bool // the recording has no conditions of runtimes
+}
+
+// New returns a Look for recordings of an API. names must not be nil.
+func New(schema *codec.Schema, names calls.Namer) *Look {
+	a := calls.NewAssembler(schema, &lists{Namer: names, seed: maphash.MakeSeed(), known: map[uint64]described{}})
+	a.KeepBytes = keepBytes
+	l := &Look{}
+	l.Follow(a)
+	return l
+}
+
+// Follow makes l look at the calls of a recording that the caller assembles with a, and passes to [Look.Take]. After a
+// handover, that is the recording of another process.
+func (l *Look) Follow(a *calls.Assembler) {
+	l.assembler, l.schema = a, a.Schema()
+	l.tear(l.last)
+}
+
+// keepBytes of each message are enough for the fields that rules read.
+const keepBytes = 4096
+
+// Add takes in an event. It does not keep it.
+func (l *Look) Add(ev *capture.Event) {
+	c, what := l.assembler.Add(ev)
+	l.Take(ev, c, what)
+}
+
+// Take takes in an event, with what the assembler made of it. It keeps neither.
+func (l *Look) Take(ev *capture.Event, c *calls.Call, what calls.What) {
+	switch {
+	case ev.Kind == capture.Missed:
+		l.tear(ev.Time)
+		l.whole = ev.Time
+	case ev.Kind == capture.End && (ev.Leg == 0 || ev.Own) && what == calls.Nothing: // the call has no beginning
+		l.tear(ev.Time)
+	case ev.Kind != capture.Changed && !ev.Again:
+		l.keepTime(ev)
+	}
+	switch what {
+	case calls.Done:
+		if l.lost[c] {
+			delete(l.lost, c)
+			return
+		}
+		l.calls = append(l.calls, l.brief(c))
+	case calls.Changed:
+		l.AddChange(ev.Change)
+	}
+}
+
+// jump is how far the clock of the machine may be off between two events.
+const jump = time.Second
+
+// keepTime compares the two clocks of an event with those of the one before.
+func (l *Look) keepTime(ev *capture.Event) {
+	step := ev.Time.Sub(l.at) - (ev.Mono - l.mono)
+	switch {
+	case l.at.IsZero():
+	case ev.Mono < l.mono-jump: // another recording
+		l.tear(ev.Time)
+		l.lost = map[*calls.Call]bool{}
+		for _, c := range l.assembler.UnderWay() {
+			l.lost[c] = true
+		}
+	case ev.Time.Before(l.at.Add(-jump)): // the clock was set back: tell all times by the clock as it is now
+		l.shift(step)
+	case step > jump: // it was set forward, the machine slept, or this is another recording
+		l.tear(ev.Time)
+	}
+	l.at, l.mono = ev.Time, ev.Mono
+	if ev.Time.After(l.last) {
+		l.last = ev.Time
+	}
+}
+
+// shift changes all times so far.
+func (l *Look) shift(by time.Duration) {
+	for _, c := range l.calls {
+		c.began = c.began.Add(by)
+	}
+	for i, c := range l.changes {
+		moved := *c
+		moved.Time = c.Time.Add(by)
+		l.changes[i] = &moved
+	}
+	for i := range l.pauses {
+		l.pauses[i] = l.pauses[i].Add(by)
+	}
+	l.last, l.torn, l.whole = l.last.Add(by), l.torn.Add(by), l.whole.Add(by)
+}
+
+// AddChange takes in a change that may be older than the events. It ignores one that it has.
+func (l *Look) AddChange(c *capture.Change) {
+	l.inferred = false
+	if slices.ContainsFunc(l.changes, func(o *capture.Change) bool {
+		return o.Time.Equal(c.Time) && o.What == c.What && o.Backend == c.Backend && o.Plugin == c.Plugin
+	}) {
+		return
+	}
+	if c.What == capture.Serving || c.What == capture.Stopped || c.What == capture.HandedOver {
+		l.tear(c.Time) // another process does not know the calls under way
+	}
+	l.changes = append(l.changes, c)
+	for name, at := range c.Addresses {
+		l.isAt(name, at)
+	}
+}
+
+// isAt notes the address of a runtime.
+func (l *Look) isAt(name, address string) {
+	if l.addresses == nil {
+		l.addresses = map[string]string{}
+	}
+	l.addresses[name] = address
+}
+
+// Begin takes in the conditions of the runtimes when the recording was written: what happened earlier is not an event of
+// the recording.
+func (l *Look) Begin(h *capture.FileHeader) {
+	l.inferred = !h.Changes
+	for _, b := range h.Backends {
+		l.isAt(b.Name, b.Address)
+		if b.State == capture.Slow || b.State == capture.Gone {
+			l.AddChange(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
+		}
+	}
+}
+
+// Forget forgets the calls that ended before a time, and the changes before it that are over.
+func (l *Look) Forget(before time.Time) {
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.end().Before(before) })
+	l.changes = changesSince(l.changes, before)
+	l.pauses = slices.DeleteFunc(l.pauses, before.After)
+	clear(l.words)
+}
+
+// changesSince returns the changes from a time on, and of each runtime the one that made it slow or gone at that time.
+func changesSince(all []*capture.Change, since time.Time) (kept []*capture.Change) {
+	latest := map[string]*capture.Change{} // :: runtime → its latest change before since
+	for _, c := range all {
+		if was := latest[c.Backend]; c.Backend != "" && c.Time.Before(since) && (was == nil || !c.Time.Before(was.Time)) {
+			latest[c.Backend] = c
+		}
+	}
+	for _, c := range all {
+		if !c.Time.Before(since) || latest[c.Backend] == c && (c.What == capture.Slow || c.What == capture.Gone) {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// tear notes that events are missing around a time.
+func (l *Look) tear(t time.Time) {
+	if t.After(l.torn) {
+		l.torn = t
+	}
+	l.pauses = append(l.pauses, t)
+}
+
+// brief returns what the rules need of c.
+func (l *Look) brief(c *calls.Call) *call {
+	front := c.Front()
+	b := &call{
+		method: l.word(calls.ShortMethod(c.Method)), from: l.word(c.From()), pid: c.Peer.PID, own: c.Own,
+		began: c.Began, took: c.Took, timeout: front.Timeout, ended: c.Ended, code: c.Code, message: l.word(c.Message), about: c.About,
+		memory: len(c.Remembered()) > 0,
+	}
+	if b.began.After(l.last.Add(jump)) { // the clock was set back meanwhile
+		b.began = l.last.Add(-b.took)
+	}
+	for _, one := range c.Legs {
+		if one.Number != 0 {
+			b.legs = append(b.legs, leg{backend: l.word(one.Backend), after: max(one.Began.Sub(c.Began), 0), took: one.Took, ended: one.Ended, said: l.said(b.method, one), has: l.handlers(b.method, one)})
+		}
+	}
+	if !l.cri {
+		_, l.cri = cri.ShortName(c.Method)
+	}
+	m := l.schema.Method(c.Method)
+	if m == nil {
+		return b
+	}
+	b.stream = m.ServerStreams
+	request, reply := kept(front.Requests), kept(front.Replies)
+	switch b.method {
+	case "StopContainer", "ExecSync":
+		b.asked = time.Duration(number(m.Input, request, "timeout")) * time.Second
+	case "ImageStatus":
+		_, has := field(m.Output, reply, "image")
+		b.lacks = c.Ended && c.Code == codes.OK && !has && !cutOff(front.Replies)
+	case "ListPodSandbox", "ListContainers":
+		b.all = len(request) == 0 || len(text(m.Input, request, "filter")) == 0
+	}
+	b.said, b.has = l.said(b.method, front), l.handlers(b.method, front)
+	return b
+}
+
+// said returns what a runtime says of itself in an answer.
+func (l *Look) said(method string, of *calls.Leg) string {
+	m := l.schema.Method(of.Method)
+	if m == nil || !of.Ended || of.Code != codes.OK {
+		return ""
+	}
+	reply := kept(of.Replies)
+	switch method {
+	case "Version":
+		return l.word(string(text(m.Output, reply, "runtime_name")) + " " + string(text(m.Output, reply, "runtime_version")))
+	case "Status":
+		return l.word(notReady(m.Output, reply))
+	}
+	return ""
+}
+
+// handlers returns the handlers that a runtime has, as its Status says, or "".
+func (l *Look) handlers(method string, of *calls.Leg) string {
+	m := l.schema.Method(of.Method)
+	if method != "Status" || m == nil || cutOff(of.Replies) {
+		return ""
+	}
+	list := m.Output.Fields().ByName("runtime_handlers")
+	if list == nil || list.Message() == nil {
+		return ""
+	}
+	var names []string
+	for f, err := range wire.Fields(kept(of.Replies)) {
+		if err == nil && f.Number == list.Number() {
+			names = append(names, string(text(list.Message(), f.Bytes(), "name")))
+		}
+	}
+	names = slices.DeleteFunc(names, func(s string) bool { return s == "" }) // the default
+	slices.Sort(names)
+	return l.word(strings.Join(names, ", "))
+}
+
+// notReady returns the conditions in the answer of Status that are not met.
+func notReady(md protoreflect.MessageDescriptor, reply []byte) string {
+	var all []string
+	status := md.Fields().ByName("status")
+	if status == nil || status.Message() == nil {
+		return ""
+	}
+	conditions := status.Message().Fields().ByName("conditions")
+	if conditions == nil || conditions.Message() == nil {
+		return ""
+	}
+	for f, err := range wire.Fields(text(md, reply, "status")) {
+		if err != nil || f.Number != conditions.Number() {
+			continue
+		}
+		one, met := conditions.Message(), f.Bytes()
+		kind := string(text(one, met, "type"))
+		if (kind == "RuntimeReady" || kind == "NetworkReady") && number(one, met, "status") == 0 { // runtimes have others, which kubelet ignores
+			words := []string{kind + "=false", string(text(one, met, "reason")), string(text(one, met, "message"))}
+			all = append(all, strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), ": "))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// word returns s, which it keeps only once.
+func (l *Look) word(s string) string {
+	if l.words == nil {
+		l.words = map[string]string{}
+	}
+	if w, ok := l.words[s]; ok {
+		return w
+	}
+	s = strings.Clone(s)
+	l.words[s] = s
+	return s
+}
+
+func kept(m calls.Messages) []byte {
+	if len(m.Kept) == 0 {
+		return nil
+	}
+	return m.Kept[0].Payload
+}
+
+// field returns the last field of a message with a name.
+func field(md protoreflect.MessageDescriptor, b []byte, name protoreflect.Name) (found wire.Field, ok bool) {
+	fd := md.Fields().ByName(name)
+	if fd == nil {
+		return found, false
+	}
+	for f, err := range wire.Fields(b) {
+		if err == nil && f.Number == fd.Number() {
+			found, ok = f, true
+		}
+	}
+	return found, ok
+}
+
+func number(md protoreflect.MessageDescriptor, b []byte, name protoreflect.Name) uint64 {
+	f, _ := field(md, b, name)
+	return f.Uint()
+}
+
+func text(md protoreflect.MessageDescriptor, b []byte, name protoreflect.Name) []byte {
+	f, _ := field(md, b, name)
+	return f.Bytes()
+}
+
+// cutOff reports whether a part of the first message is missing.
+func cutOff(m calls.Messages) bool { return len(m.Kept) > 0 && m.Kept[0].Truncated }
+
+// lists remembers what long messages are about: on a node where nothing happens, all lists are alike.
+type lists struct {
+	calls.Namer
+	seed  maphash.Seed
+	known map[uint64]described // :: hash of a message → what it is about
+}
+
+type described struct {
+	about calls.About
+	items []calls.About
+}
+
+const (
+	longMessage = 512
+	maxKnown    = 256
+)
+
+// Message implements [calls.Namer].
+func (n *lists) Message(md protoreflect.MessageDescriptor, payload []byte) (calls.About, []calls.About) {
+	if len(payload) < longMessage {
+		return n.Namer.Message(md, payload)
+	}
+	var h maphash.Hash
+	h.SetSeed(n.seed)
+	_, _ = h.WriteString(string(md.FullName())) // cannot fail
+	_, _ = h.Write(payload)
+	sum := h.Sum64()
+	if d, ok := n.known[sum]; ok {
+		return d.about, d.items
+	}
+	about, items := n.Namer.Message(md, payload)
+	if len(n.known) >= maxKnown {
+		clear(n.known)
+	}
+	n.known[sum] = described{about, items}
+	return about, items
+}
+
+// kubelets are the names of processes that are a kubelet, or have one in them.
+var kubelets = []string{"kubelet", "hyperkube", "k3s", "k3s-server", "rke2", "k0s", "kubelite", "microk8s"}

@@ -1,0 +1,125 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+var pleg = Rule{
+	Name:     "pleg",
+	Symptoms: []string{"pleg is not healthy", "pleg was last seen active", "pleg: write status", "skipping pod synchronization*pleg", "genericpleg: unable to retrieve pods", "kubelet not ready*pleg"},
+	Means:    "kubelet looks at all pods once a second (PLEG), with two lists and the status of what has changed, one after the other. When one of these calls hangs, kubelet sees nothing new; after 3 minutes the node is not ready.",
+	Shown:    "lists and statuses that kubelet asks for, and that a runtime takes seconds to answer",
+	Not:      "the network or the API server: these calls do not leave the node",
+	Cure:     "see why the runtime is slow: its log at that time, its goroutines (containerd: kill -USR1), the disk (iostat), and the shim of the container named here, which may be stopped or wait for a disk",
+	find:     plegSlow,
+}
+
+// plegCall is the time from which a list or status is slow. kubelet makes them every second.
+const plegCall = 3 * time.Second
+
+// plegPeriod is how long kubelet waits for its PLEG before the node is not ready.
+const plegPeriod = 3 * time.Minute
+
+func plegSlow(v *view) []Finding {
+	var found []Finding
+	methods := []string{"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus"}
+	asked := v.of((*call).kubelet, methods...)
+	slow := filter(asked, func(c *call) bool { return c.took >= plegCall && !v.inHang(c) })
+	for _, all := range groups(slow, func(c *call) string { return c.method + " " + c.slowest() }) {
+		f, worst := shown(all), longest(all)
+		same := filter(asked, func(c *call) bool { return c.method == worst.method })
+		objects := map[string]bool{}
+		var lost time.Duration
+		for _, c := range all {
+			objects[c.object()] = true
+			lost += c.took
+		}
+		f.About = worst.slowest()
+		where := " on " + f.About
+		if f.About == "" && v.blind() {
+			f.About, where = worst.method, ""
+		} else if f.About == "" {
+			f.About, where = "criproxy", " in criproxy, which waits for a runtime (see criproxy events)"
+		}
+		what := ""
+		switch o := worst.object(); {
+		case o != "" && len(objects) > 1:
+			what = fmt.Sprintf(" for %s and %d more", o, len(objects)-1)
+		case o != "":
+			what = " for " + o
+		case worst.about.Items > 0:
+			what = ", with " + capture.Count(worst.about.Items, "item")
+		}
+		f.Text = fmt.Sprintf("%s hangs%s%s: it took up to %s, %s within %s; kubelet's view of its pods (PLEG) waits for such calls, and after %s without one the node is not ready", worst.method, where, what, round(worst.took), times(len(all)), round(f.Last.Sub(f.Since)), round(plegPeriod))
+		if quick := filter(same, func(c *call) bool { return c.took < plegCall }); len(quick) > 0 {
+			f.Text += fmt.Sprintf(" (%s of %s took %s)", capture.Count(len(quick), "other call"), worst.method, round(median(quick)))
+		}
+		if worst.took >= plegPeriod/3 || lost >= plegPeriod/3 {
+			f.Level = Error
+		}
+		f.decided(worst)
+		if last := same[len(same)-1]; last.ok() && last.took < plegCall && last.began.After(all[len(all)-1].began) {
+			f.Over = true
+			f.decided(last)
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+var kubeletGap = Rule{
+	Name:     "kubelet-gap",
+	Symptoms: []string{"nodestatusunknown", "kubelet stopped posting node status", "nodenotready", "housekeeping took longer than", "readiness probe*client.timeout"},
+	Means:    "kubelet lists pods every second and asks for the runtime's status every five. When it makes no call at all, although none of its calls waits for an answer, kubelet itself stands still.",
+	Shown:    "a gap between kubelet's calls in which it waits for no answer",
+	Not:      "the runtime: it owed kubelet no answer in this time",
+	Cure:     "see what kubelet's process did in this time: its log, CPU throttling of its cgroup, memory pressure and swap, a stopped or migrated machine, a debugger. For a kubelet that hangs, read its goroutines (/debug/pprof/goroutine) before the restart",
+	find:     gaps,
+}
+
+// rhythm is the longest time in which a kubelet that works makes no call.
+const rhythm = 10 * time.Second
+
+func gaps(v *view) []Finding {
+	var found []Finding
+	var busy time.Time // until then a call was under way, or began
+	var before *call
+	for _, c := range v.complete() {
+		if c.own || !c.kubelet() {
+			continue
+		}
+		gap := c.began.Sub(busy)
+		if before != nil && c.pid == before.pid && c.pid != 0 && gap >= rhythm && !v.paused(busy, c.began) && v.regular(c.pid, busy) {
+			f := shown([]*call{before, c})
+			f.About, f.Since, f.Last, f.Over = "kubelet", busy, c.began, true
+			f.Pods, f.Show, f.Cause = nil, "-client "+c.from, "kubelet itself stood still, or the whole machine did"
+			f.Text = fmt.Sprintf("kubelet made no call for %s, from %s to %s, and waited for no answer", round(gap), clock(busy), clock(c.began))
+			found = append(found, f)
+		}
+		if end := c.end(); end.After(busy) && !c.stream {
+			busy = end
+		}
+		if c.began.After(busy) || before == nil {
+			busy = c.began
+		}
+		before = c
+	}
+	return found
+}
+
+// regular reports whether a kubelet made calls at least every few seconds in the time before: a recording of some calls
+// only shows gaps that are none.
+func (v *view) regular(pid int, until time.Time) bool {
+	const span, least = 20 * time.Second, 8
+	n := 0
+	for _, c := range v.complete() {
+		if c.pid == pid && slices.Contains([]string{"ListPodSandbox", "ListContainers", "Status"}, c.method) && !c.began.After(until) && until.Sub(c.began) < span {
+			n++
+		}
+	}
+	return n >= least
+}

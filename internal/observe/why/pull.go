@@ -1,0 +1,134 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+)
+
+var pulls = Rule{
+	Name:     "pull",
+	Symptoms: []string{"errimagepull", "imagepullbackoff", "failed to pull image", "pulling image", "pullimage from image service failed", "failed to pull and unpack image", "containercreating"},
+	Means:    "a pull of an image hangs, or fails again and again. Unless kubelet may pull in parallel (serializeImagePulls: false), all other pulls of the node wait for it.",
+	Shown:    "a PullImage that is under way for long, images that kubelet missed meanwhile and did not pull, or pulls that fail",
+	Not:      "kubelet: it has sent the pull to the runtime",
+	Cure:     "try the registry from this node: curl -v https://REGISTRY/v2/. Look at proxies, DNS, and the runtime's hosts.toml or registries.conf for this registry. To let other pods pull meanwhile, set serializeImagePulls: false and maxParallelImagePulls in kubelet's configuration",
+	find: func(v *view) []Finding {
+		pulled := v.of((*call).kubelet, "PullImage")
+		return append(v.hanging(pulled), v.failing(pulled)...)
+	},
+}
+
+const (
+	longPull  = time.Minute      // a pull that is under way for so long is worth a look
+	otherWait = 10 * time.Second // a pull for which others have waited so long as well
+)
+
+// hanging finds pulls that are under way.
+func (v *view) hanging(pulled []*call) []Finding {
+	var found []Finding
+	for _, c := range pulled {
+		if c.ended {
+			continue
+		}
+		missing := v.waiting(c)
+		var waiting []string
+		for _, one := range missing {
+			waiting = append(waiting, one.about.Image)
+		}
+		if c.took < longPull && (c.took < otherWait || len(waiting) == 0) {
+			continue
+		}
+		f := shown([]*call{c})
+		f.decided(missing[:min(len(missing), maxProofs)]...)
+		f.About, f.Level, f.Cause = registryOf(c.about.Image), Error, "the registry is slow or hangs, and kubelet pulls one image at a time"
+		f.Text = fmt.Sprintf("the pull of %s from %s has been under way for %s on %s", c.about.Image, registryOf(c.about.Image), round(c.took), on(c))
+		if p := c.pod(); p != "" {
+			f.Text += ", for " + p
+		}
+		if len(waiting) > 0 {
+			f.Text += fmt.Sprintf("; kubelet has not asked for %s since, which it needs as well", strings.Join(waiting, ", "))
+		} else {
+			f.Level, f.Cause = Warning, "the registry is slow or hangs, or the image is very large"
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// waiting returns the calls with which kubelet missed images since a pull began that it has not pulled, the first of each.
+func (v *view) waiting(pull *call) []*call {
+	missed := map[string]*call{}
+	var order []string
+	for _, c := range v.calls {
+		if c.own || !c.kubelet() || c.about.Image == "" || c.about.Image == pull.about.Image || c.end().Before(pull.began) {
+			continue
+		}
+		switch {
+		case c.method == "ImageStatus" && c.lacks && v.now.Sub(c.began) >= time.Second:
+			if missed[c.about.Image] == nil {
+				order = append(order, c.about.Image)
+				missed[c.about.Image] = c
+			}
+		case c.method == "PullImage" || c.method == "ImageStatus" && c.ok() && !c.lacks:
+			delete(missed, c.about.Image)
+		}
+	}
+	var all []*call
+	for _, image := range order {
+		if c := missed[image]; c != nil && !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// pullTroubles are causes of failed pulls that the runtime's answer tells.
+var pullTroubles = []obstacle{
+	{[]string{"401 Unauthorized", "403 Forbidden", "authorization failed", "no basic auth credentials", "pull access denied", "insufficient_scope"}, "the registry refuses the credentials, or there are none",
+		"check the pull secrets of the pod and its service account, or kubelet's credential provider; a private image that does not exist looks the same"},
+	{[]string{": not found", "NotFound", "manifest unknown"}, "the registry has no such image or tag", "correct the name or the tag, or push the image"},
+	{[]string{"no such host", "server misbehaving", "Temporary failure in name resolution"}, "the name of the registry cannot be resolved", "check the node's DNS (/etc/resolv.conf): pulls use the node's, not the cluster's"},
+	{[]string{"x509:", "certificate"}, "the certificate of the registry is not trusted", "give the runtime the registry's CA (hosts.toml or the node's trust store), and restart the runtime if it reads that only at its start"},
+	{[]string{"server gave HTTP response to HTTPS client"}, "the registry speaks HTTP, not HTTPS", "configure the registry with http:// in the runtime's hosts.toml or registries.conf"},
+	{[]string{"toomanyrequests", "429 Too Many Requests"}, "the registry limits the number of pulls", "pull with credentials, or through a mirror"},
+	{[]string{"no space left on device"}, "the disk for images is full", "free space (crictl rmi --prune), or lower imageGCHighThresholdPercent"},
+	{[]string{"i/o timeout", "connection refused", "connection reset", "deadline exceeded", "EOF", "no route to host", "TLS handshake timeout"}, "the registry cannot be reached, or breaks off", ""},
+}
+
+// failing finds images whose pull fails again and again.
+func (v *view) failing(pulled []*call) []Finding {
+	var found []Finding
+	for _, all := range groups(pulled, func(c *call) string { return c.about.Image }) {
+		failed := filter(all, (*call).failed)
+		if len(failed) < 2 {
+			continue
+		}
+		f, last := shown(failed), failed[len(failed)-1]
+		f.About, f.Level, f.Show = registryOf(last.about.Image), Error, "-method PullImage -status '!OK'"
+		why := "the last answer was"
+		if t := trouble(pullTroubles, last.message); t != nil {
+			why, f.Cure = t.text, t.cure
+		}
+		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, calls.Cut(last.message, 200))
+		if newest := all[len(all)-1]; newest.ok() {
+			f.decided(newest)
+			f.Over, f.Level = true, Warning
+			f.Text += "; it succeeded at " + clock(newest.end())
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// registryOf returns the registry in the name of an image.
+func registryOf(image string) string {
+	first, _, ok := strings.Cut(image, "/")
+	if !ok || !strings.ContainsAny(first, ".:") && first != "localhost" {
+		return "docker.io"
+	}
+	return first
+}

@@ -1,0 +1,71 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+var notRemoved = Rule{
+	Name:     "not-removed",
+	Symptoms: []string{"failed to remove container", "failed to remove sandbox", "removepodsandbox from runtime service failed", "removecontainer from runtime service failed", "failed to garbage collect required amount of images", "imagegcfailed", "image garbage collection failed multiple times in a row", "freediskspacefailed", "removeimage from image service failed", "failed to remove image"},
+	Means:    "kubelet wants to remove a sandbox, a container or an image that it no longer needs, and the runtime cannot: it stays on the node and takes disk and addresses.",
+	Shown:    "RemovePodSandbox, RemoveContainer or RemoveImage of one id that fails again and again, and never succeeds",
+	Not:      "a pod that runs: kubelet removes only what has ended, and images that no container of its pods uses",
+	Cure:     "read the runtime's answer. Remove the thing by hand (crictl rmp, rm or rmi) when what it names is mended; mounts that are busy show in findmnt",
+	find:     staying,
+}
+
+// keptFails are obstacles to a removal that an answer makes likely.
+var keptFails = []obstacle{
+	{[]string{"image is in use by a container"}, "a container that the runtime does not show to kubelet uses the image, such as one of podman or buildah, which keep theirs in the same storage as CRI-O",
+		"find the container with podman ps --all --external, and remove it there if nobody needs it; kubelet then removes the image. crictl images shows the name of the image"},
+}
+
+// leastTries is how often a removal must fail before why reports it.
+const leastTries = 3
+
+// staying finds what kubelet cannot remove: each sandbox and container, and the images of a runtime together.
+func staying(v *view) []Finding {
+	what := func(c *call) string { return c.method + " " + cmp.Or(c.id(), c.about.Image) }
+	tried := v.of(func(c *call) bool { return c.ok() || c.kubelet() && c.failed() && notReached(c.message) == "" }, "RemovePodSandbox", "RemoveContainer", "RemoveImage")
+	var fails []*call
+	for _, all := range groups(tried, what) {
+		if failed := filter(all, (*call).failed); len(failed) >= leastTries && all[len(all)-1].failed() {
+			fails = append(fails, failed...)
+		}
+	}
+	slices.SortStableFunc(fails, func(a, b *call) int { return a.began.Compare(b.began) })
+	var found []Finding
+	for _, all := range groups(fails, func(c *call) string {
+		if c.method == "RemoveImage" {
+			return c.method + " " + on(c)
+		}
+		return what(c)
+	}) {
+		f, last := shown(all), all[len(all)-1]
+		f.About = last.target()
+		more := ""
+		if n := len(groups(all, what)) - 1; n > 0 {
+			more = " and " + capture.Count(n, "other image")
+		}
+		f.Text = fmt.Sprintf("%s on %s fails for %s%s: it was tried %s, and the last answer was: %s", last.method, on(last), f.About, more, times(len(all)), calls.Cut(last.message, 200))
+		if o := trouble(keptFails, last.message); o != nil {
+			f.Cause, f.Cure = o.text, o.cure
+		}
+		every := time.Minute // of kubelet's tries
+		for i, c := range all[1:] {
+			every = max(every, c.began.Sub(all[i].began))
+		}
+		if v.now.Sub(f.Last) > 2*every {
+			f.Over = true
+			f.Text += "; kubelet has not tried since"
+		}
+		found = append(found, f)
+	}
+	return found
+}

@@ -1,0 +1,356 @@
+package why
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// Options say what to report. The zero value reports everything in the recording.
+type Options struct {
+	Since time.Time // calls that ended earlier are left out
+	Now   time.Time // when the recording ended; zero means with its last event
+	Pod   string    // only what concerns this pod, or the whole node: its name, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id
+	Rules []string  // only these rules; empty means all
+}
+
+// A Report is what the rules have found. Its JSON is stable.
+type Report struct {
+	Findings []Finding `json:"findings"` // the worst first
+	Seen     Seen      `json:"seen"`
+}
+
+// Seen is what the rules have looked at.
+type Seen struct {
+	From     time.Time      `json:"from,omitzero"`
+	To       time.Time      `json:"to,omitzero"`
+	Calls    int            `json:"calls"` // of clients
+	Clients  map[string]int `json:"clients,omitempty"`
+	Backends []string       `json:"backends,omitempty"`
+	Missed   uint64         `json:"missed,omitempty"` // events that are missing
+	Pod      string         `json:"pod,omitempty"`    // the pod that was asked for
+	About    int            `json:"about,omitempty"`  // calls about it
+	Last     string         `json:"last,omitempty"`   // the last of them that changed something
+
+	Inferred bool `json:"inferred,omitempty"` // no conditions of runtimes are recorded: outages are inferred from calls
+}
+
+// view is what a rule sees.
+type view struct {
+	calls     []*call // of all clients, by the time they began; with those of criproxy
+	changes   []*capture.Change
+	pauses    []time.Time // around which events are missing
+	now       time.Time
+	missed    uint64
+	hung      []hang
+	cri       bool              // of runtimes of CRI
+	addresses map[string]string // :: runtime → where it is, as far as the recording says
+	whole     time.Time         // from then on there are all calls; before, only those that failed, were slow or are notable
+}
+
+// complete returns the calls from the time on from which there are all.
+func (v *view) complete() []*call {
+	i, _ := slices.BinarySearchFunc(v.calls, v.whole, func(c *call, t time.Time) int { return c.began.Compare(t) })
+	return v.calls[i:]
+}
+
+// Report returns what the rules find in the events so far.
+func (l *Look) Report(o Options) Report {
+	v := l.view(o)
+	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod, Inferred: l.inferred}}
+	names := map[string]bool{}
+	for _, c := range v.calls {
+		for _, one := range c.legs {
+			names[one.backend] = true
+		}
+		if !c.own {
+			r.Seen.Calls++
+			r.Seen.Clients[c.from]++
+		}
+		if o.Pod != "" && !c.own && c.concerns(o.Pod) {
+			r.Seen.About++
+			if !slices.Contains(looks, c.method) {
+				r.Seen.Last = c.proof().Text + ", at " + clock(c.began)
+			}
+		}
+		if r.Seen.From.IsZero() || c.began.Before(r.Seen.From) {
+			r.Seen.From = c.began
+		}
+		if c.end().After(r.Seen.To) {
+			r.Seen.To = c.end()
+		}
+	}
+	r.Seen.Backends = slices.Sorted(maps.Keys(names))
+	for _, rule := range rules {
+		if len(o.Rules) > 0 && !slices.Contains(o.Rules, rule.Name) {
+			continue
+		}
+		for _, f := range rule.find(v) {
+			if o.Pod == "" || len(f.Pods) == 0 || slices.ContainsFunc(f.Pods, func(p string) bool { return v.means(o.Pod, p) }) {
+				r.Findings = append(r.Findings, rule.complete(f))
+			}
+		}
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Or(compareBool(a.Over, b.Over), b.Last.Compare(a.Last))
+	})
+	Sort(r.Findings)
+	return r
+}
+
+// JSON returns the report about everything, as criproxy why -o json prints it.
+func (l *Look) JSON() []byte { return l.Report(Options{}).JSON() }
+
+// JSON returns the report as criproxy why -o json prints it.
+func (r Report) JSON() []byte {
+	b, err := json.Marshal(r)
+	if err != nil { // cannot happen: it holds strings, numbers and times of this century
+		return nil
+	}
+	return b
+}
+
+// Count returns how many findings are not over, by rule and level.
+func (l *Look) Count(now time.Time) map[[2]string]int {
+	n := map[[2]string]int{}
+	for _, r := range rules {
+		n[[2]string{r.Name, string(Error)}], n[[2]string{r.Name, string(Warning)}] = 0, 0
+	}
+	for _, f := range l.Report(Options{Now: now}).Findings {
+		if !f.Over && f.Level != Note {
+			n[[2]string{f.Rule, string(f.Level)}]++
+		}
+	}
+	return n
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// looks are methods that do nothing to a pod.
+var looks = []string{"PodSandboxStatus", "ContainerStatus", "ListPodSandbox", "ListContainers", "ImageStatus", "ContainerStats", "PodSandboxStats", "ExecSync"}
+
+// view returns what there is to see for o.
+func (l *Look) view(o Options) *view {
+	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed(), cri: l.cri, addresses: l.addresses}
+	if v.now.IsZero() {
+		v.now = l.at
+	}
+	for _, c := range l.calls {
+		if !c.end().Before(o.Since) {
+			v.calls = append(v.calls, c)
+		}
+	}
+	for _, c := range l.assembler.UnderWay() {
+		if c.Partial || !c.Began.After(l.torn) || l.lost[c] {
+			continue // it may have ended
+		}
+		b := l.brief(c)
+		b.took = max(v.now.Sub(b.began), b.took)
+		answered := len(b.legs) > 0
+		for i := range b.legs {
+			if one := &b.legs[i]; !one.ended {
+				one.took, answered = b.took, false
+			}
+		}
+		if b.timeout > 0 && b.took > b.timeout+jump || answered && b.took > c.Took+jump {
+			continue // it has ended: its deadline has passed, or all runtimes have answered
+		}
+		v.calls = append(v.calls, b)
+	}
+	v.changes = changesSince(l.changes, o.Since)
+	slices.SortStableFunc(v.changes, func(a, b *capture.Change) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(v.calls, func(a, b *call) int { return a.began.Compare(b.began) })
+	v.hung = v.hangsOf()
+	return v
+}
+
+// concerns reports whether a call is about a pod, as [Options] name it.
+func (c *call) concerns(pod string) bool {
+	return c.about.Pod != "" && (pod == c.about.Pod || pod == c.pod() || pod == c.about.UID) ||
+		slices.ContainsFunc(c.about.IDs, func(id string) bool { return len(pod) >= 4 && strings.HasPrefix(id, pod) })
+}
+
+// means reports whether asked names the pod called name.
+func (v *view) means(asked, name string) bool {
+	if asked == name || strings.HasSuffix(name, "/"+asked) {
+		return true
+	}
+	return slices.ContainsFunc(v.calls, func(c *call) bool { return c.pod() == name && c.concerns(asked) })
+}
+
+// blind reports whether the recording has only what clients saw.
+func (v *view) blind() bool {
+	return !slices.ContainsFunc(v.calls, func(c *call) bool { return len(c.legs) > 0 })
+}
+
+// paused reports whether events are missing between two times.
+func (v *view) paused(from, to time.Time) bool {
+	return slices.ContainsFunc(v.pauses, func(t time.Time) bool { return !t.Before(from) && !t.After(to) })
+}
+
+// of returns the calls of some methods for which ok returns true.
+func (v *view) of(ok func(*call) bool, methods ...string) []*call {
+	var all []*call
+	for _, c := range v.calls {
+		if !c.own && slices.Contains(methods, c.method) && ok(c) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// groups puts calls with the same key together, in the order in which the keys first appear. It leaves out calls
+// without a key.
+func groups(all []*call, key func(*call) string) [][]*call {
+	var order []string
+	found := map[string][]*call{}
+	for _, c := range all {
+		k := key(c)
+		if k == "" {
+			continue
+		}
+		if found[k] == nil {
+			order = append(order, k)
+		}
+		found[k] = append(found[k], c)
+	}
+	var grouped [][]*call
+	for _, k := range order {
+		grouped = append(grouped, found[k])
+	}
+	return grouped
+}
+
+// maxProofs is how many calls a finding shows.
+const maxProofs = 3
+
+// shown returns a finding that calls show.
+func shown(by []*call) Finding {
+	f := Finding{Level: Warning, Count: len(by), Since: by[0].began}
+	var methods, names []string
+	pods, backends := map[string]bool{}, map[string]bool{}
+	for i, c := range by {
+		if c.end().After(f.Last) {
+			f.Last = c.end()
+		}
+		if i < maxProofs-1 || i == len(by)-1 {
+			f.Evidence = append(f.Evidence, c.proof())
+		}
+		if !slices.Contains(methods, c.method) {
+			methods = append(methods, c.method)
+		}
+		if p := c.pod(); p != "" {
+			pods[p] = true
+		}
+		for _, one := range c.legs {
+			backends[one.backend] = true
+		}
+	}
+	f.Pods, f.Backends = slices.Sorted(maps.Keys(pods)), slices.Sorted(maps.Keys(backends))
+	names = append(names, "-method '"+strings.Join(methods, "|")+"'")
+	if len(f.Pods) == 1 {
+		names = append(names, "-follow-pod "+f.Pods[0])
+	}
+	f.Show = strings.Join(names, " ")
+	return f
+}
+
+// decided adds the calls from which the finding follows to its evidence, since [shown] takes only the first ones and the
+// last one. A call may be nil, or in the evidence already.
+func (f *Finding) decided(by ...*call) {
+	for _, c := range by {
+		if c == nil {
+			continue
+		}
+		if p := c.proof(); !slices.Contains(f.Evidence, p) {
+			f.Evidence = append(f.Evidence, p)
+		}
+	}
+	slices.SortStableFunc(f.Evidence, func(a, b Proof) int { return a.Time.Compare(b.Time) })
+}
+
+// proof returns the call as a line.
+func (c *call) proof() Proof {
+	words := []string{c.method}
+	if o := c.object(); o != "" {
+		words = append(words, o)
+	}
+	words = append(words, round(c.took))
+	switch {
+	case !c.ended:
+		words = append(words, "under way")
+	case c.code == codes.OK && c.lacks:
+		words = append(words, "OK: it is not there")
+	case c.code == codes.OK && c.said != "":
+		words = append(words, "OK: "+calls.Cut(c.said, 160))
+	case c.code == codes.OK:
+		words = append(words, "OK")
+	default:
+		words = append(words, c.code.String()+": "+calls.Cut(c.message, 160))
+	}
+	return Proof{Time: c.began, Text: strings.Join(words, " ")}
+}
+
+// clock returns a time as the views of calls show it.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
+
+// round returns a duration for people.
+func round(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(100 * time.Millisecond)
+	case d >= time.Millisecond:
+		d = d.Round(time.Millisecond)
+	default:
+		d = d.Round(time.Microsecond)
+	}
+	return d.String()
+}
+
+// times says how often something happened.
+func times(n int) string {
+	switch n {
+	case 1:
+		return "once"
+	case 2:
+		return "twice"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// median returns the middle one of the durations of calls, zero if there are none.
+func median(of []*call) time.Duration {
+	if len(of) == 0 {
+		return 0
+	}
+	var all []time.Duration
+	for _, c := range of {
+		all = append(all, c.took)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// longest returns the call that took longest.
+func longest(of []*call) *call {
+	return slices.MaxFunc(of, func(a, b *call) int { return cmp.Compare(a.took, b.took) })
+}

@@ -1,0 +1,93 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+var sandboxReserved = Rule{
+	Name:     "sandbox-reserved",
+	Symptoms: []string{"failed to reserve sandbox name", "createpodsandbox*context deadline exceeded", "createpodsandbox*deadlineexceeded", "error reserving pod name", "runpodsandbox*context deadline exceeded", "createpodsandboxerror*name is reserved"},
+	Means:    "kubelet gave up a RunPodSandbox at its deadline. The runtime goes on with it and keeps the name of the sandbox, so each retry fails until it has finished.",
+	Shown:    "a RunPodSandbox that ended with its deadline, and later ones for the same pod that fail at once because the name is reserved",
+	Not:      "a pod that exists twice: the name is held by the first attempt, which has not ended",
+	Cure:     "find what holds up the first attempt in the runtime's log under the pod's name: nearly always a CNI plugin (address management, an API that it waits for) or a disk that is slow. Retries succeed by themselves when it ends; restart the runtime only if it never does",
+	find: func(v *view) []Finding {
+		return v.reserved("RunPodSandbox", "the sandbox", (*call).pod)
+	},
+}
+
+var containerReserved = Rule{
+	Name:     "container-reserved",
+	Symptoms: []string{"failed to reserve container name", "error reserving ctr name", "createcontainer*context deadline exceeded", "createcontainererror*deadlineexceeded"},
+	Means:    "kubelet gave up a CreateContainer at its deadline. The runtime goes on with it and keeps the name of the container, so each retry fails until it has finished.",
+	Shown:    "a CreateContainer that ended with its deadline, and later ones for the same container that fail at once because the name is reserved",
+	Not:      "a container that exists twice: the name is held by the first attempt, which has not ended",
+	Cure:     "find what holds up the first attempt in the runtime's log under the container's name: nearly always a slow disk, or an image with a VOLUME whose many files the runtime copies. Retries succeed by themselves when it ends. kubelet gives up after its runtimeRequestTimeout, by default 2m",
+	find: func(v *view) []Finding {
+		return v.reserved("CreateContainer", "the container", func(c *call) string {
+			if c.about.Container == "" {
+				return ""
+			}
+			return c.object()
+		})
+	},
+}
+
+// isReserved reports whether a runtime refused a name because an earlier call holds it: containerd, and CRI-O.
+func isReserved(message string) bool {
+	return strings.Contains(message, "failed to reserve") && strings.Contains(message, "is reserved for") ||
+		strings.Contains(message, "error reserving") || strings.Contains(message, "name is reserved")
+}
+
+// abandoned is how long a call took at least that kubelet gave up because of its deadline.
+const abandoned = time.Second
+
+// reserved finds calls that kubelet gave up, and whose retries fail because the runtime goes on with them.
+func (v *view) reserved(method, what string, key func(*call) string) []Finding {
+	var found []Finding
+	for _, all := range groups(v.of((*call).kubelet, method), key) {
+		var left, held *call
+		var show []*call
+		var refused int
+		for _, c := range all {
+			switch {
+			case c.ok():
+				held = c
+			case c.failed() && isReserved(c.message):
+				refused++
+				show, held = append(show, c), nil
+			case c.gaveUp(abandoned):
+				left = c
+				show, held = append(show, c), nil
+			}
+		}
+		if left == nil && refused < 2 {
+			continue
+		}
+		f := shown(show)
+		f.decided(left, held)
+		on := cmp.Or(show[0].slowest(), strings.Join(f.Backends, ", "))
+		f.About, f.Level = key(show[0]), Error
+		switch {
+		case left == nil:
+			f.Cause = on + " still makes one that kubelet gave up before these calls"
+			f.Text = fmt.Sprintf("%s cannot make %s of %s: %s failed because the name is reserved", on, what, f.About, capture.Count(refused, "retry"))
+		case refused == 0:
+			f.Cause = on + " goes on with it, and keeps its name meanwhile"
+			f.Text = fmt.Sprintf("%s was too slow for %s of %s: kubelet gave up %s, the last time after %s", on, what, f.About, times(len(show)), round(left.took))
+		default:
+			f.Text = fmt.Sprintf("%s is too slow for %s of %s: kubelet gave up after %s, %s goes on, and %s failed because it still has the name", on, what, f.About, round(left.took), on, capture.Count(refused, "retry"))
+		}
+		if held != nil {
+			f.Over, f.Level = true, Warning
+			f.Text += "; it succeeded at " + clock(held.end())
+		}
+		found = append(found, f)
+	}
+	return found
+}

@@ -1,0 +1,68 @@
+package why
+
+import "strings"
+
+// A Rule finds one kind of trouble.
+type Rule struct {
+	Name     string
+	Symptoms []string // words of kubelet's log and events, in lower case; * stands for anything
+	Means    string   // what has happened
+	Shown    string   // what in the calls shows it
+	Not      string   // what it is not, although it looks like it
+	Cure     string
+
+	find func(v *view) []Finding
+}
+
+// rules are all rules, the most telling first.
+var rules = []*Rule{
+	&runtimeChanged, &sandboxReserved, &containerReserved, &stuckTerminating, &notRemoved, &pleg, &pulls, &probes,
+	&wiring, &repeated, &flood, &kubeletGap,
+}
+
+// Rules returns all rules.
+func Rules() []*Rule { return rules }
+
+// complete fills in what a finding has from its rule.
+func (r *Rule) complete(f Finding) Finding {
+	f.Rule, f.Runbook, f.Sure = r.Name, "docs/runbook.md#"+r.Name, Certain
+	if f.Cause != "" {
+		f.Sure = Likely
+	}
+	if f.Cure == "" {
+		f.Cure = strings.ReplaceAll(r.Cure, "REGISTRY", f.About)
+	}
+	if f.Not == "" {
+		f.Not = r.Not
+	}
+	return f
+}
+
+// Explain returns the rules that know a line of kubelet's log, and the pod that the line is about, "" if it names none.
+func Explain(line string) (known []*Rule, pod string) {
+	lower := strings.ToLower(strings.ReplaceAll(line, `\`, ""))
+	for _, r := range rules {
+		for _, symptom := range r.Symptoms {
+			if contains(lower, symptom) {
+				known = append(known, r)
+				break
+			}
+		}
+	}
+	if _, rest, ok := strings.Cut(line, ` pod="`); ok {
+		pod, _, _ = strings.Cut(rest, `"`)
+	}
+	return known, pod
+}
+
+// contains reports whether s contains the parts of pattern in order.
+func contains(s, pattern string) bool {
+	for _, part := range strings.Split(pattern, "*") {
+		_, rest, ok := strings.Cut(s, part)
+		if !ok {
+			return false
+		}
+		s = rest
+	}
+	return true
+}

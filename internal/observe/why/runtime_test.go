@@ -1,0 +1,182 @@
+package why
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 54, second, 0, time.UTC) }
+	v := &view{now: at(50), changes: []*capture.Change{
+		{Time: at(1), Backend: "kata.io", What: capture.Slow, Was: capture.Up},
+		{Time: at(8), Backend: "kata.io", What: capture.Gone, Was: capture.Slow},
+		{Time: at(20), Backend: "kata.io", What: capture.Up, Was: capture.Gone},
+		{Time: at(40), Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: "connection refused"},
+	}}
+	found := v.outages()
+	require.Len(t, found, 1)
+	f := found[0]
+	assert.Equal(t, at(40), f.Since, "it was up before")
+	assert.False(t, f.Over)
+	assert.Equal(t, "kata.io is gone since 09:54:40.000; from 09:54:01.000 on it was gone twice and slow once; slow once, at 09:54:01.000; gone once, at 09:54:08.000; "+
+		"gone once, at 09:54:40.000 (connection refused); no call of clients failed because of it", f.Text)
+	require.Len(t, f.Evidence, 4, "the recovery between them is told as well")
+	assert.Contains(t, f.Evidence[2].Text, "is up")
+}
+
+// It told the reason of the first of four outages, as if it were that of all, and left out of the evidence the line that the
+// other reason stands in (issue 43, item 8).
+func TestEachOutageHasItsOwnReason(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 54, second, 0, time.UTC) }
+	var changes []*capture.Change
+	for i, why := range []string{"connection refused", "has not answered Status within 10s", "connection refused", "connection refused", "connection refused"} {
+		changes = append(changes, &capture.Change{Time: at(10 * i), Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: why},
+			&capture.Change{Time: at(10*i + 5), Backend: "kata.io", What: capture.Up, Was: capture.Gone, Since: at(10 * i)})
+	}
+	v := &view{now: at(59), changes: changes}
+	f := v.outages()[0]
+	assert.Equal(t, "kata.io was gone 5 times, from 09:54:00.000 until 09:54:45.000; gone 4 times, at 09:54:00.000, 09:54:20.000, 09:54:30.000, 09:54:40.000 (connection refused); "+
+		"gone once, at 09:54:10.000 (has not answered Status within 10s); no call of clients failed because of it", f.Text)
+	assert.Contains(t, f.Evidence, Proof{at(10), changes[2].String()}, "the other reason is shown as well")
+	v.changes = changes[:2]
+	assert.Equal(t, "kata.io was gone once (connection refused), from 09:54:00.000 until 09:54:05.000; no call of clients failed because of it", v.outages()[0].Text)
+	v.changes = changes[:1]
+	assert.Equal(t, "kata.io is gone since 09:54:00.000 (connection refused); no call of clients failed because of it", v.outages()[0].Text)
+}
+
+// The advice for the server of another API was "journalctl -u containerd" (issue 43, item 8).
+func TestTheAdviceNamesTheBackendAndAUnitOnlyOfCRI(t *testing.T) {
+	now := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	gone := &capture.Change{Time: now, Backend: "beta", What: capture.Gone, Was: capture.Up, Why: "connection refused"}
+	look := func(method string) *Look {
+		l := New(codec.NewSchema(), nil)
+		l.Begin(&capture.FileHeader{Backends: []capture.HeaderBackend{{Name: "primary", Address: "/run/a.sock"}, {Name: "beta", Address: "/run/old.sock"}}})
+		l.AddChange(&capture.Change{Time: now.Add(-time.Minute), What: capture.Reloaded, Why: "beta" + capture.NowAt + "/run/b.sock, before at /run/old.sock", Addresses: map[string]string{"beta": "/run/b.sock"}})
+		l.AddChange(gone)
+		for _, kind := range []capture.Kind{capture.Start, capture.End} {
+			l.Add(&capture.Event{Kind: kind, Time: now.Add(-time.Second), Call: 1, Method: method})
+		}
+		return l
+	}
+	other := look("/library.v1.Library/Get").Report(Options{Now: now}).Findings
+	require.Len(t, other, 2)
+	assert.Equal(t, "read the log of beta, which is at /run/b.sock, at that time"+sinceNobody, other[0].Cure)
+	ofCRI := look("/runtime.v1.RuntimeService/Version").Report(Options{Now: now}).Findings
+	require.Len(t, ofCRI, 2)
+	assert.Equal(t, "read the log of beta, which is at /run/b.sock, at that time (journalctl -u containerd, or crio)"+sinceNobody, ofCRI[0].Cure)
+	for _, f := range other {
+		assert.NotRegexp(t, "containerd|crio|crictl|pod|kubelet", f.Cure)
+	}
+}
+
+// Of three kinds of calls that decide, evidence had the first two and the last one only (issue 43, item 8).
+func TestTheEvidenceHasTheCallThatDecides(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	list := func(second int, took time.Duration) *call {
+		return &call{method: "ListContainers", from: "kubelet", pid: 1, began: at(second), took: took, ended: true, legs: []leg{{backend: "primary", took: took, ended: true}}}
+	}
+	worst, quick := list(20, 9*time.Second), list(50, time.Millisecond)
+	v := &view{now: at(59), calls: []*call{list(0, 4*time.Second), list(10, 4*time.Second), worst, list(30, 4*time.Second), list(40, 4*time.Second), quick}}
+	f := plegSlow(v)[0]
+	require.Contains(t, f.Text, "it took up to 9s")
+	assert.Contains(t, f.Evidence, worst.proof())
+	assert.Contains(t, f.Evidence, quick.proof(), "it is over because of this one")
+	assert.True(t, slices.IsSortedFunc(f.Evidence, func(a, b Proof) int { return a.Time.Compare(b.Time) }))
+
+	status := list(1, time.Millisecond)
+	status.method, status.said = "Status", "NetworkReady=false: NetworkPluginNotReady"
+	v.calls = []*call{status}
+	assert.Contains(t, v.notReady()[0].Evidence[0].Text, "OK: NetworkReady=false: NetworkPluginNotReady", "OK alone shows nothing")
+}
+
+// Of older times the recorder keeps only calls that failed or were slow. That others are not there says nothing.
+func TestForgottenCallsAreNotTakenForSilence(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	slow := func(method string, from, to int) *call {
+		d := at(to).Sub(at(from))
+		return &call{method: method, from: "kubelet", pid: 1, began: at(from), took: d, ended: true, legs: []leg{{backend: "primary", took: d, ended: true}}}
+	}
+	v := &view{now: at(59), calls: []*call{slow("ListPodSandbox", 0, 20), slow("Status", 1, 20), slow("ListContainers", 2, 20)}}
+	require.Len(t, v.hangsOf(), 1, "the runtime answered nothing for 20s")
+	v.whole = at(30)
+	assert.Empty(t, v.hangsOf(), "it may have answered others")
+	probe := func(from int) *call {
+		c := slow("ExecSync", from, from+2)
+		c.asked, c.about.Pod, c.about.Container = time.Second, "web", "app"
+		return c
+	}
+	v.calls = []*call{probe(1), probe(5)}
+	assert.Contains(t, slowProbes(v)[0].Text, "time-out of 1s, twice on primary")
+	v.whole = time.Time{}
+	assert.Contains(t, slowProbes(v)[0].Text, "time-out of 1s, twice of 2 on primary")
+}
+
+// why looks at the last hour, and a runtime may be gone for a day. The outage is older than all calls.
+func TestAnOutageMayBeOlderThanTheTimeLookedAt(t *testing.T) {
+	now := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	day := now.Add(-24 * time.Hour)
+	gone := &capture.Change{Time: day, Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: "connection refused"}
+	up := &capture.Change{Time: day.Add(time.Hour), Backend: "kata.io", What: capture.Up, Was: capture.Gone, Since: day}
+	for name, one := range map[string]struct {
+		changes []*capture.Change
+		header  capture.FileHeader
+		found   bool
+	}{
+		"a change":                 {changes: []*capture.Change{gone}, found: true},
+		"a change, and it is over": {changes: []*capture.Change{gone, up}},
+		"only the file's header":   {header: capture.FileHeader{Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Gone, Since: day}}}, found: true},
+		"both": {changes: []*capture.Change{gone}, found: true,
+			header: capture.FileHeader{Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Gone, Since: day}}}},
+		"a header that says that it is up": {header: capture.FileHeader{Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Up, Since: day}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(codec.NewSchema(), nil) // no call needs a name
+			l.Begin(&one.header)
+			for _, c := range one.changes {
+				l.AddChange(c)
+			}
+			report := func() []Finding { return l.Report(Options{Now: now, Since: now.Add(-time.Hour)}).Findings }
+			if !one.found {
+				assert.Empty(t, report())
+				return
+			}
+			require.Len(t, report(), 1)
+			assert.Equal(t, Error, report()[0].Level)
+			assert.Equal(t, day, report()[0].Since)
+			l.Forget(now.Add(-10 * time.Minute))
+			assert.Len(t, report(), 1, "the alert lasts as long as the outage")
+		})
+	}
+}
+
+// Recordings of other programs, and of parts of a run, lack the changes of conditions.
+func TestCallsThatReachNoRuntimeNeedNoCondition(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	away := func(second int, message string) *call {
+		return &call{method: "ListPodSandbox", from: "kubelet", pid: 1, began: at(second), took: time.Millisecond, ended: true, code: codes.Unavailable, message: message}
+	}
+	refused := "criproxy: backend primary cannot be reached at /run/a.sock: connect: connection refused"
+	gone := "criproxy: backend primary is gone since 09:00:01: connection refused"
+	v := &view{now: at(59), calls: []*call{away(1, refused), away(2, gone), away(3, gone)}}
+	require.Len(t, v.unreached(), 1)
+	assert.Equal(t, Error, v.unreached()[0].Level)
+	assert.Equal(t, "calls of kubelet did not reach primary, 3 times from 09:00:01.000 on; the last answer was: "+gone, v.unreached()[0].Text)
+
+	v.calls = append(v.calls, &call{method: "Status", from: "kubelet", pid: 1, began: at(9), ended: true, legs: []leg{{backend: "primary", ended: true}}})
+	assert.True(t, v.unreached()[0].Over)
+	v.changes = []*capture.Change{{Time: at(1), Backend: "primary", What: capture.Gone}}
+	assert.Empty(t, v.unreached(), "the change says it better")
+	v.changes, v.calls = nil, v.calls[:2]
+	assert.Empty(t, v.unreached(), "two calls are not enough")
+	v.calls = []*call{away(1, "the runtime says so"), away(2, "the runtime says so"), away(3, "the runtime says so")}
+	assert.Empty(t, v.unreached(), "it was reached")
+}

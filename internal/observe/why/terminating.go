@@ -1,0 +1,194 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+var stuckTerminating = Rule{
+	Name: "stuck-terminating",
+	Symptoms: []string{"error killing pod", "failed to \"killpodsandbox\"", "killpodsandboxerror", "failed to \"killcontainer\"", "killcontainererror", "error killing terminating pod", "failed to stop sandbox", "kill container failed", "container termination failed", "failed to destroy network for sandbox",
+		"stopcontainer from runtime service failed", "stoppodsandbox from runtime service failed", "failedkillpod", "failed to get task for container"},
+	Means: "kubelet wants to end a pod, and the runtime cannot: kubelet repeats StopContainer and StopPodSandbox, and the pod stays in Terminating.",
+	Shown: "StopContainer or StopPodSandbox for one pod that fail again and again, and what the runtime answers; or a StopContainer that took the whole grace period",
+	Not:   "a finalizer: Kubernetes waits for those after the containers have ended, and no call fails",
+	Cure:  "read the runtime's log under the id of the sandbox",
+	find:  stuck,
+}
+
+// An obstacle is what keeps a pod from ending, which the answer of the runtime tells.
+type obstacle struct {
+	words []string // one of them is in the message
+	text  string
+	cure  string
+}
+
+// trouble returns the first obstacle that a message tells, or nil.
+func trouble(all []obstacle, message string) *obstacle {
+	i := slices.IndexFunc(all, func(o obstacle) bool { return containsAny(message, o.words) })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+var cniFails = []obstacle{
+	{[]string{"failed to destroy network", "failed to teardown pod", "cni plugin", "netplugin failed"}, "its CNI plugin fails to remove the network",
+		"mend the CNI plugin named in the answer, or what it waits for; the pod ends by itself at the next try. Do not remove the pod by force: its address stays taken"},
+}
+
+// shimFails are obstacles that an answer makes likely.
+var shimFails = []obstacle{
+	{[]string{"ttrpc: closed", "shim disconnected", "connect: connection refused", "no such process", "cannot find shim"}, "its shim is gone",
+		"look at the processes of the pod with crictl inspectp; restart the runtime, which then cleans up pods without a shim"},
+	{[]string{"failed to get task", "context deadline exceeded"}, "its shim does not answer",
+		"find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT) or end it (kill -KILL); the runtime then cleans up"},
+}
+
+// stuck finds pods that cannot end.
+func stuck(v *view) []Finding {
+	var found []Finding
+	stops := v.of((*call).kubelet, "StopContainer", "StopPodSandbox")
+	for _, all := range groups(stops, func(c *call) string { return c.about.UID + " " + c.pod() + " " + podless(c) }) {
+		var show []*call
+		var over *call
+		for _, c := range all {
+			if c.failed() {
+				show, over = append(show, c), nil
+			} else if c.ok() && len(show) > 0 && (c.method == "StopPodSandbox" || show[len(show)-1].method == "StopContainer") {
+				over = c
+			}
+		}
+		if len(show) < 2 {
+			continue
+		}
+		f := shown(show)
+		f.decided(over)
+		last := show[len(show)-1]
+		f.About, f.Level = last.target(), Error
+		f.Text = fmt.Sprintf("%s cannot end on %s: %s failed %s; the last answer was: %s", f.About, on(last), methodsOf(show), times(len(show)), calls.Cut(last.message, 160))
+		if o := trouble(cniFails, last.message); o != nil {
+			f.Text = fmt.Sprintf("%s cannot end on %s: %s (%s failed %s: %s)", f.About, on(last), o.text, methodsOf(show), times(len(show)), calls.Cut(last.message, 200))
+			f.Cure = o.cure
+		} else if o := trouble(shimFails, last.message); o != nil {
+			f.Cause, f.Cure = o.text, o.cure
+		}
+		if over != nil {
+			f.Over, f.Level = true, Warning
+			f.Text += "; it ended at " + clock(over.end())
+		}
+		found = append(found, f)
+	}
+	return append(found, v.stubborn(stops)...)
+}
+
+// leastGrace is the shortest grace period whose end says something: on a busy node a runtime takes seconds besides.
+const leastGrace = 5 * time.Second
+
+// stubborn finds containers that did not end at their signal.
+func (v *view) stubborn(stops []*call) []Finding {
+	var found []Finding
+	var killed []*call
+	for _, all := range groups(stops, func(c *call) string {
+		if c.method != "StopContainer" || c.asked < leastGrace || c.took < c.asked || !c.ok() && c.ended {
+			return ""
+		}
+		return c.object()
+	}) {
+		c := longest(all)
+		switch {
+		case c.ended:
+			killed = append(killed, c)
+		case c.took > c.asked+10*time.Second:
+			f := shown(all)
+			f.decided(c)
+			f.About, f.Cause = c.object(), on(c)+" does not get its process killed"
+			f.Text = fmt.Sprintf("%s has not ended %s after its signal, although its grace period was %s", f.About, round(c.took), round(c.asked))
+			f.Cure = "look for a process of the container in state D (waiting for a disk or a network file system): nothing can kill it before that answers"
+			found = append(found, f)
+		}
+	}
+	if len(killed) == 0 {
+		return found
+	}
+	f, c := shown(killed), killed[0]
+	f.Level, f.Over, f.About = Note, true, c.object()
+	f.Text = fmt.Sprintf("%s did not end within its grace period of %s after its signal, so that %s had to kill it", f.About, round(c.asked), on(c))
+	if more := len(killed) - 1; more > 0 {
+		f.Text += fmt.Sprintf("; so did %s", capture.Count(more, "other container"))
+	}
+	f.Not = "the runtime: it waited as long as kubelet asked for"
+	f.Cure = "make the program end at SIGTERM: a shell as process 1 does not pass the signal on (use exec, or an init), and a process 1 without a handler ignores it; or give it the time that it needs with terminationGracePeriodSeconds"
+	return append(found, f)
+}
+
+// on returns the runtimes that a call went to, for people.
+func on(c *call) string {
+	if s := c.slowest(); s != "" {
+		return s
+	}
+	var all []string
+	for _, one := range c.legs {
+		all = append(all, one.backend)
+	}
+	if len(all) == 0 {
+		return "no runtime"
+	}
+	return strings.Join(all, ", ")
+}
+
+// target returns what a call is about: the pod, or else the image or the id.
+func (c *call) target() string {
+	if p := c.pod(); p != "" && c.method != "RemoveContainer" {
+		return p
+	}
+	return c.object()
+}
+
+// podless returns the id of a call about a pod without a name.
+func podless(c *call) string {
+	if c.pod() != "" {
+		return ""
+	}
+	return c.id()
+}
+
+// methodsOf returns the methods of calls.
+func methodsOf(all []*call) string {
+	var names []string
+	seen := map[string]bool{}
+	for _, c := range all {
+		if !seen[c.method] {
+			seen[c.method] = true
+			names = append(names, c.method)
+		}
+	}
+	if n := len(names) - 1; n > 1 {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	return strings.Join(names, " and ")
+}
+
+func filter(all []*call, ok func(*call) bool) []*call {
+	var some []*call
+	for _, c := range all {
+		if ok(c) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+func containsAny(s string, words []string) bool {
+	for _, w := range words {
+		if strings.Contains(s, w) {
+			return true
+		}
+	}
+	return false
+}

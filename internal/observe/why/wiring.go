@@ -1,0 +1,212 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+)
+
+var wiring = Rule{
+	Name: "wiring",
+	Symptoms: []string{"expected cgroupspath to be of format", "no runtime for*is configured", "failed to find runtime handler", "unknown service runtime.v1", "networkpluginnotready", "network plugin returns error", "cni plugin not initialized",
+		"container runtime network not ready", "refused at*plugin", "runtimeclass*not found", "evented pleg", "getcontainerevents"},
+	Means: "kubelet, criproxy, a runtime and the network are configured so that they do not go together.",
+	Shown: "answers with which a runtime refuses what kubelet asks for, and the conditions in the runtime's Status",
+	Not:   "a passing fault: the same call fails again until the configuration changes",
+	Cure:  "correct the configuration on one of the two sides",
+	find: func(v *view) []Finding {
+		return slices.Concat(v.notReady(), v.refused(), v.slowPlugins(), v.noEvents())
+	},
+}
+
+// noHandler is the misfit of a handler that the runtime lacks.
+const noHandler = 1
+
+// misfits are configurations that do not go together, which the answer of a runtime tells.
+var misfits = []obstacle{
+	{[]string{"expected cgroupsPath to be of format"}, "the cgroup drivers differ: the runtime uses systemd, kubelet cgroupfs",
+		"give the runtime the driver that kubelet has: SystemdCgroup in containerd's runc options, cgroup_manager in CRI-O, cgroupDriver of kubelet. criproxy doctor compares them"},
+	noHandler: {[]string{"no runtime for ", "failed to find runtime handler"}, "the runtime has no such RuntimeClass handler",
+		"add the handler to the runtime's configuration and restart the runtime, or correct the RuntimeClass. If another runtime of the node has the handler, map it there with backends[].handlers; criproxy check shows where each goes"},
+	{[]string{"unknown service runtime."}, "the runtime does not serve this version of CRI", "see whether the runtime serves CRI at all: packages of containerd turn it off, with cri in disabled_plugins of /etc/containerd/config.toml. If it does, use a runtime and a kubelet that share a version of CRI; criproxy status shows the version of each runtime"},
+	{[]string{" did not answer within "}, "a plugin of criproxy does not answer in time, and its policy is Fail", "criproxy hooks shows the plugins and how long each takes; mend the slow one, or set its policy to Ignore"},
+	{[]string{": refused at "}, "a plugin of criproxy refuses it", "read the plugin's reason; criproxy hooks shows the plugins, and what each has refused"},
+	{[]string{"cni plugin not initialized", "cni config uninitialized"}, "the runtime has no CNI configuration", "install or mend the network plugin: the runtime wants a file in /etc/cni/net.d"},
+}
+
+// refused finds calls that a runtime refuses because of the configuration.
+func (v *view) refused() []Finding {
+	var found []Finding
+	failed := v.of(func(c *call) bool { return c.kubelet() && c.failed() }, "RunPodSandbox", "CreateContainer", "StartContainer", "PullImage", "Version", "ListPodSandbox", "ListContainers", "Status", "GetContainerEvents")
+	for _, all := range groups(failed, func(c *call) string {
+		if m := trouble(misfits, c.message); m != nil {
+			return m.text + c.slowest() + c.object()
+		}
+		return ""
+	}) {
+		f, last := shown(all), all[len(all)-1]
+		m := trouble(misfits, last.message)
+		f.About, f.Level, f.Cure = on(last), Error, m.cure
+		what := methodsOf(all)
+		if o := last.object(); o != "" {
+			what += " of " + o
+		}
+		if len(last.legs) > 0 {
+			what += " on " + on(last)
+		} else {
+			f.About = "criproxy"
+		}
+		f.Text = fmt.Sprintf("%s failed %s: %s: %s", what, times(len(all)), m.text, calls.Cut(last.message, 200))
+		if has := v.handlersOf(on(last)); m == &misfits[noHandler] && has != "" {
+			f.Text += "; it has " + has
+		}
+		if ok := v.succeeded(last); ok != nil {
+			f.Over, f.Level = true, Warning
+			f.decided(ok)
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// handlersOf returns the handlers that a runtime said last that it has.
+func (v *view) handlersOf(backend string) string {
+	for _, c := range slices.Backward(v.calls) {
+		for _, one := range c.legs {
+			if has := one.has; one.backend == backend && has != "" {
+				return has
+			} else if one.backend == backend && len(c.legs) == 1 && c.has != "" {
+				return c.has // recordings have a message once
+			}
+		}
+	}
+	return ""
+}
+
+// notReady finds runtimes that report that they, or their network, are not ready.
+func (v *view) notReady() []Finding {
+	var found []Finding
+	asked := v.of((*call).ok, "Status")
+	for _, all := range groups(filter(asked, func(c *call) bool { return c.said != "" }), func(c *call) string { return c.said }) {
+		f, last := shown(all), all[len(all)-1]
+		f.About, f.Level = on(last), Error
+		f.Text = fmt.Sprintf("the runtime reports %s", calls.Cut(last.said, 240))
+		f.Not = "a fault of kubelet's: it passes on what the runtime says"
+		f.Cure = "NetworkReady=false: install or mend the network plugin, which writes a file to /etc/cni/net.d; RuntimeReady=false: read the runtime's log"
+		if newest := asked[len(asked)-1]; newest.said == "" {
+			f.decided(newest)
+			f.Over, f.Level = true, Warning
+			f.Text += fmt.Sprintf(", from %s; it is ready since %s", clock(f.Since), clock(newest.began))
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// slowPlugin is how long plugins may take for a call. kubelet gives most calls two minutes.
+const slowPlugin = time.Second
+
+// slowPlugins finds calls that reach a runtime late, because plugins are asked first.
+func (v *view) slowPlugins() []Finding {
+	asked := v.of(func(c *call) bool { return c.kubelet() && c.ended }, "RunPodSandbox", "CreateContainer", "StartContainer")
+	if v.blind() {
+		return nil
+	}
+	late := filter(asked, func(c *call) bool { return c.beforeRuntime() >= slowPlugin })
+	var found []Finding
+	for _, all := range groups(late, func(c *call) string { return c.method }) {
+		f := shown(all)
+		worst := slices.MaxFunc(all, func(a, b *call) int { return cmp.Compare(a.beforeRuntime(), b.beforeRuntime()) })
+		f.decided(worst)
+		f.About, f.Cause = "criproxy", "plugins of criproxy take this time"
+		f.Text = fmt.Sprintf("%s of %s waited %s in criproxy before it went to a runtime, %s", worst.method, worst.object(), round(worst.beforeRuntime()), times(len(all)))
+		f.Not = "the runtime: it had not been asked"
+		f.Cure = "criproxy hooks shows the plugins and how long each takes; mend the slow one, or give it a shorter timeout in its file"
+		f.Over = asked[len(asked)-1].beforeRuntime() < slowPlugin
+		found = append(found, f)
+	}
+	return found
+}
+
+// beforeRuntime returns how long a call waited before the first runtime was asked.
+func (c *call) beforeRuntime() time.Duration {
+	if len(c.legs) == 0 && c.gaveUp(0) {
+		return c.took
+	} else if len(c.legs) == 0 {
+		return 0
+	}
+	first := slices.MinFunc(c.legs, func(a, b leg) int { return cmp.Compare(a.after, b.after) })
+	if first.took == 0 {
+		return 0 // its beginning is missing
+	}
+	return first.after
+}
+
+// eventTries is how often kubelet tries GetContainerEvents before it gives up evented PLEG: eventedPLEGMaxStreamRetries
+// of kubelet.
+const eventTries = 5
+
+// noEvents finds kubelets that have given up evented PLEG.
+func (v *view) noEvents() []Finding {
+	var found []Finding
+	for _, all := range groups(v.of((*call).kubelet, "GetContainerEvents"), func(c *call) string { return fmt.Sprint(c.pid) }) {
+		failed := filter(all, (*call).failed)
+		last := all[len(all)-1]
+		if len(failed) < eventTries || !last.failed() {
+			continue
+		}
+		f := shown(failed)
+		f.About, f.Pods = "kubelet", nil
+		f.Text = fmt.Sprintf("kubelet has given up evented PLEG and lists all pods every second again: GetContainerEvents failed %s, the last time on %s with %s: %s", times(len(failed)), on(last), last.code, calls.Cut(last.message, 160))
+		f.Not = "an outage of the runtime: kubelet tries no more, even when the runtime has events again"
+		f.Cure = "use a runtime that has GetContainerEvents (containerd from 1.7, CRI-O from 1.26), or turn the feature gate EventedPLEG off; restart kubelet, which then tries anew"
+		found = append(found, f)
+	}
+	return found
+}
+
+// succeeded returns the first later call of the method about the same thing that succeeded, or nil.
+func (v *view) succeeded(failed *call) *call {
+	for _, c := range v.calls {
+		if c.ok() && c.method == failed.method && c.began.After(failed.began) && c.object() == failed.object() {
+			return c
+		}
+	}
+	return nil
+}
+
+var repeated = Rule{
+	Name:     "keeps-failing",
+	Symptoms: []string{"createpodsandboxerror", "createcontainererror", "runcontainererror", "error syncing pod", "failed to create pod sandbox", "failed to start container", "failedcreatepodsandbox"},
+	Means:    "kubelet repeats a call, and it fails each time in the same way.",
+	Shown:    "RunPodSandbox, CreateContainer or StartContainer for one pod that fail at least three times with the same code",
+	Not:      "a deadline: the runtime has answered",
+	Cure:     "the answer of the runtime says what it lacks; the pod starts by itself at the next try when that is mended",
+	find: func(v *view) []Finding {
+		var found []Finding
+		for _, all := range groups(v.of((*call).kubelet, "RunPodSandbox", "CreateContainer", "StartContainer"), func(c *call) string {
+			if c.pod() == "" {
+				return ""
+			}
+			return c.method + " " + c.object()
+		}) {
+			failed := filter(all, func(c *call) bool {
+				known := isReserved(c.message) || c.code == codes.DeadlineExceeded || c.code == codes.Unavailable
+				return c.failed() && !known && trouble(misfits, c.message) == nil
+			})
+			if len(failed) < 3 || !all[len(all)-1].failed() {
+				continue
+			}
+			f, last := shown(failed), failed[len(failed)-1]
+			f.About, f.Level = last.object(), Error
+			f.Text = fmt.Sprintf("%s of %s on %s failed %s: %s", last.method, f.About, on(last), times(len(failed)), calls.Cut(last.message, 240))
+			found = append(found, f)
+		}
+		return found
+	},
+}

@@ -1,0 +1,190 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/host"
+)
+
+// connection is the connection to one plugin. It is made when the plugin is registered, stays
+// up between calls, and closes when it has been retired and the last call on it has ended.
+type connection struct {
+	address   string
+	cc        *grpc.ClientConn
+	calls     grpc.ClientConnInterface // cc, or a replacement in tests
+	dialError atomic.Pointer[error]    // of the latest attempt to connect
+	cgroup    atomic.Pointer[string]   // of the process to which it connected last
+
+	mu      sync.Mutex // guards the fields below
+	users   int
+	retired bool
+}
+
+// maxPause is the longest pause between attempts to connect. It is much shorter than the time that
+// a plugin has to answer.
+const maxPause = 200 * time.Millisecond
+
+// newConnection connects to a socket. It calls ready whenever a plugin answers there.
+func newConnection(address string, maxMessage int, ready func()) (*connection, error) {
+	c := &connection{address: address}
+	cc, err := grpc.NewClient("passthrough:///plugin", // the path may not be a valid URL
+		grpc.WithContextDialer(c.dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(codec.Raw),
+			grpc.MaxCallRecvMsgSize(maxMessage),
+			grpc.MaxCallSendMsgSize(maxMessage),
+		),
+		// Short pauses, so that a plugin that comes back is asked soon. ResetConnectBackoff would end
+		// a pause at once, but as of gRPC 1.85 it reads a map without its lock.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.2, Jitter: 0.2, MaxDelay: maxPause},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", address, err)
+	}
+	c.cc, c.calls = cc, cc
+	go c.stayUp(ready)
+	return c, nil
+}
+
+// stayUp keeps the connection up between calls, until it is closed: the package must know which
+// process serves a plugin before the first call.
+func (c *connection) stayUp(ready func()) {
+	for {
+		s := c.cc.GetState()
+		switch s {
+		case connectivity.Idle:
+			c.cc.Connect()
+		case connectivity.Ready:
+			ready()
+		case connectivity.Shutdown:
+			return
+		}
+		c.cc.WaitForStateChange(context.Background(), s) // returns at the latest when the connection closes
+	}
+}
+
+func (c *connection) dial(ctx context.Context, _ string) (net.Conn, error) {
+	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", c.address)
+	c.dialError.Store(&err)
+	if err == nil {
+		if cgroup := cgroupOf(nc); cgroup != "" {
+			c.cgroup.Store(&cgroup)
+		}
+	}
+	return nc, err
+}
+
+// cgroupOf returns the content of /proc/PID/cgroup for the process at the other end of nc. It is
+// empty if that cannot be read.
+func cgroupOf(nc net.Conn) string {
+	p, err := host.Of(nc)
+	if err != nil {
+		return ""
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// ask calls a method of the plugin and returns its answer. If there is no connection it tries to
+// connect, even if that has just failed, so that it asks a plugin that has come back.
+func (c *connection) ask(ctx context.Context, method string, request []byte) ([]byte, error) {
+	var opts []grpc.CallOption
+	if c.cc.GetState() != connectivity.Ready {
+		if err := c.knock(ctx); err != nil {
+			return nil, err
+		}
+		opts = append(opts, grpc.WaitForReady(true))
+	}
+	var answer codec.Frame
+	defer answer.Free()
+	if err := c.calls.Invoke(ctx, method, codec.NewFrame(request), &answer, opts...); err != nil {
+		return nil, err
+	}
+	return append([]byte{}, answer.Bytes()...), nil
+}
+
+// knock tries to connect to the socket, which succeeds or fails at once. Without it, a call would
+// wait for the end of the pause between gRPC's attempts to connect.
+func (c *connection) knock(ctx context.Context) error {
+	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", c.address)
+	if err != nil {
+		c.dialError.Store(&err)
+		c.cc.Connect()
+		return status.Errorf(codes.Unavailable, "connecting: %v", err)
+	}
+	_ = nc.Close() // nothing was sent
+	c.cc.Connect()
+	return nil
+}
+
+// state returns the state of the connection, "ready", "connecting" or "down", and the reason why it
+// is down.
+func (c *connection) state() (string, error) {
+	switch c.cc.GetState() {
+	case connectivity.Ready:
+		return "ready", nil
+	case connectivity.TransientFailure:
+		if err := c.dialError.Load(); err != nil && *err != nil {
+			return "down", *err
+		}
+		return "down", errors.New("the connection was lost")
+	default:
+		return "connecting", nil
+	}
+}
+
+// use keeps the connection open until release is called. It reports false if the connection is
+// already closed.
+func (c *connection) use() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retired && c.users == 0 {
+		return false
+	}
+	c.users++
+	return true
+}
+
+func (c *connection) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users == 0 && c.retired {
+		_ = c.cc.Close() // its error concerns no call
+	}
+}
+
+// retire closes the connection when the last call on it has ended.
+func (c *connection) retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.retired && c.users == 0 {
+		_ = c.cc.Close() // its error concerns no call
+	}
+	c.retired = true
+}

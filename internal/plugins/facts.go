@@ -1,0 +1,284 @@
+package plugins
+
+import (
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// memory holds a fact for each object, by its front id. A fact is serialized, so that it cannot
+// change while it is read. While there is no plugin the memory sleeps, and holds nothing.
+type memory struct {
+	mu      sync.Mutex // guards the fields below
+	awake   bool
+	facts   map[factKey]*fact
+	lookups int              // under way
+	gone    map[factKey]bool // removed while lookups are under way, which may still find them
+}
+
+type factKey struct{ kind, id string }
+
+// fact describes one object. It is immutable.
+type fact struct {
+	object     *object
+	id, parent string // parent is the id of the object that it is in
+	data       []byte // its message
+	uid        string // in its message
+
+	// asked has only the field Asked of the object, as clients asked for it. It is nil if no plugin has changed the field.
+	asked protoreflect.Message
+}
+
+func newFact(o *object, id, parent string, m protoreflect.Message) (*fact, error) {
+	data, err := encode(m)
+	if err != nil {
+		return nil, err
+	}
+	return &fact{object: o, id: id, parent: parent, data: data, uid: o.uid.text(m)}, nil
+}
+
+// setID sets the id in the object's message: the id at its runtime.
+func (p *Plugins) setID(o *object, m protoreflect.Message, id string) {
+	if o.id == nil {
+		return
+	}
+	if p.cfg.OwnID != nil {
+		id = p.cfg.OwnID(id)
+	}
+	o.id.in(m).Set(o.id.leaf(), protoreflect.ValueOfString(id))
+}
+
+func (f *fact) key() factKey { return factKey{f.object.kind, f.id} }
+
+// message returns a copy of the object's message.
+func (f *fact) message() (protoreflect.Message, error) { return decode(f.object.typ, f.data) }
+
+// askedMessage is message with the field Asked as clients asked for it.
+func (f *fact) askedMessage() (protoreflect.Message, error) {
+	m, err := f.message()
+	if err == nil && f.asked != nil {
+		take(m, f.object.asked, cloneOf(f.asked), f.object.asked)
+	}
+	return m, err
+}
+
+// keepAsked notes that clients asked for the field Asked as it is in m.
+func (f *fact) keepAsked(m protoreflect.Message) {
+	if fd := f.object.asked; fd != nil {
+		f.asked = f.object.typ.New()
+		take(f.asked, fd, cloneOf(m), fd)
+	}
+}
+
+func newMemory() *memory {
+	return &memory{facts: map[factKey]*fact{}, gone: map[factKey]bool{}}
+}
+
+func (m *memory) wake() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.awake = true
+}
+
+func (m *memory) sleep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.awake = false
+	clear(m.facts)
+}
+
+// get returns the fact of an object, or nil if there is none. As in the runtimes, the beginning of
+// an id suffices if only one id begins with it.
+func (m *memory) get(kind, id string) *fact {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.facts[m.wholeLocked(kind, id)]
+}
+
+// wholeLocked returns the key of an object, by its id or the beginning of its id.
+func (m *memory) wholeLocked(kind, id string) factKey {
+	key := factKey{kind, id}
+	if m.facts[key] != nil || id == "" {
+		return key
+	}
+	found := key
+	for k := range m.facts {
+		if k.kind == kind && strings.HasPrefix(k.id, id) {
+			if found != key {
+				return key // two ids begin with it
+			}
+			found = k
+		}
+	}
+	return found
+}
+
+// put remembers the fact that a successful call has made.
+func (m *memory) put(f *fact) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.awake {
+		m.facts[f.key()] = f
+		delete(m.gone, f.key())
+	}
+}
+
+// lookingUp begins a look-up. The caller must call found once, with the fact that it found or nil.
+// found remembers the fact and returns it. If memory has got a newer fact since, found returns that
+// one instead.
+func (m *memory) lookingUp() (found func(*fact) *fact) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lookups++
+	return func(f *fact) *fact {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.lookups--; m.lookups == 0 {
+			defer clear(m.gone)
+		}
+		if f == nil || !m.awake || m.gone[f.key()] {
+			return f
+		}
+		if known := m.facts[f.key()]; known != nil {
+			return known
+		}
+		m.facts[f.key()] = f
+		return f
+	}
+}
+
+// update changes the fact of an object, if there is one, and the fields that the objects in it
+// inherit. asked makes the changes of the client's request, and made then makes those of the
+// plugins.
+func (m *memory) update(kind, id string, asked func(protoreflect.Message) error, made func(protoreflect.Message)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.facts[m.wholeLocked(kind, id)]
+	if f == nil {
+		return nil
+	}
+	body, err := f.message()
+	if err != nil {
+		return err
+	}
+	was := cloneOf(body)
+	if err := asked(body); err != nil {
+		return err
+	}
+	made(body)
+	message, err := f.askedMessage()
+	if err == nil {
+		err = asked(message)
+	}
+	if err != nil {
+		return err
+	}
+	changed, err := m.replaceLocked(f, body)
+	if err != nil {
+		return err
+	}
+	changed.keepAsked(message)
+	for _, inner := range m.facts {
+		if inner.object.parent != f.object || inner.parent != f.id {
+			continue
+		}
+		in, err := inner.message()
+		if err != nil {
+			return err
+		}
+		inner.object.inherit(in, body, was)
+		if _, err := m.replaceLocked(inner, in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *memory) replaceLocked(f *fact, body protoreflect.Message) (*fact, error) {
+	changed, err := newFact(f.object, f.id, f.parent, body)
+	if err == nil {
+		changed.asked = f.asked
+		m.facts[f.key()] = changed
+	}
+	return changed, err
+}
+
+// remove forgets an object, and all objects in it.
+func (m *memory) remove(o *object, id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := m.wholeLocked(o.kind, id)
+	m.forgetLocked(key)
+	for k, f := range m.facts {
+		if f.object.parent == o && f.parent == key.id {
+			m.forgetLocked(k)
+		}
+	}
+}
+
+func (m *memory) forgetLocked(key factKey) {
+	delete(m.facts, key)
+	if m.lookups > 0 {
+		m.gone[key] = true
+	}
+}
+
+// withUID returns the facts whose uid occurs in text, either as it is or, as systemd writes it,
+// with underscores in place of dashes.
+func (m *memory) withUID(text string) []*fact {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*fact
+	for _, f := range m.facts {
+		if len(f.uid) >= minUID && (strings.Contains(text, f.uid) || strings.Contains(text, strings.ReplaceAll(f.uid, "-", "_"))) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// minUID is the length from which on a uid does not occur in other text by chance.
+const minUID = 8
+
+// ids returns the ids of a kind.
+func (m *memory) ids(kind string) map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string]bool{}
+	for k := range m.facts {
+		if k.kind == kind {
+			all[k.id] = true
+		}
+	}
+	return all
+}
+
+// count returns how many objects there are of each kind.
+func (m *memory) count() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := map[string]int{}
+	for k := range m.facts {
+		n[k.kind]++
+	}
+	return n
+}
+
+// inherit sets the fields of m that an object inherits from its parent. If was is not nil, it sets
+// only those in which parent differs from was.
+func (o *object) inherit(m, parent, was protoreflect.Message) {
+	parent = cloneOf(parent)
+	for _, f := range o.inherits {
+		if was == nil || !was.Get(f[1]).Equal(parent.Get(f[1])) {
+			take(m, f[0], parent, f[1])
+		}
+	}
+}
+
+// take sets a field of m to that of another message, which must not be used any more.
+func take(m protoreflect.Message, to protoreflect.FieldDescriptor, other protoreflect.Message, from protoreflect.FieldDescriptor) {
+	if m.Clear(to); other.Has(from) {
+		m.Set(to, other.Get(from))
+	}
+}

@@ -1,0 +1,70 @@
+package plugins
+
+import "time"
+
+// A State describes all plugins. Its JSON is stable.
+type State struct {
+	Folder    string         `json:"folder"` // empty if plugins are turned off
+	Plugins   []PluginState  `json:"plugins"`
+	Known     map[string]int `json:"known"`     // objects by kind
+	Conflicts int64          `json:"conflicts"` // changes of a field that an earlier plugin had changed
+}
+
+// PluginState describes one plugin. Its JSON is stable.
+type PluginState struct {
+	Name     string       `json:"name"` // of its file
+	Socket   string       `json:"socket,omitempty"`
+	Policy   string       `json:"policy,omitempty"`
+	Timeout  string       `json:"timeout,omitempty"`
+	State    string       `json:"state"`           // "ready", "connecting", "down", or "broken" if its file has never been valid
+	Error    string       `json:"error,omitempty"` // why it is down, or what is wrong with its file now
+	Warnings []string     `json:"warnings,omitempty"`
+	Points   []PointState `json:"points,omitempty"`
+}
+
+// PointState counts the calls of a plugin at one point. Its JSON is stable.
+type PointState struct {
+	Name string `json:"name"`
+	PointCounters
+	Latency Latency `json:"latency"`
+}
+
+// State returns the state of all plugins, including those whose file is broken.
+func (p *Plugins) State() State {
+	s := State{Folder: p.folder.path, Plugins: []PluginState{}, Known: p.memory.count(), Conflicts: p.conflicts.Load()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	loaded := map[string]*plugin{}
+	for _, pl := range p.table.Load().plugins {
+		loaded[pl.name] = pl
+	}
+	for _, name := range sortedKeys(p.folder.files) {
+		f, pl := p.folder.files[name], loaded[name]
+		one := PluginState{Name: name, State: "broken"}
+		if pl != nil {
+			one = pl.state()
+		}
+		if f.err != nil {
+			one.Error = f.err.Error()
+		}
+		s.Plugins = append(s.Plugins, one)
+	}
+	return s
+}
+
+func (p *plugin) state() PluginState {
+	s := PluginState{Name: p.name, Socket: p.file.Endpoint, Policy: "Ignore", Timeout: p.file.Timeout.Round(time.Millisecond).String(), Warnings: p.warnings}
+	if p.file.Fail {
+		s.Policy = "Fail"
+	}
+	var err error
+	if s.State, err = p.conn.state(); err != nil {
+		s.Error = err.Error()
+	}
+	for _, hook := range p.file.Hooks { // sorted
+		point := PointState{Name: hook}
+		point.PointCounters, point.Latency = p.stats.of(hook)
+		s.Points = append(s.Points, point)
+	}
+	return s
+}

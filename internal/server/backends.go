@@ -1,0 +1,371 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/director/dial"
+	"github.com/criproxy/criproxy/internal/base/host"
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/server/limits"
+	"github.com/criproxy/criproxy/internal/server/listen"
+)
+
+// backend is one runtime, as a stack of connections: the socket, the limits, the bridge for list
+// methods that the runtime lacks, and the memory of its last answers. A single runtime has no
+// memory: if it is gone, so is the node.
+type backend struct {
+	cfg config.Backend
+	key string // see stackKey
+	cri bool   // it is a container runtime
+	// separator is the text between its name and its ids.
+	separator string
+	conn      *dial.Conn
+	bounded   *limits.Conn
+	lastKnown *memory.Conn // nil for a single runtime
+	top       grpc.ClientConnInterface
+	stop      context.CancelFunc // nil until it runs; only the proxy uses it
+
+	counted    map[string]*memory.Finder // :: kind of name → finder of its list
+	remembered *answers                  // from memory
+	notes      *notes
+	tell       func(c capture.Change, changed bool)
+	do         func(func())                            // see [records.do]
+	prefix     string                                  // of its ids, as clients see them
+	retired    atomic.Bool                             // another connection to the runtime tells its condition, or none
+	told       atomic.Bool                             // the log has its condition
+	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has told it
+}
+
+func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
+
+// newBackend builds the stack for the i-th runtime of cfg, which s has the memories and the earlier names for.
+func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *records, budget dial.Budget) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator()}
+	own := r.of(b.String())
+	b.remembered, b.notes = &own.answers, &own.notes
+	b.tell = func(c capture.Change, changed bool) { r.tell(b.String(), c, changed) }
+	b.do = r.do
+	if i > 0 && cfg.IDs != config.NativeIDs {
+		b.prefix = b.cfg.Name + b.separator
+	}
+	var err error
+	b.conn, err = dial.New(dial.Config{
+		Name:        b.cfg.Name,
+		Address:     b.cfg.Address,
+		More:        b.cfg.Addresses,
+		Balance:     b.cfg.Balance,
+		Credentials: listen.NewCredentials(b.cfg.TLS),
+		Profile:     d.Profile,
+		Schema:      d.Schema,
+		Conversions: d.Conversions,
+		MaxMessage:  cfg.MaxMessageBytes,
+		GRPC:        cfg.DataPath == config.GRPCPath,
+		Budget:      budget,
+		Dial:        s.dial,
+		Watch:       b.connected,
+		Primary:     i == 0,
+		Tracer:      d.Tracer,
+		Lost:        r.losses.Of(b.String()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	pkg := d.Profile.Versions[0].Package
+	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
+	if !single(cfg) {
+		b.bounded.Whole = limits.WholeLists(d.Profile.Known.Lists, d.Schema, pkg)
+	}
+	b.top, err = memory.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
+	mem := s.memories[b.String()]
+	if err != nil || mem == nil {
+		return b, err
+	}
+	var before memory.State
+	if source := s.sources[b.String()]; source != "" {
+		before = r.of(source).notes.before()
+	}
+	var equivalents func(string) []string
+	if b.cri {
+		equivalents = cri.ImageNames
+	}
+	alive := ""
+	if d.Profile.Probe != "" {
+		alive = "/" + pkg + "." + d.Profile.Probe
+	}
+	b.lastKnown, err = memory.New(memory.Config{
+		Name: b.String(), Conn: b.top,
+		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
+		Equivalents: equivalents,
+		Memory:      mem,
+		Policy:      memory.Policy(b.cfg.Policy),
+		Primary:     i == 0,
+		Required:    b.cfg.Required,
+		Absent:      b.conn.Absent,
+		Budget:      cfg.ListBudget,
+		Silence:     cfg.GoneAfter,
+		Alive:       alive,
+		Watch:       func(s memory.State) { b.do(func() { b.changed(s) }) },
+		Before:      before,
+		Remembered:  b.remembered.count,
+		Reserve:     limits.Keep,
+		Panicked:    recovery.Report,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", b, err)
+	}
+	b.counted = map[string]*memory.Finder{}
+	for _, l := range d.Profile.Known.Lists {
+		if f, err := b.lastKnown.Finder(l.List, ""); err == nil && l.Kind != "" {
+			b.counted[l.Kind] = f
+		}
+	}
+	if err := mem.Err(); err != nil {
+		klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
+	}
+	b.top = b.lastKnown
+	return b, nil
+}
+
+// newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
+func newPlainBackend(cfg *config.Config, d director.Config, r *records, budget dial.Budget) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, tell: func(capture.Change, bool) {}, do: func(f func()) { f() }}
+	var err error
+	b.conn, err = dial.New(dial.Config{
+		Address: b.cfg.Address, GRPC: cfg.DataPath == config.GRPCPath, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
+		Lost: r.losses.Of(b.String()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.bounded = limits.NewConn(b.conn, b.String(), config.DefaultMaxCalls)
+	b.top = b.bounded
+	return b, nil
+}
+
+// stackKey is equal for two configurations whose i-th runtime needs the same stack of
+// connections.
+func stackKey(c *config.Config, i int) string {
+	b := c.Backends[i]
+	b.Handlers, b.Maps, b.Credentials = nil, nil, false // only the director uses these
+	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.GoneAfter, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.Sources, c.Rules})
+	if err != nil {
+		panic(err) // cannot happen: strings, numbers and booleans
+	}
+	return string(key)
+}
+
+// director returns the backend for the director. cfg may differ from the configuration of the stack
+// in the settings that stackKey leaves out.
+func (b *backend) director(cfg config.Backend) director.Backend {
+	maps := map[string]map[string]string{criadapter.Handlers: cfg.Handlers}
+	for kind, table := range cfg.Maps {
+		maps[kind] = table
+	}
+	return director.Backend{
+		Name:    cfg.Name,
+		Conn:    b.top,
+		Known:   b.lastKnown,
+		Trusted: cfg.Credentials,
+		Maps:    maps,
+	}
+}
+
+// run keeps the connection up and the memory current until ctx ends.
+func (b *backend) run(ctx context.Context, parts *parts) {
+	var wg sync.WaitGroup
+	do := func(what string, f func()) {
+		wg.Go(func() { parts.do(what+" "+b.String(), f) })
+	}
+	do("keeping a connection to", func() {
+		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
+	})
+	if b.lastKnown != nil {
+		do("remembering the answers of", func() {
+			if err := b.lastKnown.Run(ctx); err != nil {
+				klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// connected says that the socket can be reached, or why it cannot.
+func (b *backend) connected(err error) {
+	now := time.Now()
+	if b.lastKnown != nil {
+		b.lastKnown.Check()
+	}
+	b.do(func() { b.reached(now, err) })
+}
+
+// reached notes that the socket can be reached since now, or why it cannot.
+func (b *backend) reached(now time.Time, err error) {
+	if b.retired.Load() {
+		return
+	}
+	if b.lastKnown != nil {
+		if err == nil && b.notes.list().Condition == "" && b.lastKnown.State().Condition == memory.Up { // the first time
+			b.became(memory.Up, now, nil)
+		}
+		return
+	}
+	condition := memory.Up
+	if err != nil {
+		condition = memory.Gone
+	}
+	b.became(condition, now, err)
+	switch {
+	case err == nil:
+		klog.InfoS("Backend is reachable", "backend", b, "socket", b.cfg.Address)
+	case errors.Is(err, fs.ErrNotExist):
+		klog.ErrorS(nil, "Backend cannot be reached: its socket does not exist yet; connecting as soon as it does", "backend", b, "socket", b.cfg.Address)
+	default:
+		klog.ErrorS(err, "Backend cannot be reached; criproxy tries again", "backend", b, "socket", b.cfg.Address)
+	}
+}
+
+// became notes the condition of the backend, and returns the change.
+func (b *backend) became(condition memory.Condition, since time.Time, why error) (capture.Change, bool) {
+	pods, containers := b.concerned()
+	change, changed := b.notes.became(condition.String(), since, why, pods, containers)
+	b.tell(change, changed)
+	return change, changed
+}
+
+// concerned returns how many pods and containers of the backend memory has, nil if it has no lists of them, or none yet.
+func (b *backend) concerned() (pods, containers *int) {
+	if b.lastKnown == nil || !b.lastKnown.State().Seen {
+		return nil, nil
+	}
+	of := func(kind string) *int {
+		list, ok := b.counted[kind]
+		if !ok || !b.cri {
+			return nil
+		}
+		n := 0
+		list.Any(func([]byte) bool { n++; return false })
+		return &n
+	}
+	return of("sandbox"), of("container")
+}
+
+// changed logs one line for each change of the backend's condition.
+func (b *backend) changed(s memory.State) {
+	if b.retired.Load() {
+		return
+	}
+	var change capture.Change
+	changed := false
+	if s.Condition != memory.Up || s.Err == nil {
+		change, changed = b.became(s.Condition, s.Since, s.Err)
+	}
+	if changed {
+		b.told.Store(true)
+	}
+	switch {
+	case s.Condition == memory.Up && s.Err != nil:
+		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
+	case !changed && s.Condition != memory.Up && !b.told.Swap(true):
+		klog.ErrorS(s.Err, "Backend is still "+s.Condition.String()+", as before this process began", "backend", b, "socket", b.cfg.Address, "since", s.Since)
+	case !changed:
+		// It goes on, for another reason.
+	case s.Condition == memory.Up && change.Was == "":
+		// At the start it is no news.
+	case s.Condition == memory.Up:
+		more := []any{"backend", b, "socket", b.cfg.Address, "was", change.Was, "for", change.Lasted().Round(time.Millisecond)}
+		if change.Pods != nil {
+			more = append(more, "pods", *change.Pods)
+		}
+		klog.InfoS("Backend is up", more...)
+	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Fail):
+		klog.ErrorS(s.Err, "Backend is slow: clients wait for it", "backend", b, "socket", b.cfg.Address)
+	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Skip):
+		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
+	case s.Condition == memory.Slow:
+		klog.ErrorS(s.Err, "Backend is slow: memory gives the answers that are late, all else goes on as usual", "backend", b, "socket", b.cfg.Address)
+	case !s.Seen:
+		klog.ErrorS(s.Err, "Backend is gone, and was not seen since this node booted: lists leave it out while no process listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
+	case b.cfg.Policy == string(memory.Fail):
+		klog.ErrorS(s.Err, "Backend is gone: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
+	case b.cfg.Policy == string(memory.Skip):
+		klog.ErrorS(s.Err, "Backend is gone: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
+	default:
+		klog.ErrorS(s.Err, "Backend is gone: lists show its pods as they were, all else about them is Unavailable", "backend", b, "socket", b.cfg.Address)
+	}
+}
+
+// ask makes a call of criproxy's own, as clients make theirs.
+func (b *backend) ask(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
+	return b.top.Invoke(context.WithValue(ctx, ownCall{}, true), method, request, reply, options...)
+}
+
+// ownCall is a key of the contexts of criproxy's own calls.
+type ownCall struct{}
+
+// answers counts the answers from memory, by method. It is safe for concurrent use.
+type answers struct {
+	mu       sync.Mutex
+	byMethod map[string]uint64
+}
+
+// count counts an answer, unless criproxy asked itself: to look must not change the figures.
+func (a *answers) count(ctx context.Context, method string) {
+	if ctx.Value(ownCall{}) != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byMethod == nil {
+		a.byMethod = map[string]uint64{}
+	}
+	a.byMethod[path.Base(method)]++
+}
+
+// each calls do with the count of each method.
+func (a *answers) each(do func(method string, n uint64)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for method, n := range a.byMethod {
+		do(method, n)
+	}
+}
+
+// AskTimeout bounds how long a backend may take to answer calls that criproxy makes itself.
+const AskTimeout = 5 * time.Second
+
+// makeStateDir creates the state folder, unless there is only one runtime. If the folder cannot be used, makeStateDir logs
+// the consequence and clears it in cfg.
+func makeStateDir(c *config.Config) {
+	if c.StateDir == "" {
+		return
+	}
+	err := host.Folder(c.StateDir, host.Alone) // lists show what the files there say
+	if err == nil && len(c.Backends) > 1 {
+		err = os.MkdirAll(c.StateDir, 0o700)
+	}
+	if err != nil {
+		klog.ErrorS(err, "The state folder cannot be used: criproxy will forget the backends when it restarts; choose another one with -state-dir", "folder", c.StateDir)
+		c.StateDir = ""
+	}
+}

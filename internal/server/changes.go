@@ -1,0 +1,49 @@
+package server
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// stateDir returns the folder for what outlives this process: the state folder. With a single runtime, for which criproxy
+// makes no folder, it is empty if the folder does not exist.
+func (p *Proxy) stateDir() string {
+	dir := p.Config().StateDir
+	if p.shows || dir == "" {
+		return ""
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return ""
+	}
+	return dir
+}
+
+// begun adds the change that this process serves.
+func (p *Proxy) begun() {
+	what, now := capture.Serving, time.Now()
+	if p.legacy != nil {
+		what = capture.HandedOver
+	} else {
+		p.beginAfterCrashes(now)
+	}
+	at := p.addresses()
+	p.changes.Add(capture.Change{Time: now, What: what, Why: strings.Join(moved(p.before, at), "; "), Addresses: at})
+}
+
+// conditions returns the condition of each backend, for the header of a recording.
+func (p *Proxy) conditions() []capture.HeaderBackend {
+	var all []capture.HeaderBackend
+	for _, b := range p.backends() {
+		h := capture.HeaderBackend{Name: b.String(), Address: b.cfg.Address}
+		var err error
+		if h.State, h.Since, err = b.state(); err != nil {
+			h.Why = err.Error()
+		}
+		h.Pods, _ = b.concerned()
+		all = append(all, h)
+	}
+	return all
+}

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// evidence helps people find out what went wrong. It passes to the process that takes over. A file
+// has it too, without the recorded calls and the changes, for the process that starts after a crash.
+type evidence struct {
+	Errors   []admin.CallError `json:"errors,omitempty"`
+	Backends map[string]noted  `json:"backends,omitempty"` // :: name
+	Changes  []capture.Change  `json:"changes,omitempty"`  // the oldest first; not in the file of evidence, which stands beside theirs
+	At       map[string]string `json:"at,omitempty"`       // :: name → address
+	Recorded []byte            `json:"recorded,omitempty"`
+	Rest     bool              `json:"rest,omitempty"` // what is recorded later follows, if the next process asks for it
+}
+
+// evidenceKey is the key of the evidence among the memories of backends. Names of backends have no
+// colon.
+const evidenceKey = ":evidence"
+
+// evidence returns the evidence of this process, without the recorded calls.
+func (p *Proxy) evidence() evidence {
+	return evidence{Errors: p.errors.List(), Backends: p.records.allNotes(), At: p.addresses()}
+}
+
+// encodeEvidence returns the evidence for another process, or nil if that fails, and a follower of what is recorded later,
+// nil if nothing is.
+func (p *Proxy) encodeEvidence() ([]byte, *capture.Follower) {
+	e := p.evidence()
+	var rest *capture.Follower
+	e.Recorded, rest = p.record.Snapshot()
+	e.Rest = rest != nil
+	e.Changes = p.changes.Latest()
+	data, err := json.Marshal(e)
+	if err != nil {
+		klog.ErrorS(err, "The new process does not get the latest errors and calls")
+	}
+	return data, rest
+}
+
+// restoreEvidence takes over the evidence of the previous process, from that process or from its
+// files.
+func (p *Proxy) restoreEvidence() {
+	handed, ok := p.legacy.memories()[evidenceKey]
+	dir := p.stateDir()
+	if !ok && dir != "" {
+		handed, _ = os.ReadFile(evidenceFile(dir)) // the file need not exist
+	}
+	var e evidence
+	var err error
+	if len(handed) > 0 {
+		err = json.Unmarshal(handed, &e)
+	}
+	if err == nil {
+		p.before = e.At
+		if e.Rest {
+			p.legacy.passage = p.record.Passage()
+		}
+		p.errors.Restore(e.Errors)
+		p.changes.Restore(e.Changes)
+		switch {
+		case len(e.Recorded) > 0:
+			err = p.record.Restore(e.Recorded)
+		case !ok && dir != "":
+			err = p.record.RestoreFiles(dir)
+		}
+	}
+	if ok {
+		p.records.restoreNotes(e.Backends, true)
+	} else { // after the recording, which lacks what came after it
+		p.records.replayNotes(e.Backends, func(do func(*capture.Change)) {
+			p.changes.Replay(func(c *capture.Change) {
+				p.crashes.follow(c)
+				if c.Addresses != nil {
+					p.before = c.Addresses
+				}
+				do(c)
+			})
+		})
+	}
+	if err != nil {
+		klog.ErrorS(err, "Some of the latest errors and calls of the previous process cannot be read")
+	}
+}
+
+func evidenceFile(dir string) string { return filepath.Join(dir, "evidence.json") }
+
+// keepEvidence writes the evidence to a file periodically until stop is closed, and then once more,
+// unless another process has it.
+func (p *Proxy) keepEvidence(dir string, stop <-chan struct{}, passedOn func() bool) {
+	var before []byte
+	write := func() {
+		data, err := json.Marshal(p.evidence())
+		if err != nil || bytes.Equal(data, before) {
+			return // unchanged; an error cannot happen
+		}
+		path := evidenceFile(dir)
+		if err := os.WriteFile(path+".new", data, 0o600); err == nil {
+			_ = os.Rename(path+".new", path)
+		}
+		before = data // even after a failure: the log already has one about a full disk
+	}
+	tick := time.NewTicker(evidenceInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			write()
+		case <-stop:
+			if !passedOn() {
+				write()
+			}
+			return
+		}
+	}
+}
+
+// startKeeping keeps the evidence until stop is called, which returns when it is written, or until
+// another process has it.
+func (p *Proxy) startKeeping() (stop func()) {
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	over := make(chan struct{})
+	wg.Go(func() {
+		select {
+		case <-p.handedOver:
+		case <-ended:
+		}
+		close(over)
+	})
+	passedOn := func() bool {
+		select {
+		case <-p.handedOver:
+			return true
+		default:
+			return false
+		}
+	}
+	wg.Go(func() { p.changes.Keep(ended) })
+	if dir := p.stateDir(); dir != "" {
+		wg.Go(func() { p.keepEvidence(dir, over, passedOn) })
+		wg.Go(func() { p.record.Keep(dir, over, passedOn) })
+	}
+	return func() {
+		close(ended)
+		wg.Wait()
+	}
+}
+
+// evidenceInterval is how often the evidence is written. A crash loses the evidence since then.
+const evidenceInterval = 5 * time.Second

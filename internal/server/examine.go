@@ -1,0 +1,171 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
+)
+
+// Examination describes what criproxy would do with a configuration. Its JSON is stable.
+type Examination struct {
+	Listen   string          `json:"listen"`
+	Backends []backendReport `json:"backends"`
+	Methods  []methodReport  `json:"methods"`
+	Warnings []string        `json:"warnings,omitempty"`
+	Notes    []string        `json:"notes,omitempty"` // useful to know, but no mistakes
+	Errors   []string        `json:"errors,omitempty"`
+}
+
+type backendReport struct {
+	Name     string   `json:"name"`
+	Address  string   `json:"address"`
+	Runtime  string   `json:"runtime,omitempty"`  // "containerd v2.4.2"
+	Versions []string `json:"versions,omitempty"` // packages of CRI that it speaks
+	Error    string   `json:"error,omitempty"`
+
+	lacksMetrics bool // it has no ListPodSandboxMetrics
+}
+
+type methodReport struct {
+	Method  string            `json:"method"`
+	Goes    string            `json:"goes"`
+	Request map[string]string `json:"request,omitempty"` // :: path of a translated field → its kind
+	Reply   map[string]string `json:"reply,omitempty"`
+}
+
+// Examine compiles the configuration and asks each backend what it is.
+func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
+	c.StateDir = "" // do not touch the memories of a running criproxy
+	if len(c.Backends) == 0 {
+		return examineProfile(c)
+	}
+	p, err := New(c, Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	r := &Examination{Listen: c.Listen, Backends: make([]backendReport, len(c.Backends)), Warnings: c.Warnings()}
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, b := range c.Backends {
+		wg.Go(func() {
+			r.Backends[i] = p.backends()[i].examine(ctx, b)
+			p.backends()[i].askDriver(ctx)
+		})
+	}
+	wg.Wait()
+	for _, b := range r.Backends {
+		if b.Error != "" {
+			r.Errors = append(r.Errors, fmt.Sprintf("backend %s %s", b.Name, b.Error))
+		}
+	}
+	for _, b := range p.backends()[1:] {
+		if text := driverMismatch(p.backends()[0], b); text != "" {
+			r.Errors = append(r.Errors, text)
+		}
+	}
+	r.Methods = methodReports(p.director)
+	if text := crioPath(c); text != "" {
+		r.Warnings = append(r.Warnings, text)
+	}
+	r.Warnings = append(r.Warnings, p.director.Assumptions()...)
+	if text := p.backends()[0].silenceNote(); text != "" && !single(c) {
+		r.Notes = append(r.Notes, text)
+	}
+	if c.Profile == "" { // only CRI is for kubelet
+		var lack []string
+		for _, b := range r.Backends {
+			if b.lacksMetrics {
+				lack = append(lack, b.Name)
+			}
+		}
+		r.Notes = append(r.Notes, figureNotes(c, lack)...)
+	}
+	return r, nil
+}
+
+// silenceNote says how criproxy notices that a backend answers nothing, or answers again, if the profile names no method to
+// ask.
+func (b *backend) silenceNote() string {
+	switch {
+	case b.lastKnown == nil:
+		return noKnown
+	case b.lastKnown.Unasked():
+		return noProbe
+	}
+	return ""
+}
+
+const noKnown = "the profile has nothing under known: a backend is gone only while criproxy cannot connect to it, " +
+	"and calls to one that accepts connections and answers nothing wait for their deadlines (docs/profile.md)"
+
+const noProbe = "the profile has neither a probe nor a list that is a gate: a backend that was gone is up as soon as it answers " +
+	"grpc.health.v1.Health/Check, even with Unimplemented, which does not show that its own methods work; " +
+	"name a quick method without arguments as probe: Service/Method (docs/profile.md)"
+
+// examineProfile compiles the profile for two backends without connecting to them.
+func examineProfile(c *config.Config) (*Examination, error) {
+	a, err := Read(c)
+	if err != nil {
+		return nil, err
+	}
+	a.Backends = []director.Backend{{}, {Name: "NAME"}}
+	dir, err := director.New(a.Config)
+	if err != nil {
+		return nil, err
+	}
+	return &Examination{Methods: methodReports(dir), Warnings: dir.Assumptions()}, nil
+}
+
+func methodReports(d *director.Director) []methodReport {
+	var all []methodReport
+	for _, route := range d.Routes() {
+		all = append(all, methodReport{Method: route.Method, Goes: route.Goes, Request: kinds(route.Request), Reply: kinds(route.Reply)})
+	}
+	return all
+}
+
+func kinds(fields []director.Translated) map[string]string {
+	m := map[string]string{}
+	for _, f := range fields {
+		m[f.Path] = f.Kind
+	}
+	return m
+}
+
+// examine asks a container runtime for its name and version, and another server for its services.
+// Most servers do not offer reflection, but their refusal shows that they answer.
+func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport {
+	r := backendReport{Name: nameOf(cfg), Address: cfg.Address}
+	versions, err := b.conn.Versions(ctx)
+	if err == nil {
+		r.Versions = versions
+	}
+	switch {
+	case err != nil:
+	case b.cri:
+		var v runtimeapi.VersionResponse
+		err = b.conn.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v)
+		r.Runtime = runtimeName(&v)
+		r.lacksMetrics = err == nil && !listsMetrics(ctx, b.conn)
+	default:
+		_, err = codec.Reflect(ctx, b.conn)
+	}
+	if !b.cri {
+		r.Runtime = "is there"
+	}
+	if err != nil && (b.cri || status.Code(err) != codes.Unimplemented) {
+		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", b))
+	}
+	return r
+}

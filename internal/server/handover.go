@@ -1,0 +1,139 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/server/listen"
+)
+
+// takeoverTime bounds how long a new process may take until it serves.
+const takeoverTime = time.Minute
+
+// program returns the path of the file that this process runs. An upgrade may have replaced the file.
+func program() (string, error) {
+	path, err := os.Executable()
+	return strings.TrimSuffix(path, " (deleted)"), err
+}
+
+// HandOver starts the program that is installed now, with the same arguments, and passes all sockets
+// to it. When the new process serves, this one drains and ends. If the new process does not serve,
+// HandOver fails and this process goes on as before.
+func (p *Proxy) HandOver(ctx context.Context) error {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	if err := p.changeable(); err != nil {
+		return err
+	}
+	p.memories.Save() // for a program of an earlier version, which reads the files
+	path, err := program()
+	if err != nil {
+		return err
+	}
+	p.records.hush()
+	p.changes.Hold()
+	start := func() error { return p.startSuccessor(ctx, path) }
+	if p.machine.Succeed != nil {
+		start = func() error {
+			ours, theirs := net.Pipe()
+			p.heir = p.bequeath(ours)()
+			return p.machine.Succeed(ctx, theirs)
+		}
+	}
+	if err := start(); err != nil {
+		p.changes.GoOn()
+		p.records.speak()
+		if p.heir != nil {
+			p.heir.leave(p.memories)
+			p.heir = nil
+		}
+		p.relock()
+		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
+	}
+	p.memories.Release()
+	for _, s := range p.listening() { // the new process owns the files now
+		if l, ok := listen.Raw(s.listener).(*net.UnixListener); ok {
+			l.SetUnlinkOnClose(false)
+		}
+	}
+	p.stopped = true
+	p.changes.PassOn()
+	close(p.handedOver)
+	return nil
+}
+
+// startSuccessor starts the program, and returns when it serves.
+func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, takeoverTime)
+	defer cancel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	defer writer.Close()
+	cmd := exec.Command(path, os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
+	if listen.Supervised() && os.Getpid() != 1 { // process 1 has no parent
+		// Make it a child of our supervisor. systemd does not notice the end of a process that is not its child, and
+		// when it stops the service it does not wait for such a process, but kills it at once.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}
+	}
+	var paths []string
+	for _, s := range p.listening() {
+		f, err := listen.FileOf(s.listener)
+		if err != nil {
+			return fmt.Errorf("passing on %s: %w", s.path, err)
+		}
+		defer f.Close() // the new process has its own
+		paths, cmd.ExtraFiles = append(paths, s.path), append(cmd.ExtraFiles, f)
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, writer)
+	theirs, giveMemories, err := p.memoriesFor()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close() // the new process has its own
+	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
+	list, err := json.Marshal(paths)
+	if err != nil {
+		return err
+	}
+	cmd.Env = append(os.Environ(), listen.SocketsVariable+"="+string(list), fmt.Sprintf("%s=%d", listen.ReadyVariable, 3+len(paths)), fmt.Sprintf("%s=%d", listen.MemoriesVariable, 4+len(paths)))
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
+	_ = theirs.Close()
+	p.heir = giveMemories()
+	_ = writer.Close() // our end: the pipe ends when the new process does
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
+	word, err := io.ReadAll(io.LimitReader(reader, int64(len(listen.ReadyWord))))
+	if err == nil && string(word) == listen.ReadyWord {
+		p.successor = cmd
+		listen.Notify(fmt.Sprintf("MAINPID=%d", cmd.Process.Pid))
+		return nil
+	}
+	ended := cmd.Wait()
+	if errors.Is(ended, syscall.ECHILD) {
+		ended = nil // the supervisor gets the exit status
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("it does not serve after %s", takeoverTime)
+	}
+	return errors.Join(errors.New("it does not serve; its log says why"), ended)
+}

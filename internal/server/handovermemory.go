@@ -1,0 +1,328 @@
+package server
+
+import (
+	"context"
+	"encoding/gob"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// memoriesTime bounds how long a process may take to pass on its memories after the successor has
+// asked for them.
+const memoriesTime = 30 * time.Second
+
+// memoriesFor returns one end of a socket, from which the successor reads the memories of this
+// process, and the function bequeath for the other end.
+func (p *Proxy) memoriesFor() (theirs *os.File, serve func() *heir, err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
+	}
+	theirs, file := os.NewFile(uintptr(fds[1]), "memories"), os.NewFile(uintptr(fds[0]), "memories")
+	conn, err := net.FileConn(file)
+	_ = file.Close() // conn has its own descriptor
+	if err != nil {
+		_ = theirs.Close() // it is unused
+		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
+	}
+	return theirs, p.bequeath(conn), nil
+}
+
+// bequeath returns a function that serves the successor at a connection until stop is called. It sends the memories
+// when the successor asks for them, as late as possible, and the evidence of now. After that it
+// sends a note of each call that began in this process and ends later, because its client may then
+// ask the successor about the result, and what this process still records.
+func (p *Proxy) bequeath(conn net.Conn) (serve func() *heir) {
+	h := &heir{conn: conn, gob: gob.NewEncoder(conn), done: make(chan struct{})}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	evidence, rest := p.encodeEvidence() // now, because with all recorded calls it would delay the memories too long
+	return func() *heir {
+		go func() {
+			defer close(h.done)
+			asked := make([]byte, 1)
+			if _, err := conn.Read(asked); err != nil {
+				return // the successor is of an earlier version, or has ended
+			}
+			h.giveMemories(p, evidence)
+			if rest != nil && (asked[0] != withRest || !h.passOn(rest)) && h.ctx.Err() == nil {
+				klog.InfoS("The new process does not record the calls that this one still serves", p.underWay()...)
+			}
+		}()
+		return h
+	}
+}
+
+// withRest is what a successor asks with that takes more than the memories: also what is recorded later.
+const withRest = 2
+
+// heir is the process that takes over, seen from the process that hands over.
+type heir struct {
+	mu      sync.Mutex
+	conn    net.Conn
+	gob     *gob.Encoder
+	follows bool // it has answered a note: until then it may still be starting
+	ended   bool
+
+	ctx    context.Context // ends when the heir gets no more
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the heir has all that was recorded
+}
+
+// leave ends the notes: this process goes on.
+func (h *heir) leave(m *Memories) {
+	m.HandOn(nil)
+	h.cancel()
+	_ = h.conn.Close() // ends the goroutine
+	<-h.done
+}
+
+// finish returns when the heir has all that was recorded, or does not take it. The recorder must be closed.
+func (h *heir) finish() {
+	if h == nil {
+		return
+	}
+	select {
+	case <-h.done:
+	case <-time.After(heirTime):
+	}
+	_ = h.conn.Close() // nothing more follows
+	<-h.done
+}
+
+// giveMemories sends the memories, and has the memories send notes from then on.
+func (h *heir) giveMemories(p *Proxy, evidence []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock() // notes come after the memories
+	p.memories.HandOn(func(backend string, n memory.Note) { h.send(&heirNote{Backend: backend, Note: n}) })
+	all, err := p.memories.Encode()
+	if err == nil {
+		all[evidenceKey] = evidence
+		_ = h.conn.SetDeadline(time.Now().Add(memoriesTime))
+		p.unlock() // the successor takes the folder as soon as it has the memories
+		err = h.gob.Encode(all)
+	}
+	if err != nil {
+		klog.ErrorS(err, "The new process does not get the memories of the backends")
+		h.end()
+	}
+}
+
+// passOn sends what this process still records, until its recorder is closed. It reports whether the heir has all of it.
+func (h *heir) passOn(rest *capture.Follower) bool {
+	const most, mostBytes = 256, 1 << 20 // at once
+	for {
+		var n heirNote
+		var ev capture.Event
+		n.Last = rest.Next(h.ctx, &ev) != nil
+		for more, bytes := !n.Last, 0; more; more = len(n.Events) < most && bytes < mostBytes && rest.TryNext(&ev) {
+			n.Events, bytes = append(n.Events, ev), bytes+len(ev.Payload)
+		}
+		if !h.send(&n) || n.Last {
+			return n.Last && h.ctx.Err() == nil
+		}
+	}
+}
+
+// heirNote is a note for the heir, about a call to a backend or with recorded events.
+type heirNote struct {
+	Backend string
+	Note    memory.Note
+	Events  []capture.Event // if there are any, or if Last is set, there is no Note
+	Last    bool            // no more events follow
+
+	Keeps bool             // Calls are all for which this process stays, and nothing else is set
+	Calls []admin.LongCall // unknown to earlier versions
+}
+
+// heirTime bounds how long the end of a call waits until a heir that follows has its note.
+const heirTime = 5 * time.Second
+
+// send returns when the heir has got a note. A heir that does not answer in time gets no more notes, and send returns
+// false. A heir that is still starting has the time that it may take for its memories.
+func (h *heir) send(n *heirNote) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return false
+	}
+	bound := heirTime
+	if !h.follows {
+		bound = memoriesTime
+	}
+	_ = h.conn.SetDeadline(time.Now().Add(bound))
+	err := h.gob.Encode(n)
+	if err == nil {
+		_, err = h.conn.Read(make([]byte, 1))
+	}
+	h.follows = err == nil
+	if !h.follows { // the heir has ended, or is of an earlier version
+		h.end()
+	}
+	return h.follows
+}
+
+func (h *heir) end() {
+	h.ended = true
+	_ = h.conn.Close() // no more notes follow
+}
+
+// Legacy has the memories of the process that hands over. It is nil if there is no such process.
+type Legacy struct {
+	all   map[string][]byte // :: name of a backend → its encoded memory
+	conn  net.Conn          // notes come from it
+	gob   *gob.Decoder
+	ended chan struct{} // closed when no more notes come
+
+	passage *capture.Passage // of what that process still records; nil if it does not pass that on
+
+	mu    sync.Mutex
+	keeps []admin.LongCall // for which that process stays
+}
+
+// ReceiveLegacy reads the memories of the process that hands over from a socket. It returns nil
+// if from is nil. After an error this process must not serve: without the memories, a runtime that
+// is gone would have no pods, and kubelet would start them a second time. The other process then
+// goes on.
+func ReceiveLegacy(from *os.File) (*Legacy, error) {
+	if from == nil {
+		return nil, nil
+	}
+	defer from.Close() // conn has its own descriptor
+	conn, err := net.FileConn(from)
+	if err != nil {
+		return nil, legacyError(err)
+	}
+	return ReadLegacy(conn)
+}
+
+// ReadLegacy is ReceiveLegacy for a connection to the other process, which it closes in the end.
+func ReadLegacy(conn net.Conn) (_ *Legacy, err error) {
+	l := &Legacy{ended: make(chan struct{}), conn: conn, gob: gob.NewDecoder(conn)}
+	_ = conn.SetDeadline(time.Now().Add(memoriesTime))
+	if _, err = conn.Write([]byte{withRest}); err == nil {
+		err = l.gob.Decode(&l.all)
+	}
+	if err != nil {
+		_ = conn.Close() // the other process notices that
+		return nil, legacyError(err)
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return l, nil
+}
+
+func legacyError(err error) error {
+	return fmt.Errorf("taking over the memories of the previous process, which goes on: %w", err)
+}
+
+// follow learns of the calls that the previous process still has under way, until that process ends or l is closed.
+func (l *Legacy) follow(m *Memories) {
+	if l == nil {
+		return
+	}
+	defer close(l.ended)
+	all := l.passage == nil // there is no more to record
+	for {
+		var n heirNote
+		if l.gob.Decode(&n) != nil {
+			break // the previous process has ended
+		}
+		switch {
+		case n.Keeps:
+			l.keep(n.Calls)
+		case n.Last || len(n.Events) > 0:
+			if l.passage == nil {
+				break // this process records nothing
+			}
+			for i := range n.Events {
+				l.passage.Add(&n.Events[i])
+			}
+			all = all || n.Last
+		default:
+			if err := m.Learn(n.Backend, n.Note); err != nil {
+				klog.ErrorS(err, "What a call of the previous process changed is not in memory before the next list of the backend", "backend", n.Backend, "method", n.Note.Method)
+			}
+		}
+		if _, err := l.conn.Write([]byte{1}); err != nil {
+			break
+		}
+	}
+	l.keep(nil)
+	if !all {
+		methods := l.passage.Break()
+		klog.InfoS("The previous process ended before it had passed on all that it recorded: the recording may lack the ends of these calls", "calls", len(methods), "methods", slices.Compact(methods))
+	}
+}
+
+func (l *Legacy) keep(all []admin.LongCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keeps = all
+}
+
+// calls returns the calls for which the previous process stays.
+func (l *Legacy) calls() []admin.LongCall {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.keeps)
+}
+
+// await returns when the previous process has ended, when ctx ends, or after bound, unless that process stays longer for a
+// call.
+func (l *Legacy) await(ctx context.Context, bound time.Duration) {
+	if l == nil {
+		return
+	}
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.ended:
+			return
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			more := left(l.calls())
+			if more <= 0 {
+				return
+			}
+			timer.Reset(more)
+		}
+	}
+}
+
+// leave ends follow, which must have begun. What the previous process records from now on is missing, and the recording
+// says so while it can still be written.
+func (l *Legacy) leave() {
+	if l != nil {
+		l.close()
+		<-l.ended
+	}
+}
+
+func (l *Legacy) close() {
+	if l != nil {
+		_ = l.conn.Close() // ends follow
+	}
+}
+
+// memories returns the encoded memory of each backend, by its name.
+func (l *Legacy) memories() map[string][]byte {
+	if l == nil {
+		return nil
+	}
+	return l.all
+}

@@ -1,0 +1,173 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"os"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/cri"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+)
+
+// No reload and no handover ends a call before its own deadline: StopContainer may have an hour, in which the container
+// ends as it should. The old process, or the old backends, stay for such calls. For calls without a deadline, and for
+// those that a shorter time suffices, they stay for [Machine.Patience].
+
+// patience is the default of [Machine.Patience]. It is long enough for pulls, which have no deadline.
+const patience = 10 * time.Minute
+
+// patience returns how long calls may go on whatever their deadlines.
+func (p *Proxy) patience() time.Duration { return cmp.Or(p.machine.Patience, patience) }
+
+// texts returns calls as text.
+func texts(all []admin.LongCall) (lines []string) {
+	for i := range all {
+		lines = append(lines, all[i].String())
+	}
+	return lines
+}
+
+// deadlineGrace is how long a call may take, after its deadline, to tell its client.
+const deadlineGrace = time.Second
+
+// longStream is the stream of a call whose client waits longer than others. It keeps the request, which says what the call
+// is about.
+type longStream struct {
+	grpc.ServerStream
+	epochs *epochs
+	call   *callUnderWay
+}
+
+// mostKept bounds the bytes of a request that is kept.
+const mostKept = 4 << 10
+
+func (s *longStream) RecvMsg(m any) error {
+	f := codec.ReplyFrame(m)
+	if err := s.ServerStream.RecvMsg(f); err != nil {
+		return err
+	}
+	if f.Len() <= mostKept {
+		request := bytes.Clone(f.Bytes())
+		s.epochs.mu.Lock()
+		s.call.request = request
+		s.epochs.mu.Unlock()
+	}
+	return codec.Decode(m, f)
+}
+
+// long returns the calls whose clients wait longer than [Machine.Patience], of an epoch and those before it, or of all
+// epochs if it is nil.
+func (es *epochs) long(last *epoch) (all []callUnderWay) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	for c := range es.calls {
+		if !c.until.IsZero() && (last == nil || c.epoch.number <= last.number) {
+			all = append(all, *c)
+		}
+	}
+	return all
+}
+
+// before returns the epoch before the current one, or nil if that is the first.
+func (es *epochs) before() *epoch {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if es.now.number == 0 {
+		return nil
+	}
+	return &epoch{number: es.now.number - 1}
+}
+
+// left returns how long the latest deadline of calls is away, and a little more. It is zero if all have passed.
+func left(all []admin.LongCall) time.Duration {
+	var most time.Duration
+	for _, c := range all {
+		if d := time.Until(c.Until); d > 0 {
+			most = max(most, d+deadlineGrace)
+		}
+	}
+	return most
+}
+
+// keeps returns the calls for which something stays: the backends of before a reload, the process that has handed over to
+// this one, or, once this one has handed over, this process.
+func (p *Proxy) keeps() []admin.LongCall {
+	all := p.legacy.calls()
+	if before := p.epochs.before(); before != nil && !p.hasHandedOver() {
+		return append(all, p.describe(p.epochs.long(before))...)
+	}
+	if p.hasHandedOver() {
+		all = append(all, p.describe(p.epochs.long(nil))...)
+	}
+	return all
+}
+
+// stays returns how long a process that has handed over stays for calls, which is zero if it is told to stop.
+func (p *Proxy) stays(stopped bool) time.Duration {
+	if stopped || !p.hasHandedOver() {
+		return 0
+	}
+	return left(p.keeps())
+}
+
+func (p *Proxy) hasHandedOver() bool {
+	select {
+	case <-p.handedOver:
+		return true
+	default:
+		return false
+	}
+}
+
+// tellHeir tells the successor which calls this process stays for, until done is closed. It does so again when they have
+// changed.
+func (p *Proxy) tellHeir(done <-chan struct{}) {
+	const pause = time.Second
+	var said []admin.LongCall
+	for p.heir != nil {
+		if now := p.keeps(); !slices.Equal(now, said) {
+			if !p.heir.send(&heirNote{Keeps: true, Calls: now}) {
+				return
+			}
+			said = now
+		}
+		select {
+		case <-time.After(pause):
+		case <-done:
+			return
+		}
+	}
+}
+
+// describe describes long calls for people, the longest first.
+func (p *Proxy) describe(all []callUnderWay) (shown []admin.LongCall) {
+	if len(all) == 0 {
+		return nil
+	}
+	names, err := cri.NewNames(p.profile, p.record.Schema, nil)
+	if err != nil {
+		klog.V(2).InfoS("Calls are shown without what they are about", "err", err)
+	}
+	for _, c := range all {
+		one := admin.LongCall{PID: os.Getpid(), Method: c.method, Client: "an unknown client", Since: c.since, Until: c.until}
+		if c.peer != nil {
+			one.Client = c.peer.Program()
+		}
+		if m := p.record.Schema.Method(c.method); m != nil && err == nil {
+			if about, _ := names.Message(m.Input, c.request); len(about.IDs) > 0 {
+				one.ID = about.IDs[0]
+			}
+		}
+		shown = append(shown, one)
+	}
+	slices.SortFunc(shown, func(a, b admin.LongCall) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Method, b.Method), cmp.Compare(a.ID, b.ID))
+	})
+	return shown
+}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"fmt"
+	"net"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/server/listen"
+)
+
+// Open opens all sockets of the configuration, or takes those that were inherited. If it fails, it
+// closes the proxy.
+func (p *Proxy) Open(inherited *listen.Inheritance) error {
+	p.followLegacy()
+	cfg := p.Config()
+	var err error
+	if p.sockets, err = p.openNew(cfg, inherited); err != nil {
+		p.Close()
+		return err
+	}
+	if cfg.Admin == "" {
+		klog.InfoS("There is no admin socket: criproxy's own commands cannot reach this process")
+	} else {
+		open := func() (net.Listener, error) { return listen.Unix(cfg.Admin, admin.Mode, "-admin") }
+		l := inherited.Take(cfg.Admin)
+		if l == nil {
+			var err error
+			if l, err = open(); err != nil {
+				p.Close()
+				return err
+			}
+		}
+		p.admin.Listener = listen.KeepFile(cfg.Admin, l, open)
+	}
+	if p.admin.TCPAt = cfg.Metrics; cfg.Metrics != "" {
+		if p.admin.TCP = inherited.Take(cfg.Metrics); p.admin.TCP == nil {
+			l, err := net.Listen("tcp", cfg.Metrics)
+			if err != nil {
+				p.Close()
+				return fmt.Errorf("metrics: %w; choose another address with -metrics", err)
+			}
+			p.admin.TCP = l
+		}
+	}
+	inherited.CloseRest()
+	for _, s := range p.listening() {
+		listen.StoreSocket(s.listener, s.path)
+	}
+	return nil
+}
+
+// followLegacy learns of the calls that the previous process still has under way.
+func (p *Proxy) followLegacy() {
+	go func() { // ends when the previous process does, or in close
+		_ = recovery.Run("taking over the memories", func() { p.legacy.follow(p.memories) })
+	}()
+}

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
+)
+
+// ownerFile is the file in the state folder that its owner locks. The file names the owner. It stays when the owner ends:
+// only the lock counts.
+const ownerFile = "owner.lock"
+
+// An owner is the lock by which one process has a state folder to itself. A process that hands over unlocks the folder
+// before its successor gets the memories, so a successor takes the lock as any process does. The kernel unlocks the folder
+// of a process that ends. The nil owner has no folder.
+type owner struct{ file *os.File }
+
+// errOwned is the error of own for a folder that another process has.
+var errOwned = errors.New("it belongs to another criproxy")
+
+// own locks a folder for the process that serves the socket listen. It returns nil without an error where the folder does
+// not exist, or cannot have a lock: whether it can be written to is for others to say.
+func own(dir, listen string) (*owner, error) {
+	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		_ = f.Truncate(0) // the text is for people
+		_, _ = fmt.Fprintf(f, "process %d, which serves %s\n", os.Getpid(), listen)
+		return &owner{f}, nil
+	}
+	defer f.Close() // it is not locked
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, nil
+	}
+	who := make([]byte, 512)
+	n, _ := f.Read(who)
+	if n == 0 {
+		return nil, errOwned
+	}
+	return nil, fmt.Errorf("%w, %s", errOwned, strings.TrimSpace(string(who[:n])))
+}
+
+// ownerPatience is how long a process that starts waits for another one to leave its state folder. A process that was killed
+// keeps its lock until the last of its threads has ended, which is after it looks dead.
+const ownerPatience = 3 * time.Second
+
+// await is claim for a process that starts: it waits for the owner to end. Without the folder, the process would know no
+// pods of a runtime that is gone.
+func (p *Proxy) await(c *config.Config) (o *owner, err error) {
+	for end := time.Now().Add(ownerPatience); ; time.Sleep(20 * time.Millisecond) {
+		if o, err = p.claim(c); !errors.Is(err, errOwned) || time.Now().After(end) {
+			return o, err
+		}
+	}
+}
+
+// has reports whether o owns the folder that is now at dir.
+func (o *owner) has(dir string) bool {
+	if o == nil {
+		return false
+	}
+	mine, err := o.file.Stat()
+	var there fs.FileInfo
+	if err == nil {
+		there, err = os.Stat(filepath.Join(dir, ownerFile))
+	}
+	return err == nil && os.SameFile(mine, there)
+}
+
+// release unlocks the folder.
+func (o *owner) release() {
+	if o != nil {
+		_ = o.file.Close() // nothing in it matters
+	}
+}
+
+// claim returns the owner of the state folder of a configuration: that of now, or a new one. It fails if another process
+// owns the folder: the next process would believe what either of them wrote there, and kubelet would kill pods.
+func (p *Proxy) claim(c *config.Config) (*owner, error) {
+	if c.StateDir == "" || p.shows {
+		return nil, nil
+	}
+	if p.owner.has(c.StateDir) {
+		return p.owner, nil
+	}
+	o, err := own(c.StateDir, c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("using the state folder %s: %w; choose another folder with -state-dir, or none", c.StateDir, err)
+	}
+	return o, nil
+}
+
+// goWithout makes a configuration keep nothing, because of err.
+func goWithout(c *config.Config, err error) {
+	klog.ErrorS(err, "Without a state folder, criproxy forgets the runtimes when it restarts")
+	c.StateDir = ""
+}
+
+// unlock leaves the state folder to the process that takes over, until relock.
+func (p *Proxy) unlock() {
+	p.owner.release()
+	p.owner = nil
+}
+
+// relock takes the state folder back after a handover that failed.
+func (p *Proxy) relock() {
+	var err error
+	if p.owner, err = p.claim(p.Config()); err != nil {
+		klog.ErrorS(err, "Another process took the state folder during the handover, and both write to it now; stop the other one")
+	}
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+// A second criproxy on trial, with the default folder, replaced what the first one remembered. When that one restarted in
+// an outage, it listed the pods of a stranger, and kubelet killed its own. See issue 40.
+func TestASecondCriproxyLeavesTheMemoryOfTheFirst(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.run(1, "db", 1)
+	n.known()
+	before, err := listPods(nil).unary(n)
+	require.NoError(t, err)
+
+	trial := newNode(t, func(c *config.Config) { c.StateDir = n.cfg.StateDir })
+	assert.Empty(t, trial.proxy.Config().StateDir, "it runs without a folder")
+	assert.NotEmpty(t, testkit.LogLines(n.cfg.StateDir, "belongs to another criproxy", "which serves "+n.cfg.Listen, "-state-dir"), "and says why")
+	trial.run(1, "stranger", 1)
+	trial.known()
+	trial.stop()
+
+	n.runtimes[1].Kill()
+	n.isDown(1)
+	n.stop()
+	n.start()
+	after, err := listPods(nil).unary(n)
+	require.NoError(t, err)
+	require.Len(t, after, len(before))
+	for i := range after {
+		assertProto(t, before[i], after[i])
+	}
+}
+
+// A process that was killed looks dead before the last of its threads has given the lock back. The next one then kept
+// nothing, so in an outage it knew no pods.
+func TestAStartWaitsForTheLockOfAKilledProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	killed, err := own(dir, "/run/killed.sock")
+	require.NoError(t, err)
+	time.AfterFunc(200*time.Millisecond, killed.release)
+	n := newNode(t, func(c *config.Config) { c.StateDir = dir })
+	assert.Equal(t, dir, n.proxy.Config().StateDir)
+}
+
+func TestAReloadMovesTheLockOfTheStateFolder(t *testing.T) {
+	t.Parallel()
+	n, other := newNode(t, nil), newNode(t, nil)
+	first := n.cfg.StateDir
+	with := func(dir string) *config.Config {
+		c := *n.cfg
+		c.StateDir = dir
+		return &c
+	}
+	free := func(dir string) bool {
+		o, err := own(dir, "a test")
+		o.release()
+		return err == nil
+	}
+	_, err := n.proxy.Reload(with(other.cfg.StateDir))
+	assert.ErrorIs(t, err, errOwned, "what it has is better than none")
+	assert.False(t, free(first), "nothing changed")
+	moved := first + ".moved"
+	_, err = n.proxy.Reload(with(moved))
+	require.NoError(t, err)
+	assert.True(t, free(first))
+	assert.False(t, free(moved))
+	broken := with(first)
+	broken.Profile = filepath.Join(t.TempDir(), "none")
+	_, err = n.proxy.Reload(broken)
+	require.Error(t, err)
+	assert.True(t, free(first), "it does not use this one")
+	assert.False(t, free(moved))
+	n.stop()
+	assert.True(t, free(moved))
+}
+
+func TestAHandoverPassesTheStateFolderOn(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	<-n.proxy.Serving()
+	var successor *Proxy
+	for _, failure := range []error{errors.New("it does not serve"), nil} {
+		n.proxy.machine.Succeed = func(_ context.Context, memories net.Conn) error {
+			legacy, err := ReadLegacy(memories)
+			require.NoError(t, err)
+			c := *n.cfg
+			successor, err = New(&c, Options{Legacy: legacy})
+			require.NoError(t, err)
+			assert.Equal(t, n.cfg.StateDir, c.StateDir, "the successor has the folder")
+			if failure != nil {
+				successor.Close()
+			}
+			return failure
+		}
+		require.ErrorIs(t, n.proxy.HandOver(t.Context()), failure)
+		_, err := own(n.cfg.StateDir, "a stranger")
+		require.ErrorIs(t, err, errOwned, "no other process has it")
+	}
+	successor.legacy.close() // the old process waits for it
+	n.stop()
+	_, err := own(n.cfg.StateDir, "a stranger")
+	assert.ErrorIs(t, err, errOwned, "the end of the old process changes nothing")
+	successor.Close()
+}
+
+// A folder that no process has locked can have a file of an earlier owner, as after a crash.
+func TestOnlyTheLockOwnsAFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ownerFile), []byte("process 1, which serves /run/a.sock\n"), 0o600))
+	o, err := own(dir, "/run/b.sock")
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(dir))
+	assert.False(t, o.has(dir), "a folder that was made anew has no owner yet")
+	o.release()
+}

@@ -1,0 +1,363 @@
+// Package daemon assembles a proxy. [New] builds a [Proxy] from a configuration, Open opens its
+// sockets, Run serves them until the end, Reload applies another configuration, HandOver starts a
+// process that takes over, and State returns its state.
+//
+// open.go, run.go, reload.go, handover.go and ending.go follow the life of a proxy. backends.go makes
+// the connections to the runtimes, report.go describes the state of all of them, and interceptors.go
+// lists the interceptors of each call.
+package server
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
+	"github.com/criproxy/criproxy/internal/drift"
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/plugins"
+	"github.com/criproxy/criproxy/internal/server/limits"
+	"github.com/criproxy/criproxy/internal/server/listen"
+	"github.com/criproxy/criproxy/internal/transport"
+	"github.com/criproxy/criproxy/internal/transport/grpcgo"
+)
+
+// A Proxy is a director with its backends and its server. New makes one.
+type Proxy struct {
+	director     *director.Director
+	server       server
+	admin        *admin.Server
+	hooks        *plugins.Plugins // nil if plugins are turned off
+	epochs       *epochs
+	record       *telemetry.Recording
+	export       *telemetry.Exporter // nil if nothing is recorded, or the proxy only shows calls
+	changes      *telemetry.Changes
+	crashes      crashes           // of earlier processes
+	before       map[string]string // :: backend → where it was in the process before this one
+	drift        *drift.Watch
+	memory       *limits.Memory // for messages
+	memories     *Memories
+	records      records
+	legacy       *Legacy
+	shows        bool // the proxy passes calls on unchanged: see Options.Shown
+	errors       telemetry.LastErrors
+	metrics      *telemetry.Metrics
+	spans        telemetry.Spans
+	profile      *director.Profile // the first, which says what long calls are about
+	began        *config.Config    // the first configuration
+	draining     atomic.Bool       // the proxy takes no new calls
+	disconnected atomic.Bool       // all calls have ended; only goroutines of the proxy are left
+	now          atomic.Pointer[assembly]
+	config       atomic.Pointer[admin.Config] // state of the configuration
+	filter       VerboseFilter
+
+	shown atomic.Pointer[[]*listen.Socket] // the sockets, for readers
+
+	handedOver chan struct{} // closed when another process serves
+	failed     chan error    // gets the error of a socket that could not be served; has room for one
+	failing    chan struct{} // closed when such an error ends the process
+	parts      parts         // tasks that the end waits for
+	serving    chan struct{} // closed when clients can connect
+	stderr     io.Writer     // of the process that takes over; nil discards its output
+	machine    Machine
+
+	reloading sync.Mutex       // one reload or handover at a time; guards the fields below
+	running   context.Context  // of the backends; nil until Run
+	group     sync.WaitGroup   // goroutines that Run waits for
+	sockets   []*listen.Socket // the main one first; see show
+	stopped   bool             // there are no more reloads and handovers
+	successor *exec.Cmd        // the process that serves when handedOver is closed
+	heir      *heir            // the successor gets notes; nil if there is none
+	owner     *owner           // of the state folder
+}
+
+// An assembly is a configuration with the backends and memories made from it. It is immutable.
+type assembly struct {
+	cfg      *config.Config
+	backends []*backend                                                  // the primary first
+	memories map[string]*memory.Memory                                   // :: name; empty if the backends have no memory
+	sources  map[string]string                                           // see [Memories.Sources]
+	dial     func(ctx context.Context, address string) (net.Conn, error) // see [Machine]
+}
+
+// Options has settings of a proxy that are not in its configuration. The zero value is for a process
+// that does not take over from another.
+type Options struct {
+	File   string            // path of the configuration; empty if it was not in a file
+	Flags  map[string]string // of the command line, that take precedence over the file: name → value
+	Legacy *Legacy           // of the process that hands over; nil if there is none
+	Stderr io.Writer         // of a process that takes over from this one; nil discards its output
+
+	// Finder counts what is wrong for the metric criproxy_findings. Nil leaves that out.
+	Finder telemetry.Finder
+
+	// Shown makes the proxy pass everything to its one backend as it is. It describes the
+	// messages that the proxy records. Nil means a proxy for the API of its configuration.
+	Shown *API
+
+	Machine Machine
+}
+
+// A Machine is the part of the machine that a test replaces. The zero value is the machine that this
+// process runs on.
+type Machine struct {
+	// Dial connects to the address of a backend.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// Succeed starts the process that takes over, and returns when that process serves, which reads the
+	// memories of this one from a connection, with [ReadLegacy].
+	Succeed func(ctx context.Context, memories net.Conn) error
+
+	Boot string // differs after each boot
+
+	// Patience is how long calls may take to end after a handover or a reload, unless their own deadlines are later. Zero
+	// means 10 minutes.
+	Patience time.Duration
+}
+
+// New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
+// no tasks. The caller must call Run, or Close if it does not get that far.
+func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
+	p := &Proxy{
+		began: cfg, stderr: o.Stderr, machine: o.Machine, memories: NewMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
+	}
+	p.records.losses = telemetry.NewLosses(p.metrics.Registry)
+	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})
+	p.show()
+	p.shows = o.Shown != nil
+	recovery.Notify(logPanic)
+	transport.Blamed(logBlame)
+	var a API
+	if p.shows {
+		a = *o.Shown
+	} else if a, err = Read(cfg); err != nil {
+		return nil, err
+	} else if err = checkAccess(cfg, a); err != nil {
+		return nil, err
+	}
+	// A configuration with mistakes makes no folder, and takes none from a process that serves.
+	makeStateDir(cfg)
+	if p.owner, err = p.await(cfg); err != nil {
+		goWithout(cfg, err)
+	}
+	defer func() {
+		if err != nil {
+			p.unlock()
+		}
+	}()
+	if p.record, err = telemetry.NewRecording(cfg, a.Config, a.Own); err != nil {
+		return nil, err
+	}
+	if !p.shows {
+		p.export = telemetry.NewExporter(p.record, func() calls.Namer {
+			names, err := cri.NewNames(a.Profile, p.record.Schema, p.record.Header().About)
+			if err != nil { // the director has compiled the same profile
+				klog.ErrorS(err, "Exported calls do not say which pods they are about")
+				return nil
+			}
+			return names
+		})
+	}
+	p.now.Store(&assembly{cfg: cfg})
+	p.changes = telemetry.NewChanges(p.record, p.stateDir())
+	p.records.told = p.changes.Add
+	p.record.Conditions = p.conditions
+	p.restoreEvidence() // before anything is recorded
+	redactor, err := NewRedactor(cfg, a.Profile, a.Schema)
+	if err != nil {
+		return nil, err
+	}
+	p.profile = a.Profile
+	p.filter.Set(redactor)
+	p.memory = limits.New(cfg, a.Profile, p.record.Schema)
+	if !p.shows {
+		if p.drift, err = drift.New(driftConfig(cfg, a.Config)); err != nil {
+			return nil, err
+		}
+	}
+	s, d, err := p.build(cfg, a, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.now.Store(s)
+	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
+	p.metrics.Know(d)
+	if p.hooks, err = newHooks(cfg, p.changes.Add); err != nil {
+		p.Close()
+		return nil, err
+	}
+	if p.hooks != nil {
+		d.Around = p.hooks.Around
+	}
+	if p.director, err = director.New(d); err != nil {
+		p.Close()
+		return nil, err
+	}
+	p.epochs.endless, p.epochs.patience = p.director.Endless, p.patience()
+	p.server = newServer(cfg.DataPath, transport.ServerConfig{
+		Handler:          p.director.Handler(),
+		Interceptors:     p.interceptors(),
+		UnaryInterceptor: InterceptUnary,
+		MaxMessage:       cfg.MaxMessageBytes,
+		Budget:           p.memory,
+		Lost:             p.records.losses.Of(""),
+		// Clients may ping often: the socket is local.
+		Pings: keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true},
+		// A client on another machine may disappear without closing its connection.
+		PingAfter: 2 * time.Hour,
+	})
+	if !p.shows && !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // otherwise calls for health go to the backends
+		healthgrpc.RegisterHealthServer(p.server, &telemetry.HealthService{Of: p})
+	}
+	p.metrics.Registry.MustRegister(telemetry.NewGauges(p, p.wrong(o.Finder, a)))
+	p.admin = admin.New(p, func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.ServeEvents, p.changes.Serve)
+	return p, nil
+}
+
+// wrong returns what counts what is wrong, or nil for another API than CRI.
+func (p *Proxy) wrong(finder telemetry.Finder, a API) *telemetry.Wrong {
+	if finder == nil || p.shows || !IsCRI(a.Profile) {
+		return nil
+	}
+	names, err := cri.NewNames(a.Profile, p.record.Schema, nil)
+	if err != nil {
+		return nil // the director has refused the profile
+	}
+	return p.record.NewWrong(finder, names)
+}
+
+// tracer returns the tracer for the director.
+func (p *Proxy) tracer() director.Tracer {
+	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // spans first: the others see the trace context that it sends on
+	if p.drift != nil {
+		all = append(all, driftTracer{p.drift})
+	}
+	if t := p.record.Tracer(recordedPeer); t != nil {
+		all = append(all, t)
+	}
+	return all
+}
+
+// build makes the backends of cfg, and the configuration of the director. It reuses the backends of
+// old that need no change.
+func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, director.Config, error) {
+	s := &assembly{cfg: cfg, dial: p.machine.Dial}
+	if p.shows {
+		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
+		b, err := newPlainBackend(cfg, d, &p.records, p.memory)
+		if err != nil {
+			return nil, d, err
+		}
+		s.backends, d.Backends = []*backend{b}, []director.Backend{{Conn: b.top}}
+		return s, d, nil
+	}
+	d := a.Config
+	d.MaxMessage = cfg.MaxMessageBytes
+	d.NativeNames = cfg.IDs == config.NativeIDs
+	d.NewTo = cfg.NewPodsTo
+	d.LookInterval = cfg.EventInterval
+	d.Withheld = telemetry.LogWithheld()
+	d.Mended = telemetry.LogMended()
+	d.Mirrored = telemetry.LogMirrored
+	d.Tracer = p.tracer()
+	if cfg.DataPath == config.GRPCPath {
+		d.Pass = grpcgo.Pass
+	}
+	s.sources = p.memories.Sources(places(cfg), p.folder(cfg))
+	if remembers(cfg, d.Profile) {
+		s.memories = p.memories.Next(places(cfg), p.folder(cfg))
+	}
+	for i := range cfg.Backends {
+		b := old.reuse(cfg, i)
+		if b == nil {
+			var err error
+			if b, err = newBackend(cfg, i, d, s, &p.records, p.memory); err != nil {
+				s.discard(old)
+				return nil, d, err
+			}
+		}
+		s.backends = append(s.backends, b)
+		d.Backends = append(d.Backends, b.director(cfg.Backends[i]))
+	}
+	return s, d, nil
+}
+
+// reuse returns the backend of s that equals the i-th of cfg, or nil if there is none.
+func (s *assembly) reuse(cfg *config.Config, i int) *backend {
+	if s == nil {
+		return nil
+	}
+	key := stackKey(cfg, i)
+	for _, b := range s.backends {
+		if b.key == key {
+			return b
+		}
+	}
+	return nil
+}
+
+// discard closes the backends of s, which were never run, except those that old has as well.
+func (s *assembly) discard(old *assembly) {
+	for _, b := range s.backends {
+		if old == nil || !slices.Contains(old.backends, b) {
+			_ = b.conn.Close() // nothing has used it
+		}
+	}
+}
+
+// Close releases what New and Open made, if Run is not called.
+func (p *Proxy) Close() {
+	defer p.unlock()
+	p.legacy.close()
+	p.closeSockets()
+	if p.admin != nil {
+		p.admin.Close()
+	}
+	if p.server != nil {
+		p.server.Stop() // a server has goroutines from the beginning
+	}
+	if p.hooks != nil {
+		p.hooks.Close()
+	}
+	p.now.Load().discard(nil)
+}
+
+// backends returns the runtimes, the primary first.
+func (p *Proxy) backends() []*backend { return p.now.Load().backends }
+
+// start runs a backend, if it is not running.
+func (p *Proxy) start(b *backend) {
+	if b.stop != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(p.running)
+	b.stop = cancel
+	p.group.Go(func() { b.run(ctx, &p.parts) })
+}
+
+// Assumptions returns the Assumptions of the director.
+func (p *Proxy) Assumptions() []string { return p.director.Assumptions() }
+
+// Admin answers what the admin socket answers, also if there is no such socket.
+func (p *Proxy) Admin() http.Handler { return p.admin.Handler() }
+
+// Recording returns the flight recorder.
+func (p *Proxy) Recording() *telemetry.Recording { return p.record }

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// BenchmarkReach measures how far back the flight recorder reaches, and what that costs, on the calls of a real kubelet with
+// 100 pods on two containerds: three minutes of them, over and over, or all of the file CRIPROXY_RECORDING, which
+// go run ./bench record makes in the folder testbed. latest-only is a recorder without compressed blocks, as it was up to
+// version 1.8.
+func BenchmarkReach(b *testing.B) {
+	r, err := capture.Open(cmp.Or(os.Getenv("CRIPROXY_RECORDING"), "testdata/node100.blocks"))
+	require.NoError(b, err)
+	defer r.Close()
+	var all []capture.Event
+	for {
+		var ev capture.Event
+		if err := r.Next(&ev); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, ev)
+	}
+	first, last := &all[0], &all[len(all)-1]
+	span := last.Time.Sub(first.Time) + time.Second
+	for _, one := range []struct {
+		name  string
+		bytes int
+		cfg   capture.Config
+	}{
+		{"latest-only-8MiB", 8 << 20, capture.Config{}},
+		{"latest-only-16MiB", 16 << 20, capture.Config{}},
+		{"8MiB", 8 << 20, capture.Config{Schema: criadapter.Schema()}},
+		{"16MiB", 16 << 20, capture.Config{Schema: criadapter.Schema()}},
+	} {
+		b.Run(one.name, func(b *testing.B) {
+			for b.Loop() {
+				var before, after runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				one.cfg.Bytes = one.bytes
+				rec := capture.NewRecorder(one.cfg)
+				began := processorTime(b)
+				n, calls := 0, 0
+				var now time.Time
+				for filled := false; !filled; n++ {
+					filled = n > 0 && rec.Reach().All.After(first.Time.Add(2*span)) || n == 100
+					for _, ev := range all {
+						ev.Seq += uint64(n) * last.Seq
+						ev.Call += uint64(n) * (last.Call + 1000)
+						ev.Mono += time.Duration(n) * span
+						ev.Time = ev.Time.Add(time.Duration(n) * span)
+						now = ev.Time
+						if rec.Add(&ev); ev.Kind == capture.Start && ev.Leg == 0 {
+							calls++
+						}
+					}
+				}
+				took := processorTime(b) - began
+				reach := rec.Reach()
+				b.ReportMetric(now.Sub(reach.All).Minutes(), "min")
+				b.ReportMetric(float64(took.Microseconds())/float64(calls), "µs/call")
+				asked := time.Now()
+				var ev capture.Event
+				require.True(b, rec.FollowWanted(capture.Want{Since: now.Add(-time.Hour)}).TryNext(&ev))
+				b.ReportMetric(float64(time.Since(asked).Microseconds())/1000, "ms-to-first")
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB-heap")
+				runtime.KeepAlive(rec)
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

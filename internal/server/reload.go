@@ -1,0 +1,227 @@
+package server
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// Reload applies cfg from the next call on. Calls under way finish with the old configuration. If
+// cfg cannot be used, nothing changes. Otherwise Reload returns the changes that wait for a restart.
+func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	if p.stopped {
+		return nil, ErrStopped
+	}
+	before := p.addresses()
+	if err := p.reload(cfg); err != nil {
+		p.refuse(err)
+		return nil, err
+	}
+	waits = p.began.NeedsRestart(cfg)
+	state := *p.config.Load()
+	state.Reloads++
+	state.ID = cfg.ID()
+	state.Loaded, state.Failed, state.Error, state.NeedsRestart = time.Now(), time.Time{}, "", waits
+	p.config.Store(&state)
+	now := p.addresses()
+	why := moved(before, now)
+	if len(waits) > 0 {
+		why = append(why, "waits for a restart: "+strings.Join(waits, "; "))
+	}
+	p.changes.Add(capture.Change{Time: state.Loaded, What: capture.Reloaded, Why: strings.Join(why, "; "), Addresses: now})
+	return waits, nil
+}
+
+// moved says of each backend with another address than before where it is now.
+func moved(before, now map[string]string) (said []string) {
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if was := before[name]; was != "" && was != now[name] {
+			said = append(said, name+capture.NowAt+now[name]+", before at "+was)
+		}
+	}
+	return said
+}
+
+// addresses returns where each backend is.
+func (p *Proxy) addresses() map[string]string {
+	at := map[string]string{}
+	for _, b := range p.backends() {
+		at[b.String()] = b.cfg.Address
+	}
+	return at
+}
+
+// Refuse notes that a new configuration could not be read, because of err, and returns err.
+func (p *Proxy) Refuse(err error) error {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	if p.stopped {
+		return ErrStopped
+	}
+	p.refuse(err)
+	return err
+}
+
+func (p *Proxy) refuse(err error) {
+	state := *p.config.Load()
+	state.Failures++
+	state.Failed, state.Error = time.Now(), err.Error()
+	p.config.Store(&state)
+	p.changes.Add(capture.Change{Time: state.Failed, What: capture.Refused, Why: state.Error})
+}
+
+// reload applies cfg. p.reloading is held.
+func (p *Proxy) reload(cfg *config.Config) (err error) {
+	if err := p.changeable(); err != nil {
+		return err
+	}
+	held := *cfg
+	held.IDs = p.began.IDs // with other ids, kubelet would not recognize its pods, and kill them
+	held.DataPath = p.began.DataPath
+	cfg = &held
+	makeStateDir(cfg)
+	before := p.owner
+	owner, err := p.claim(cfg)
+	switch {
+	case err == nil:
+	case before != nil:
+		return err
+	default:
+		goWithout(cfg, err)
+	}
+	defer func() { // leave the folder that is not used
+		unused := before
+		if err != nil {
+			unused, owner = owner, before
+		}
+		if p.owner = owner; unused != owner {
+			unused.release()
+		}
+	}()
+	old := p.now.Load()
+	a, err := Read(cfg)
+	if err == nil {
+		err = checkAccess(cfg, a)
+	}
+	if err != nil {
+		return err
+	}
+	redactor, err := NewRedactor(cfg, a.Profile, a.Schema)
+	if err != nil {
+		return err
+	}
+	opened, err := p.openNew(cfg, nil)
+	if err != nil {
+		return err
+	}
+	s, d, err := p.build(cfg, a, old)
+	if err == nil {
+		if err = p.director.Reload(d); err != nil {
+			s.discard(old)
+		}
+	}
+	if err != nil {
+		for _, one := range opened {
+			_ = one.Close() // no client has connected
+		}
+		return err
+	}
+	// From here on nothing can fail.
+	p.filter.Set(redactor) // before a socket gets rules that need it
+	p.now.Store(s)
+	p.memory.Configure(cfg)
+	p.metrics.Know(d)
+	if err := p.drift.Update(driftConfig(cfg, d)); err != nil { // the director has taken the same profile
+		klog.ErrorS(err, "The search for unknown fields in messages still uses the old profile")
+	}
+	p.replaceSockets(cfg, opened)
+	p.replaceBackends(old, s)
+	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
+	if old.cfg.StateDir != cfg.StateDir {
+		p.memories.Save() // the next process must not read what an earlier one has left there
+	}
+	p.configureExport(cfg)
+	return nil
+}
+
+// replaceBackends starts the new backends of s. It stops those that s no longer has when the
+// last call that may use them has ended.
+func (p *Proxy) replaceBackends(old, s *assembly) {
+	var gone []*backend
+	type number struct{ pods, containers *int }
+	numbers := map[string]number{}
+	for _, b := range old.backends {
+		pods, containers := b.concerned()
+		numbers[b.String()] = number{pods, containers}
+		if !slices.Contains(s.backends, b) {
+			b.retired.Store(true)
+			if b.lastKnown != nil {
+				b.lastKnown.Retire()
+			}
+			gone = append(gone, b)
+		}
+	}
+	p.records.follow(s.sources, time.Now(), func(name string) (pods, containers *int) { return numbers[name].pods, numbers[name].containers })
+	for _, b := range s.backends {
+		p.start(b)
+	}
+	if slices.Equal(old.backends, s.backends) {
+		return
+	}
+	before := p.epochs.next()
+	if long := p.describe(p.epochs.long(before)); len(long) > 0 {
+		klog.InfoS("Runtimes as they were before the reload stay for calls whose clients wait longer", "staysFor", texts(long))
+	}
+	p.goDo("keeping runtimes that are no longer in the configuration", func() {
+		p.outlast(before)
+		for _, b := range gone {
+			b.stop()
+		}
+	})
+}
+
+// outlast returns when the last call of an epoch has ended, or has no time left.
+func (p *Proxy) outlast(last *epoch) {
+	bound := time.NewTimer(p.patience())
+	defer bound.Stop()
+	for {
+		select {
+		case <-last.ended:
+			return
+		case <-p.running.Done():
+			return
+		case <-bound.C:
+			more := left(p.describe(p.epochs.long(last)))
+			if more <= 0 {
+				return
+			}
+			bound.Reset(more)
+		}
+	}
+}
+
+// ErrStopped is the error of a proxy that no longer reloads or hands over: another process has taken over, or it ends.
+var ErrStopped = errors.New("this process is stopping")
+
+var errNotServing = errors.New("this process does not serve yet; try again when it does")
+
+// changeable returns an error if the proxy can neither reload nor hand over now. p.reloading is
+// held.
+func (p *Proxy) changeable() error {
+	switch {
+	case p.stopped:
+		return ErrStopped
+	case p.running == nil:
+		return errNotServing
+	}
+	return nil
+}

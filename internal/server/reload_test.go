@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.isUp(1)
+	p := n.run(1, "db", 1)
+	begin, thaw := n.under(1)
+	done := begin(n.Context(), p) // without a deadline: the calls below take a while on a busy machine
+	without := *n.cfg
+	without.Backends = without.Backends[:1]
+	require.NoError(t, reload(n.proxy, &without))
+	for range 20 { // if nothing waited for the call, it would have been cut off by then
+		_, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
+		testkit.AssertCode(t, codes.NotFound, err)
+	}
+	thaw()
+	assert.NoError(t, <-done)
+}
+
+func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.isUp(1)
+	ours, theirs := n.run(0, "ours", 1), n.run(1, "theirs", 1)
+	for name, list := range map[string]func() (int, error){
+		"in one message": func() (int, error) {
+			r, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
+			return len(r.GetContainers()), err
+		},
+		"as a stream": func() (int, error) {
+			cs, err := n.StreamContainers(n.ctx(), &runtimeapi.StreamContainersRequest{})
+			all, err := collect(cs, err, func(r *runtimeapi.StreamContainersResponse) []*runtimeapi.Container { return r.GetContainers() })
+			return len(all), err
+		},
+	} {
+		come, ice := make(chan struct{}, 100), make(chan struct{})
+		n.runtimes[1].When(testkit.On(func(context.Context, string, any) error {
+			come <- struct{}{}
+			<-ice
+			return nil
+		}, "ListContainers", "StreamContainers"))
+		type result struct {
+			n   int
+			err error
+		}
+		done := make(chan result, 1)
+		go func() {
+			n, err := list()
+			done <- result{n, err}
+		}()
+		testkit.Eventually(t, "the list is under way", func() bool { return n.proxy.sockets[0].Limits.Calls.Load() == 1 })
+		<-come
+		without := *n.cfg
+		without.Backends = without.Backends[:1]
+		require.NoError(t, reload(n.proxy, &without))
+		after, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
+		require.NoError(t, err)
+		assert.Len(t, after.GetContainers(), 1, "%s: that of the runtime that is left, %s", name, ours.containers[0])
+		close(ice)
+		r := <-done
+		assert.NoError(t, r.err, name)
+		assert.Equal(t, 2, r.n, "%s: with that of the runtime that is taken away, %s", name, theirs.containers[0])
+		n.runtimes[1].When(nil)
+		require.NoError(t, reload(n.proxy, n.cfg))
+		n.isUp(1)
+	}
+}
+
+// A reload that came while the process started, because the file had just changed, used to end the process.
+func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
+	dir := testkit.SocketDir(t)
+	with := func(name string) *config.Config {
+		cfg := healthConfig(t, dir, config.Backend{Address: filepath.Join(dir, "0.sock")}, config.Backend{Name: name, Address: filepath.Join(dir, "1.sock")})
+		require.NoError(t, Check(cfg))
+		return cfg
+	}
+	p, err := New(with("beta.io"), Options{})
+	require.NoError(t, err)
+	p.sockets, err = p.openNew(p.Config(), nil)
+	require.NoError(t, err)
+	assert.ErrorIs(t, reload(p, with("gamma.io")), errNotServing)
+	assert.ErrorIs(t, p.HandOver(t.Context()), errNotServing)
+	assert.Equal(t, "beta.io", p.backends()[1].String(), "nothing has changed")
+	runUntilEnd(t, p)
+	<-p.Serving()
+	require.NoError(t, reload(p, with("gamma.io")))
+	assert.Equal(t, "gamma.io", p.backends()[1].String())
+}
+
+// reload applies another configuration.
+func reload(p *Proxy, cfg *config.Config) error {
+	_, err := p.Reload(cfg)
+	return err
+}
+
+// A runtime that another one has replaced has a name that says nothing, and perhaps the same version.
+func TestAReloadSaysWhichRuntimesHaveAnotherAddress(t *testing.T) {
+	before := map[string]string{"primary": "/run/a.sock", "kata.io": "/run/kata.sock"}
+	assert.Empty(t, moved(before, before))
+	assert.Empty(t, moved(nil, before), "nothing is known of the time before")
+	assert.Empty(t, moved(before, map[string]string{"primary": "/run/a.sock", "new.io": "/run/new.sock"}))
+	assert.Equal(t, []string{"primary is now at /run/b.sock, before at /run/a.sock"}, moved(before, map[string]string{"primary": "/run/b.sock", "kata.io": "/run/kata.sock"}))
+}
+
+// So does a process that begins: its configuration may be another one than that of the process before it.
+func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
+	n := newNode(t, nil)
+	latest := func(p *Proxy, what string) (found capture.Change) {
+		testkit.Eventually(t, "it has begun", func() bool {
+			all := p.changes.Latest()
+			i := slices.IndexFunc(all, func(c capture.Change) bool { return c.What == what })
+			if i >= 0 {
+				found = all[i]
+			}
+			return i >= 0
+		})
+		return found
+	}
+	assert.Empty(t, latest(n.proxy, capture.Serving).Why, "the first ever")
+	evidence, err := json.Marshal(n.proxy.evidence())
+	require.NoError(t, err)
+
+	n.stop()
+	was := n.cfg.Backends[1].Address
+	n.cfg.Backends[1].Address += ".new"
+	n.start()
+	said := latest(n.proxy, capture.Serving)
+	assert.Equal(t, "beta.io is now at "+was+".new, before at "+was, said.Why)
+	assert.Equal(t, map[string]string{"primary": n.cfg.Backends[0].Address, "beta.io": was + ".new"}, said.Addresses)
+	n.stop()
+	n.start()
+	assert.Empty(t, latest(n.proxy, capture.Serving).Why, "it is where it was")
+
+	n.stop()
+	heir, err := New(n.cfg, Options{Legacy: &Legacy{all: map[string][]byte{evidenceKey: evidence}}})
+	require.NoError(t, err)
+	heir.begun()
+	assert.Equal(t, said.Why, latest(heir, capture.HandedOver).Why)
+}
+
+// With another spelling of its own socket, criproxy refused the reload: the socket was already served, by itself. See
+// issue 40.
+func TestAReloadMaySpellASocketInAnotherWay(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	<-n.proxy.Serving()
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(filepath.Dir(n.cfg.Listen), link))
+	next := *n.cfg
+	next.Listen = filepath.Join(link, filepath.Base(n.cfg.Listen))
+	require.NoError(t, reload(n.proxy, &next))
+	_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assert.NoError(t, err)
+	n.connect()
+	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assert.NoError(t, err)
+}

@@ -1,0 +1,217 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/server/listen"
+)
+
+// StatusTime bounds how long a backend may take to answer for a report.
+const StatusTime = 3 * time.Second
+
+// started is the time when this process began.
+var started = time.Now()
+
+// Report asks every backend, and returns the state of the proxy and of all backends.
+func (p *Proxy) Report(ctx context.Context) admin.Report {
+	s := p.now.Load()
+	r := admin.Report{
+		Version: config.Version, PID: os.Getpid(), Started: started, DataPath: p.began.DataPath, Admin: s.cfg.Admin,
+		Backends: make([]admin.Backend, len(s.backends)), Errors: p.errors.List(), Recorder: p.record.Reach(), Export: p.export.State(), Panics: recovery.Count(), Config: *p.config.Load(),
+	}
+	ctx, cancel := context.WithTimeout(ctx, StatusTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, b := range s.backends {
+		wg.Go(func() { r.Backends[i] = b.report(ctx) })
+	}
+	wg.Wait()
+	r.Ready, r.StaysFor = p.Health().Ready, p.keeps()
+	clients := p.clients()
+	for _, one := range *p.shown.Load() {
+		l := reportListener(one)
+		l.Connections = p.connectionsOf(one, clients[one])
+		r.Listeners = append(r.Listeners, l)
+	}
+	if p.hooks != nil {
+		state := p.hooks.State()
+		r.Hooks = &state
+	}
+	return r
+}
+
+// reportListener returns the state of a socket.
+func reportListener(s *listen.Socket) admin.Listener {
+	r := admin.Listener{Path: s.Path, Refused: s.Refused.Load()}
+	var err error
+	if r.Lost, err = s.FileState(); err != nil {
+		r.Error = err.Error()
+	}
+	if rules := s.Access.Load(); rules != nil {
+		r.Access = *rules
+	}
+	if info, err := os.Stat(s.Path); err == nil {
+		r.Mode = fmt.Sprintf("%04o", info.Mode().Perm())
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			r.Owner = userName(st.Uid) + ":" + groupName(st.Gid)
+		}
+	}
+	return r
+}
+
+func userName(uid uint32) string {
+	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(int(uid))
+}
+
+func groupName(gid uint32) string {
+	if g, err := user.LookupGroupId(strconv.Itoa(int(gid))); err == nil {
+		return g.Name
+	}
+	return strconv.Itoa(int(gid))
+}
+
+// state returns the state of the backend that is known without a call.
+func (b *backend) state() (state string, since time.Time, err error) {
+	n := b.notes.list()
+	switch {
+	case n.Condition == "":
+		return capture.Connecting, cmp.Or(n.Since, started), nil
+	case n.Why != "":
+		return n.Condition, n.Since, errors.New(n.Why)
+	case b.lastKnown != nil && n.Condition == capture.Up:
+		return n.Condition, n.Since, b.lastKnown.State().Err
+	}
+	return n.Condition, n.Since, nil
+}
+
+// report asks the backend for its version and its items, and returns its state.
+func (b *backend) report(ctx context.Context) admin.Backend {
+	r := admin.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
+	var mu sync.Mutex // guards r
+	var wg sync.WaitGroup
+	// If several calls fail, the first error counts: the others would say the same.
+	ask := func(method string, request, reply any, took func(time.Duration)) {
+		if !b.cri {
+			return // other APIs do not have these calls
+		}
+		wg.Go(func() {
+			began := time.Now()
+			err := b.ask(ctx, method, request, reply)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				took(time.Since(began))
+			} else if r.Error == "" {
+				r.Error = strings.TrimPrefix(status.Convert(err).Message(), "criproxy: ")
+			}
+		})
+	}
+	var about runtimeapi.VersionResponse
+	ask(runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &about, func(time.Duration) {
+		r.Runtime = runtimeName(&about)
+	})
+	var pods runtimeapi.ListPodSandboxResponse
+	ask(runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, &pods, func(time.Duration) {
+		r.Pods = new(len(pods.GetItems()))
+		for _, one := range pods.GetItems() {
+			r.PodIDs = append(r.PodIDs, b.prefix+one.GetId())
+		}
+	})
+	var containers runtimeapi.ListContainersResponse
+	ask(runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, &containers, func(took time.Duration) {
+		r.Containers, r.Took = new(len(containers.GetContainers())), took
+	})
+	var images runtimeapi.ListImagesResponse
+	ask(runtimeapi.ImageService_ListImages_FullMethodName, &runtimeapi.ListImagesRequest{}, &images, func(time.Duration) {
+		r.Images = new(len(images.GetImages()))
+	})
+	wg.Wait()
+	var err error
+	if r.State, r.Since, err = b.state(); err != nil {
+		r.Error = err.Error()
+	}
+	r.LastKnown = r.State != memory.Up.String() && r.Pods != nil
+	if r.State == memory.Up.String() {
+		r.PodIDs = nil // nothing concerns them
+	}
+	b.remembered.each(func(_ string, n uint64) { r.Remembered += n })
+	if r.State != memory.Gone.String() {
+		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
+	}
+	b.notes.is(r.Runtime, r.API)
+	noted := b.notes.list()
+	r.Runtime, r.API, r.Outages = noted.Runtime, noted.API, noted.Outages
+	return r
+}
+
+// Config returns the configuration in use.
+func (p *Proxy) Config() *config.Config { return p.now.Load().cfg }
+
+// Health returns whether the proxy answers calls. It is ready when it serves, clients can connect,
+// and the primary takes calls. The other backends do not matter: the node works without them.
+func (p *Proxy) Health() admin.Health {
+	h := admin.Health{Stopping: p.draining.Load(), Unreachable: p.unreachable()}
+	for _, b := range p.backends() {
+		h.Backends = append(h.Backends, b.health())
+	}
+	h.Ready = admin.TakesCalls(h.Backends[0].State) && !h.Stopping && h.Unreachable == nil
+	return h
+}
+
+// State returns the state of the proxy that is known without asking its backends.
+func (p *Proxy) State() admin.State {
+	s := admin.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State(), Export: p.export.State()}
+	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()
+	s.StaysFor = p.keeps()
+	if p.drift != nil {
+		s.Drift = p.drift.Findings()
+	}
+	clients := p.clients()
+	for _, l := range *p.shown.Load() {
+		h := admin.ListenerHealth{Path: l.Path, Refused: l.Refused.Load(), Connections: p.connectionsOf(l, clients[l])}
+		h.Lost, h.Err = l.FileState()
+		s.Listeners = append(s.Listeners, h)
+	}
+	if p.hooks != nil {
+		plugins := p.hooks.State()
+		s.Plugins = &plugins
+	}
+	return s
+}
+
+func (b *backend) health() admin.BackendHealth {
+	h := admin.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
+	h.State, h.Since, h.Err = b.state()
+	if b.lastKnown != nil {
+		age := b.lastKnown.Age()
+		h.Age = &age
+	}
+	for kind, list := range b.counted {
+		n := 0
+		list.Any(func([]byte) bool { n++; return false })
+		h.Items[kind] = n
+	}
+	b.remembered.each(func(method string, n uint64) { h.Remembered[method] = n })
+	return h
+}

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/server/listen"
+)
+
+// restoreInterval is how often missing socket files are restored. No client waits longer for one.
+const restoreInterval = time.Second
+
+// keepSocketFiles restores missing socket files until ctx ends, or another process has the
+// sockets.
+func (p *Proxy) keepSocketFiles(ctx context.Context) {
+	tick := time.NewTicker(restoreInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !p.restoreSocketFiles() {
+			return
+		}
+	}
+}
+
+// restoreSocketFiles restores missing socket files once. It reports whether the sockets still
+// belong to this process.
+func (p *Proxy) restoreSocketFiles() bool {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	if p.stopped {
+		return false
+	}
+	for _, one := range p.listening() {
+		if f, ok := one.listener.(*listen.File); ok && f.Restore() && listen.Supervised() {
+			listen.RemoveSocket(f.Path) // the old socket, which has no file any more
+			listen.StoreSocket(f, f.Path)
+		}
+	}
+	return true
+}
+
+// unreachable returns why no client can connect to the main socket, or nil if clients can.
+func (p *Proxy) unreachable() error {
+	all := *p.shown.Load()
+	if len(all) == 0 {
+		return nil
+	}
+	_, err := all[0].FileState()
+	return err
+}

@@ -1,0 +1,307 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/base/host"
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/server/listen"
+	"github.com/criproxy/criproxy/internal/transport"
+)
+
+// drainTime is how long calls under way may take to finish when criproxy stops. Clients that
+// connect during that time wait for the next process, and kubelet waits for 5s.
+const drainTime = 4 * time.Second
+
+// greetTime is how long a new connection may take, when criproxy stops, to begin: with the TLS
+// handshake, if the socket has certificates, and the preface of HTTP/2. Clients send both as soon as
+// they connect.
+const greetTime = 250 * time.Millisecond
+
+// handoverGreet is greetTime after a handover. It is longer, because nothing waits for the old
+// process, and no call may fail even if the machine is busy.
+const handoverGreet = 2 * time.Second
+
+// tracingURL returns the URL of the collector for spans. A proxy that only shows calls makes no
+// spans, because they would change the metadata of calls.
+func (p *Proxy) tracingURL() string {
+	if p.shows {
+		return ""
+	}
+	url, _ := p.Config().Collector()
+	return url
+}
+
+// configureExport applies the setting export of cfg.
+func (p *Proxy) configureExport(cfg *config.Config) {
+	var secured telemetry.Secured
+	if t := cfg.Export.TLS; t != nil || strings.HasPrefix(cfg.Export.URL, "https:") {
+		secured = listen.NewCredentials(cmp.Or(t, &config.TLS{})).(*listen.Credentials)
+	}
+	p.export.Configure(cfg.Export, secured)
+}
+
+// UseListener makes l the main socket of a proxy that does not open the sockets of its
+// configuration. The caller must call it before Run.
+func (p *Proxy) UseListener(l net.Listener) {
+	p.sockets = append(p.sockets, listen.New(l, p.Config().Sockets()[0]))
+	p.followLegacy()
+}
+
+// Serving returns a channel that is closed when clients can connect.
+func (p *Proxy) Serving() <-chan struct{} { return p.serving }
+
+// Run serves the sockets until ctx ends or another process has taken over. Then it lets the calls
+// under way finish, for a limited time. It returns when everything that it started has ended.
+func (p *Proxy) Run(ctx context.Context) error {
+	defer p.unlock() // when all is written
+	defer p.legacy.close()
+	stopSpans, err := p.spans.Start(ctx, p.tracingURL(), p.Config().Export.Node)
+	defer func() {
+		select {
+		case <-p.handedOver:
+			p.parts.do("passing on the last calls", p.heir.finish)
+		default:
+		}
+	}()
+	var stopRecording func()
+	if err == nil {
+		defer p.parts.do("sending spans", stopSpans)
+		defer p.parts.do("sending calls", p.export.Stop) // when the recording has ended
+		stopRecording, err = p.record.Start()
+	}
+	if err != nil {
+		p.Close()
+		return err
+	}
+	defer p.parts.do("writing the log and the capture", stopRecording)
+	defer p.parts.do("keeping the latest errors and calls", p.startKeeping())
+	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	defer p.group.Wait()
+	defer func() {
+		p.parts.do("ending mirrored requests", p.director.Close)
+		p.disconnected.Store(true)
+		disconnect()
+	}()
+	p.reloading.Lock()
+	p.running = connected
+	if !p.shows {
+		p.records.follow(p.now.Load().sources, started, func(string) (pods, containers *int) { return nil, nil })
+	}
+	p.configureExport(p.Config())
+	for _, b := range p.backends() {
+		p.start(b)
+	}
+	if p.hooks != nil {
+		p.goDo("asking plugins", func() { _ = p.hooks.Run(connected) }) // fails only without Around
+	}
+	p.group.Go(func() {
+		p.Keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
+	})
+	p.group.Go(func() { p.Keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) }) })
+	for _, s := range p.sockets {
+		p.serve(s)
+	}
+	p.show()
+	p.reloading.Unlock()
+	stop := p.admin.Start()
+	stopAdmin := sync.OnceFunc(func() { p.parts.do("ending the admin socket", stop) })
+	defer stopAdmin()
+	close(p.serving)
+	p.begun()
+	defer func() {
+		p.legacy.leave()
+		p.changes.Add(capture.Change{Time: time.Now(), What: capture.Stopped})
+	}()
+	select {
+	case err := <-p.failed:
+		close(p.failing)
+		p.pause()
+		p.server.Stop()
+		return err
+	case <-p.handedOver:
+		stopAdmin() // the other process answers from now on
+		drained := make(chan struct{})
+		p.goDo("telling the new process of long calls", func() { p.tellHeir(drained) })
+		p.drain(ctx, p.patience(), handoverGreet)
+		p.legacy.await(ctx, p.patience()) // this process passes its notes of calls on
+		close(drained)
+	case <-ctx.Done():
+		p.drain(ctx, drainTime, greetTime)
+	}
+	return nil
+}
+
+// Keep calls f, and calls it again after a panic, until f returns or ctx ends. A stopping proxy that
+// waits for f logs it under the name what.
+func (p *Proxy) Keep(ctx context.Context, what string, f func()) {
+	p.parts.do(what, func() { recovery.Keep(ctx, what, f) })
+}
+
+// goDo calls f, as a task named what, in a goroutine that Run waits for.
+func (p *Proxy) goDo(what string, f func()) {
+	p.group.Go(func() { p.parts.do(what, f) })
+}
+
+// serve serves the clients of s.
+func (p *Proxy) serve(s *listen.Socket) {
+	s.Other, s.Room = p.other, p.room
+	p.goDo("serving "+s.Path, func() {
+		err := p.server.Serve(s, s.Handshake)
+		if err == nil || errors.Is(err, transport.ErrServerStopped) || s.Access.Load() == nil {
+			return
+		}
+		select {
+		case p.failed <- fmt.Errorf("serving %s: %w", s.Path, err):
+		default: // another socket has failed already
+		}
+	})
+}
+
+// drain asks clients to connect again, to the next process. It gives calls under way the time bound
+// to finish, and new connections the time greet to begin. Both times become shorter when ctx ends.
+// After a handover, calls with a later deadline have until then.
+func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
+	klog.InfoS("Stopping", p.underWay("drain", bound)...)
+	p.changes.Add(capture.Change{Time: time.Now(), What: capture.Draining})
+	p.draining.Store(true)
+	p.pause()
+	silence := time.AfterFunc(greet, func() { p.server.EndSilent(nil) })
+	defer silence.Stop()
+	drained := make(chan struct{})
+	defer close(drained)
+	go func() { // ends with drain
+		hurry, stop := time.NewTimer(bound), ctx.Done()
+		defer hurry.Stop()
+		if ctx.Err() != nil {
+			stop = nil
+		}
+		for {
+			select {
+			case <-stop:
+				stop = nil
+				hurry.Reset(drainTime)
+				silence.Reset(greetTime)
+			case <-hurry.C:
+				more := p.stays(ctx.Err() != nil)
+				if more > 0 {
+					klog.InfoS("This process stays for calls whose clients wait longer", p.underWay("for", more.Round(time.Second))...)
+					hurry.Reset(more)
+					break
+				}
+				klog.InfoS("Cutting off the calls that are still under way", p.underWay()...)
+				p.server.Stop()
+				return
+			case <-drained:
+				return
+			}
+		}
+	}()
+	p.server.Drain(context.Background(), func() {
+		// Not before clients were asked to connect again: a client opens the stream again at once, and
+		// kubelet does so only five times in its life.
+		p.epochs.endStreams("criproxy: this process stops; open the stream again")
+	})
+}
+
+// pause makes the proxy refuse reloads and handovers: from then on its sockets do not change.
+func (p *Proxy) pause() {
+	p.reloading.Lock()
+	p.stopped = true
+	p.reloading.Unlock()
+}
+
+func (p *Proxy) closeSockets() {
+	for _, s := range p.sockets {
+		_ = s.Close() // no client was served
+	}
+}
+
+// openNew opens the sockets of cfg that are not open yet, or takes those that were inherited.
+func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*listen.Socket, error) {
+	var opened []*listen.Socket
+	for _, l := range cfg.Sockets() {
+		if slices.ContainsFunc(p.sockets, func(s *listen.Socket) bool { return host.SameSocket(s.Path, l.Path) }) {
+			continue
+		}
+		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
+		if err != nil {
+			for _, one := range opened {
+				_ = one.Close() // no client has connected
+			}
+			return nil, err
+		}
+		opened = append(opened, s)
+	}
+	return opened, nil
+}
+
+// replaceSockets serves the opened sockets, applies cfg to the others, and closes those that cfg
+// no longer has. Clients that are connected to a closed socket get an error at their next call.
+func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
+	there := append(p.sockets, opened...)
+	p.sockets = nil
+	for _, l := range cfg.Sockets() { // the main one first
+		i := slices.IndexFunc(there, func(s *listen.Socket) bool { return host.SameSocket(s.Path, l.Path) })
+		s := there[i] // exists: openNew opened the missing ones
+		if err := listen.ChangeFile(s, l, cfg.Backends[0].Address); err != nil {
+			klog.ErrorS(err, "A socket's file keeps the mode and owner that it has; change them by hand, or restart criproxy as root", "socket", s.Path)
+			l.Mode, l.Owner = s.Cfg.Mode, s.Cfg.Owner // the next reload tries again
+		}
+		s.Configure(l)
+		p.sockets = append(p.sockets, s)
+	}
+	for _, s := range there {
+		if !slices.Contains(p.sockets, s) {
+			s.Access.Store(nil)
+			_ = s.Close() // connections stay open
+			p.server.EndSilent(s)
+			listen.RemoveSocket(s.Path)
+		}
+	}
+	p.show()
+	for _, s := range opened {
+		p.serve(s)
+		listen.StoreSocket(s.Listener, s.Path)
+	}
+}
+
+// show publishes the current sockets for readers that must not wait for a reload or a handover.
+func (p *Proxy) show() {
+	all := slices.Clone(p.sockets)
+	p.shown.Store(&all)
+}
+
+// listening returns the sockets for a process that takes over.
+func (p *Proxy) listening() []passedOn {
+	var all []passedOn
+	for _, s := range p.sockets {
+		all = append(all, passedOn{s.Path, s.Listener})
+	}
+	if l := p.admin.Listener; l != nil {
+		all = append(all, passedOn{l.Addr().String(), l})
+	}
+	if l := p.admin.TCP; l != nil {
+		all = append(all, passedOn{p.admin.TCPAt, l})
+	}
+	return all
+}
+
+// passedOn is a socket that another process gets.
+type passedOn struct {
+	path     string
+	listener net.Listener
+}

@@ -1,0 +1,207 @@
+package server
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
+)
+
+// A runtime is slow with lists and statuses. Status is the call by which kubelet judges a
+// node.
+var slowMethods = []string{"ListPodSandbox", "ListContainers", "StreamPodSandboxes", "StreamContainers", "PodSandboxStatus", "ContainerStatus", "Status"}
+
+// hasty makes lists wait for a runtime a quarter as long as by default. On a busy machine even a runtime in memory takes
+// a while.
+func hasty(c *config.Config) { c.ListBudget, c.GoneAfter = 500*time.Millisecond, 3*time.Second }
+
+// slowing makes lists and statuses take longer than a hasty node waits.
+func slowing() fakecri.Fault { return testkit.Slowing(800*time.Millisecond, slowMethods...) }
+
+// change reloads the configuration with a change.
+func (n *node) change(f func(*config.Config)) {
+	n.Helper()
+	cfg := *n.cfg
+	f(&cfg)
+	cfg.StateDir = cmp.Or(cfg.StateDir, "none") // not the default, which other tests have at the same time
+	require.NoError(n, Check(&cfg))
+	makeStateDir(&cfg)
+	require.NoError(n, reload(n.proxy, &cfg))
+	n.cfg = &cfg
+}
+
+func (n *node) state(i int) memory.State { return n.proxy.backends()[i].lastKnown.State() }
+
+func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
+	untested.TakesLong(t)
+	t.Parallel()
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
+		n := newNode(t, func(c *config.Config) { mode(c); hasty(c) })
+		web, db := n.run(0, "web", 1), n.run(1, "db", 1)
+		n.known()
+		n.runtimes[1].When(slowing())
+		n.isSlow(1)
+		asked := func() int { return len(n.runtimes[1].Calls("ListPodSandbox")) }
+		for before := asked(); asked() < before+5; {
+			n.lists(web.sandbox, db.sandbox)
+			require.NotEqual(t, memory.Gone, n.state(1).Condition, "%v", n.state(1).Err)
+			_, err := n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: db.containers[0], Cmd: []string{"true"}})
+			require.NoError(t, err, "all else passes as usual")
+		}
+		more := n.run(1, "more", 1)
+		n.lists(web.sandbox, db.sandbox, more.sandbox) // what a client has made is listed
+		n.runtimes[1].When(nil)
+		n.isUp(1)
+	})
+}
+
+func TestASlowPrimaryIsAskedForItsStatus(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty)
+	n.run(0, "web", 1)
+	n.known()
+	n.runtimes[0].When(slowing())
+	n.isSlow(0)
+	for range 5 {
+		answer, err := n.Status(n.ctx(), &runtimeapi.StatusRequest{})
+		require.NoError(t, err, "kubelet would have waited")
+		assert.NotEmpty(t, answer.GetStatus().GetConditions())
+	}
+}
+
+// After a reload that added a runtime while the lists of the primary took longer than the budget,
+// the list of pods used to be empty, without an error.
+func TestARuntimeAddedBesideASlowPrimaryEmptiesNoList(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}})
+	both := n.cfg.Backends
+	web := n.run(0, "web", 1)
+	n.change(func(c *config.Config) { c.Backends = both[:1] })
+	n.runtimes[0].When(slowing())
+	n.change(func(c *config.Config) { c.Backends = both })
+	for range 10 {
+		n.lists(web.sandbox)
+	}
+}
+
+func TestAHungPrimaryThatWasNeverSeenFailsLists(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}})
+	n.stop()
+	n.runtimes[0].When(testkit.Hanging())
+	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
+	n.start()
+	_, err := listPods(nil).unary(n, grpc.WaitForReady(true))
+	testkit.AssertCode(t, codes.Unavailable, err)
+	assert.ErrorContains(t, err, "primary")
+}
+
+// A runtime that accepts connections may have pods, even if it has never answered.
+func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "mute.io"}, absent: true})
+	web := n.run(0, "web", 1)
+	n.lists(web.sandbox) // no process listens there: it has no pods
+	n.runtimes[1].When(testkit.Hanging())
+	n.runtimes[1].Start()
+	_, err := listPods(nil).unary(n)
+	testkit.AssertCode(t, codes.Unavailable, err)
+	assert.ErrorContains(t, err, "mute.io")
+	assert.ErrorContains(t, err, "take it out of the configuration")
+	n.runtimes[1].When(nil)
+	n.isUp(1)
+	n.lists(web.sandbox)
+}
+
+// With a folder that cannot be written, a new budget or address during an outage used to remove the
+// pods from the lists.
+func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
+		n := newNode(t, func(c *config.Config) { mode(c); hasty(c) })
+		web, db := n.run(0, "web", 1), n.run(1, "db", 1)
+		n.known()
+		other := n.cfg.StateDir + ".other" // not in t.TempDir, which goes before the node stops
+		n.loseStateDir()
+		n.runtimes[1].Kill()
+		n.isDown(1)
+		counted := n.proxy.Report(n.ctx()).Backends[1].Remembered
+		for what, change := range map[string]func(*config.Config){
+			"the budget":       func(c *config.Config) { c.ListBudget += time.Millisecond },
+			"the state folder": func(c *config.Config) { c.StateDir = other },
+			"the address": func(c *config.Config) {
+				c.Backends = append([]config.Backend{}, c.Backends...)
+				c.Backends[1].Address += "2"
+			},
+			"the largest message": func(c *config.Config) { c.MaxMessageBytes++ },
+		} {
+			n.change(change)
+			for range 3 {
+				pods, err := listPods(nil).unary(n)
+				require.NoError(t, err, what)
+				assert.ElementsMatch(t, []string{web.sandbox, db.sandbox}, idsOf(pods), what)
+			}
+			_, err := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: db.sandbox})
+			assert.NoError(t, err, what)
+			now := n.proxy.Report(n.ctx()).Backends[1].Remembered
+			assert.GreaterOrEqual(t, now, counted+4, "%s: answers from memory go on being counted", what)
+			counted = now
+		}
+	})
+}
+
+func TestARuntimeThatIsRemovedIsForgotten(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty)
+	web := n.run(0, "web", 1)
+	n.run(1, "db", 1)
+	n.known()
+	both := n.cfg.Backends
+	file := stateFile(n.cfg, both[1]).Path
+	testkit.Eventually(t, "it is remembered", func() bool { _, err := os.Stat(file); return err == nil })
+	n.runtimes[1].Kill()
+	n.isDown(1)
+	n.change(func(c *config.Config) { c.Backends = both[:1] })
+	assert.NoFileExists(t, file)
+	n.change(func(c *config.Config) { c.Backends = both })
+	n.isDown(1)
+	n.lists(web.sandbox) // there are no events of what was there before
+}
+
+func TestAStatusThatIsRememberedIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty)
+	db := n.run(1, "db", 1)
+	n.known()
+	n.runtimes[1].When(testkit.Hanging("PodSandboxStatus", "ContainerStatus"))
+	for range 3 {
+		_, err := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: db.sandbox})
+		assert.NoError(t, err)
+		_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: db.containers[0]})
+		assert.NoError(t, err)
+	}
+}
+
+func TestTheStartOfANodeHasAWordOfItsOwn(t *testing.T) {
+	t.Parallel()
+	run := t.TempDir()
+	first := startOfNode(run)
+	assert.NotEmpty(t, first)
+	assert.Equal(t, first, startOfNode(run))
+	require.NoError(t, os.Remove(filepath.Join(run, "criproxy.boot"))) // as a start of the node does
+	assert.NotEqual(t, first, startOfNode(run))
+	assert.Empty(t, startOfNode("/proc/nowhere"))
+}

@@ -1,0 +1,47 @@
+package server
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+// kubelet asks for the status of each pod again and again, and the answer has the time at which it was given.
+func TestTheTimeOfAnAnswerIsNoReasonToWriteTheStateFile(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil, machineConfig{}, machineConfig{Config: fakecri.Config{PodStatusHasContainers: true}, backend: config.Backend{Name: "beta.io"}})
+	p := n.run(1, "db", 1)
+	n.known()
+	file := stateFile(n.cfg, n.cfg.Backends[1]).Path
+	written := func() os.FileInfo {
+		n.proxy.memories.Save()
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		return info
+	}
+	ask := func() {
+		status, err := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.sandbox})
+		require.NoError(t, err)
+		require.NotZero(t, status.GetTimestamp())
+		_, err = n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
+		require.NoError(t, err)
+	}
+	testkit.Eventually(t, "no call is written", func() bool { // what criproxy asks by itself after the first calls may be news
+		before := written()
+		ask()
+		return os.SameFile(before, written())
+	})
+
+	before := written()
+	_, err := n.StopPodSandbox(n.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
+	require.NoError(t, err)
+	ask()
+	assert.False(t, os.SameFile(before, written()), "a change is written")
+}

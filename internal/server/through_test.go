@@ -1,0 +1,345 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/rude"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+var (
+	throughSeed  = flag.Uint64("through-seed", 1, "the first seed of TestWhatWorksDirectlyWorksThroughTheProxy")
+	throughCalls = flag.Int("through-calls", 60, "its calls, for each method, data path and number of runtimes")
+)
+
+// A whim is a call and what a rude runtime answers, which follow from a seed. The runtime finds it by its number, in the
+// field x-whim of the request.
+type whim struct {
+	method  *codec.Method
+	id      protoreflect.FieldDescriptor // of the request, where it names a sandbox or a container
+	request []byte                       // without that field
+	header  metadata.MD
+	reply   *rude.Message
+}
+
+// newWhim returns the whim of a seed.
+func newWhim(m *codec.Method, seed uint64) *whim {
+	r := rand.New(rand.NewPCG(seed, uint64(len(m.Name))))
+	w := &whim{method: m, header: metadata.MD{}, request: muxtest.Random(r, m.Input)}
+	for _, name := range []protoreflect.Name{"pod_sandbox_id", "container_id"} {
+		if fd := m.Input.Fields().ByName(name); fd != nil {
+			w.id, w.request = fd, without(w.request, fd.Number())
+			break
+		}
+	}
+	for i := range r.IntN(3) {
+		w.header.Append("x-client-"+strconv.Itoa(i), strings.Repeat("v", r.IntN(2000)))
+		w.header.Append("x-client-bin", string(randomBytes(r, 0, 100)))
+	}
+	w.reply = &rude.Message{Header: rude.Fields(":status", "200", "content-type", "application/grpc")}
+	for range r.IntN(4) {
+		w.reply.Header = append(w.reply.Header, oddField(r))
+	}
+	for range r.IntN(3) {
+		w.reply.Trailer = append(w.reply.Trailer, oddField(r))
+	}
+	code := 0
+	if r.IntN(2) == 0 {
+		code = 1 + r.IntN(20) // more than there are
+	}
+	if code == 0 || r.IntN(4) == 0 {
+		w.reply.Bodies = [][]byte{muxtest.Random(r, m.Output)}
+	}
+	w.reply.Trailer = append(w.reply.Trailer, rude.Fields("grpc-status", strconv.Itoa(code))...)
+	if code != 0 {
+		w.fail(r, code)
+	}
+	return w
+}
+
+// fail adds what describes an error, and sometimes makes the reply one without a header.
+func (w *whim) fail(r *rand.Rand, code int) {
+	if r.IntN(8) > 0 {
+		w.reply.Trailer = append(w.reply.Trailer, rude.Fields("grpc-message", oddText(r))...)
+	}
+	if r.IntN(3) == 0 {
+		s, err := status.New(codes.Code(code), "as the details say").WithDetails(durationpb.New(time.Duration(r.Int64())))
+		if err != nil {
+			panic(err)
+		}
+		b, err := proto.Marshal(s.Proto())
+		if err != nil {
+			panic(err)
+		}
+		w.reply.Trailer = append(w.reply.Trailer, rude.Fields("grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(b))...)
+	}
+	if w.reply.Bodies == nil && r.IntN(2) == 0 {
+		w.reply.Trailer, w.reply.Header = append(w.reply.Header, w.reply.Trailer...), nil
+	}
+}
+
+// hopFields describe one connection or message; what they say directly is of no use behind a proxy.
+var hopFields = []string{"content-length", "date", "trailer"}
+
+func oddField(r *rand.Rand) rude.Field {
+	switch r.IntN(5) {
+	case 0:
+		return rude.Field{Name: hopFields[r.IntN(len(hopFields))], Value: strconv.Itoa(r.IntN(100))}
+	case 1:
+		return rude.Field{Name: "x-runtime-bin", Value: base64.RawStdEncoding.EncodeToString(randomBytes(r, 0, 60))}
+	case 2:
+		return rude.Field{Name: "x!#$&*+^|~" + strconv.Itoa(r.IntN(3)), Value: "v"}
+	case 3:
+		return rude.Field{Name: "x-long", Value: strings.Repeat("l", r.IntN(20_000))}
+	default:
+		return rude.Field{Name: "x-odd-" + strconv.Itoa(r.IntN(3)), Value: "o" + string(randomBytes(r, 0x80, 30)) + "\tz"}
+	}
+}
+
+// oddText returns a text of an error as runtimes write it: escaped well, escaped badly, or not at all.
+func oddText(r *rand.Rand) string {
+	switch r.IntN(6) {
+	case 0:
+		return ""
+	case 1:
+		return "rpc error: code = Unknown desc = 50%% of %41%zz%"
+	case 2:
+		return "f\xc3\xbcr \xff"
+	case 3:
+		return "%E2%82%AC%00%0A%FF"
+	case 4:
+		return strings.Repeat("a long text. ", r.IntN(16_000))
+	default:
+		return "no such container"
+	}
+}
+
+// randomBytes returns fewer than n bytes that are least or larger.
+func randomBytes(r *rand.Rand, least, n int) []byte {
+	b := make([]byte, r.IntN(n))
+	for i := range b {
+		b[i] = byte(least + r.IntN(256-least))
+	}
+	return b
+}
+
+// without returns a message without one of its fields.
+func without(b []byte, field protowire.Number) []byte {
+	var rest []byte
+	for len(b) > 0 {
+		num, _, n := protowire.ConsumeField(b)
+		if num != field {
+			rest = append(rest, b[:n]...)
+		}
+		b = b[n:]
+	}
+	return rest
+}
+
+// An outcome is what one of the two sides of a call got.
+type outcome struct {
+	code            codes.Code
+	text            string
+	details         []any
+	header, trailer metadata.MD
+	reply           []byte
+	request         []byte // as the runtime got it
+	fields          metadata.MD
+}
+
+// differs says in what another outcome differs; it returns "" if they are equal.
+func (o outcome) differs(other outcome) string {
+	for _, one := range []struct {
+		what        string
+		want, other any
+	}{
+		{"code", o.code, other.code}, {"text", o.text, other.text}, {"details", o.details, other.details},
+		{"header", o.header, other.header}, {"trailer", o.trailer, other.trailer}, {"reply", o.reply, other.reply},
+		{"request", o.request, other.request}, {"metadata of the request", o.fields, other.fields},
+	} {
+		if !assert.ObjectsAreEqual(one.want, one.other) {
+			return fmt.Sprintf("%s: directly %.500q, through the proxy %.500q", one.what, fmt.Sprint(one.want), fmt.Sprint(one.other))
+		}
+	}
+	return ""
+}
+
+// A capricious is a runtime that answers calls as their whims say, and keeps what it got of them.
+type capricious struct {
+	sync.Mutex
+	whims map[string]*whim
+	got   map[string]*rude.Message
+}
+
+func (c *capricious) answer(_ string, request *rude.Message) *rude.Message {
+	number := request.Get("x-whim")
+	if len(number) == 0 {
+		return nil
+	}
+	c.Lock()
+	defer c.Unlock()
+	c.got[number[0]] = request
+	return c.whims[number[0]].reply
+}
+
+// call makes the call of a whim, with an id in its request.
+func (c *capricious) call(t *testing.T, cc *grpc.ClientConn, number string, id string) outcome {
+	w := c.whims[number]
+	request := w.request
+	if w.id != nil {
+		request = protowire.AppendString(protowire.AppendTag(request[:len(request):len(request)], w.id.Number(), protowire.BytesType), id)
+	}
+	md := w.header.Copy()
+	md.Set("x-whim", number)
+	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), md), testkit.Patience)
+	defer cancel()
+	var s outcome
+	var reply codec.Frame
+	err := cc.Invoke(ctx, w.method.Name, codec.NewFrame(request), &reply, grpc.Header(&s.header), grpc.Trailer(&s.trailer))
+	as := status.Convert(err)
+	s.code, s.text, s.details = as.Code(), string([]rune(as.Message())), as.Details() // each byte that is not UTF-8 becomes U+FFFD
+	if err == nil {
+		s.reply = reply.Bytes()
+	}
+	s.header, s.trailer = metadata.Join(s.header), metadata.Join(s.trailer) // nil becomes empty
+	for _, name := range append(hopFields, "content-type") {
+		delete(s.header, name)
+		delete(s.trailer, name)
+	}
+	c.Lock()
+	defer c.Unlock()
+	got := c.got[number]
+	if got == nil {
+		return s
+	}
+	delete(c.got, number)
+	s.fields = metadata.MD{}
+	for _, f := range got.Header {
+		if strings.HasPrefix(f.Name, "x-client") {
+			s.fields.Append(f.Name, f.Value)
+		}
+	}
+	if len(got.Bodies) == 1 {
+		s.request = got.Bodies[0]
+	}
+	return s
+}
+
+// bare takes the name of the second runtime off all strings of a message.
+func bare(m protoreflect.Message) {
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		one := func(v protoreflect.Value) protoreflect.Value {
+			if fd.Kind() != protoreflect.StringKind {
+				return v
+			}
+			return protoreflect.ValueOfString(strings.TrimPrefix(strings.TrimPrefix(v.String(), "beta.io__"), "beta.io/"))
+		}
+		switch {
+		case fd.IsMap():
+		case fd.IsList() && fd.Message() != nil:
+			for i := range v.List().Len() {
+				bare(v.List().Get(i).Message())
+			}
+		case fd.IsList():
+			for i := range v.List().Len() {
+				v.List().Set(i, one(v.List().Get(i)))
+			}
+		case fd.Message() != nil:
+			bare(v.Message())
+		default:
+			m.Set(fd, one(v))
+		}
+		return true
+	})
+}
+
+// equalReplies reports whether two replies are equal but for the name of the second runtime before ids.
+func equalReplies(md protoreflect.MessageDescriptor, direct, through []byte) bool {
+	a, b := dynamicpb.NewMessage(md), dynamicpb.NewMessage(md)
+	if proto.Unmarshal(direct, a) != nil {
+		return true // it has text that is not UTF-8; TestTextThatIsNoUTF8SpoilsNoMergedReply
+	}
+	if proto.Unmarshal(through, b) != nil {
+		return false
+	}
+	bare(a)
+	bare(b)
+	return proto.Equal(a, b)
+}
+
+// TestWhatWorksDirectlyWorksThroughTheProxy makes each unary call of CRI, with a request and a reply in the forms that the
+// wire allows, directly and through the proxy: the client gets the same code, text, details, metadata and message, and the
+// runtime the same request. With two runtimes only calls on a sandbox or a container are compared: the others have one
+// answer of two.
+func TestWhatWorksDirectlyWorksThroughTheProxy(t *testing.T) {
+	t.Parallel()
+	calls := *throughCalls
+	if testing.Short() {
+		calls = 3
+	}
+	onEachPath(t, func(t *testing.T, start func(*rudeRuntime) (*node, string)) {
+		c := &capricious{whims: map[string]*whim{}, got: map[string]*rude.Message{}}
+		n, prefix := start(&rudeRuntime{answer: c.answer})
+		last := n.cfg.Backends[len(n.cfg.Backends)-1].Address
+		direct, through := testkit.Dialed(t, last), testkit.Dialed(t, n.cfg.Listen)
+		for _, m := range criMethods() {
+			for i := range calls {
+				seed := *throughSeed + uint64(i)
+				number := fmt.Sprint(m.Name, " ", seed)
+				w := newWhim(m, seed)
+				if prefix != "" && w.id == nil {
+					break
+				}
+				c.Lock()
+				c.whims[number] = w
+				c.Unlock()
+				want, got := c.call(t, direct, number, "c"), c.call(t, through, number, prefix+"c")
+				if m.Output.Fields().ByName("url") != nil && want.reply != nil && got.reply != nil {
+					got.reply = want.reply // a random URL that has no host gets one
+				}
+				if prefix != "" && want.reply != nil && equalReplies(m.Output, want.reply, got.reply) {
+					got.reply = want.reply
+				}
+				if prefix != "" && strings.Contains(got.text, "belong to different backends") {
+					continue // a random target_id is a name of the primary
+				}
+				if differs := want.differs(got); differs != "" {
+					t.Fatalf("%s: -through-seed %d: %s", m.Name, seed, differs)
+				}
+			}
+		}
+	})
+}
+
+// criMethods returns the unary methods of CRI v1.
+func criMethods() []*codec.Method {
+	var all []*codec.Method
+	for _, m := range codec.LinkedIn().Methods() {
+		if m.Unary() && strings.HasPrefix(m.Name, "/runtime.v1.") {
+			all = append(all, m)
+		}
+	}
+	return all
+}
