@@ -12,9 +12,10 @@ import (
 
 // A stat holds the fields of /proc/PID/stat that we need.
 type stat struct {
-	state  byte   // R, S, D, T, Z, ...
-	parent int    // 0 for the first process
-	start  string // in clock ticks since boot: tells two owners of one pid apart
+	state   byte   // R, S, D, T, Z, ...
+	parent  int    // 0 for the first process
+	threads string // how many there are
+	start   string // in clock ticks since boot: tells two owners of one pid apart
 }
 
 func readStat(pid int) (stat, error) {
@@ -28,7 +29,7 @@ func readStat(pid int) (stat, error) {
 		return stat{}, fmt.Errorf("/proc/%d/stat: cut short", pid)
 	}
 	parent, err := strconv.Atoi(fields[1])
-	return stat{state: fields[0][0], parent: parent, start: fields[19]}, err
+	return stat{state: fields[0][0], parent: parent, threads: fields[17], start: fields[19]}, err
 }
 
 // StartTime returns when a process began, as the kernel puts it: it tells two owners of one pid apart. It is empty if
@@ -41,7 +42,11 @@ func StartTime(pid int) string {
 	return s.start
 }
 
-func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' }
+// dead reports whether a process has ended. Its first thread may be a zombie before the others have ended, and closed its
+// sockets.
+func (s stat) dead() bool {
+	return s.state == 'X' || s.state == 'Z' && (s.threads == "0" || s.threads == "1")
+}
 
 // OpenFiles returns how many files a process has open; 0 if there is none.
 func OpenFiles(pid int) int {

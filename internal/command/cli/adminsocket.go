@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,7 +102,7 @@ func namedAdmins() map[string]bool {
 		var c config.Config
 		c.Admin = flagValue(args, "admin")
 		if file := cmp.Or(flagValue(args, "config"), config.DefaultConfig); c.Admin == "" {
-			if text, err := os.ReadFile(inFolder(filepath.Join(proc, "cwd"), file)); err == nil {
+			if text, err := readRegular(inFolder(filepath.Join(proc, "cwd"), file)); err == nil {
 				_ = c.Parse(file, text) // what is wrong in it is not this command's business
 			}
 		}
@@ -110,6 +111,14 @@ func namedAdmins() map[string]bool {
 		}
 	}
 	return named
+}
+
+// readRegular reads a file of another process. A pipe would keep this command waiting, and take what that process is to read.
+func readRegular(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fs.ErrInvalid)
+	}
+	return os.ReadFile(path)
 }
 
 // flagValue returns the value of a flag on a command line, empty if it is not there.
