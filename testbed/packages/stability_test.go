@@ -17,8 +17,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// moved are the names that the last version before the first release had elsewhere: it promised nothing. CHANGELOG.md
-// says where they are. After the first release, nothing is like this.
+// moved are the names that the last version before the first release had elsewhere: it promised nothing. After the
+// first release, nothing is like this.
 var moved = map[string]string{"director": `- Budget: removed
 - Conn: removed
 - ConnConfig: removed
