@@ -61,6 +61,11 @@ type Config struct {
 	// not wait. Optional.
 	Lost func(Loss)
 
+	// Via is a value that the Conn adds to the metadata field criproxy-hop of each call, in addition to
+	// those that the context has. A proxy that finds its own value in a call has been called by itself.
+	// Empty adds none.
+	Via string
+
 	// Primary says that the backend is the primary, for the Tracer.
 	Primary bool
 

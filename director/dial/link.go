@@ -57,7 +57,7 @@ func (c *Conn) link(cfg Config) (link, error) {
 	}
 	client := transport.ClientConfig{
 		Dial:      func(ctx context.Context) (net.Conn, error) { return c.dial(ctx, cfg.Address) },
-		Authority: authority, UserAgent: "criproxy", MaxMessage: c.maxMessage, Budget: cfg.Budget, Lost: cfg.Lost,
+		Authority: authority, UserAgent: "criproxy", Via: cfg.Via, MaxMessage: c.maxMessage, Budget: cfg.Budget, Lost: cfg.Lost,
 		Backoff: reconnect.Backoff, ConnectTimeout: reconnect.MinConnectTimeout,
 	}
 	if creds := cfg.Credentials; creds != nil {
@@ -97,7 +97,7 @@ func (c *Conn) balanced(cfg Config) (link, error) {
 	if lost == nil {
 		lost = func(transport.Loss) {}
 	}
-	return &balanced{cc, cfg.Budget, lost}, nil
+	return &balanced{cc, cfg.Budget, lost, cfg.Via}, nil
 }
 
 // balanced is a link to one or several servers, any of which can answer a call. gRPC's client does not
@@ -107,28 +107,31 @@ type balanced struct {
 	*grpc.ClientConn
 	budget Budget
 	lost   func(transport.Loss)
+	via    string
 }
 
-// printable returns a context without the metadata that grpc-go would refuse, and the call with it.
-func (b *balanced) printable(ctx context.Context, method string) context.Context {
-	md, ok := metadata.FromOutgoingContext(ctx)
-	if !ok {
+// outgoing returns a context with the metadata for the backend: without what grpc-go would refuse, and the call with it.
+func (b *balanced) outgoing(ctx context.Context, method string) context.Context {
+	if md, ok := metadata.FromOutgoingContext(ctx); ok {
+		ctx = metadata.NewOutgoingContext(ctx, transport.Printable(md, func(name string) {
+			b.lost(transport.Loss{Method: method, Field: name, Why: transport.LossBytes})
+		}))
+	}
+	if b.via == "" {
 		return ctx
 	}
-	return metadata.NewOutgoingContext(ctx, transport.Printable(md, func(name string) {
-		b.lost(transport.Loss{Method: method, Field: name, Why: transport.LossBytes})
-	}))
+	return metadata.AppendToOutgoingContext(ctx, transport.ViaField, b.via)
 }
 
 func (b *balanced) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	if err := b.ClientConn.Invoke(b.printable(ctx, method), method, args, reply, opts...); err != nil {
+	if err := b.ClientConn.Invoke(b.outgoing(ctx, method), method, args, reply, opts...); err != nil {
 		return err
 	}
 	return transport.Count(ctx, b.budget, reply)
 }
 
 func (b *balanced) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	cs, err := b.ClientConn.NewStream(b.printable(ctx, method), desc, method, opts...)
+	cs, err := b.ClientConn.NewStream(b.outgoing(ctx, method), desc, method, opts...)
 	if err != nil {
 		return nil, err
 	}

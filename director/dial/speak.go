@@ -7,9 +7,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/transport"
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
@@ -48,16 +50,19 @@ func (c *Conn) current() *spoken {
 	return nil
 }
 
-// speaks returns which versions the backend speaks. One call at a time asks it.
+// speaks returns which versions the backend speaks. One call at a time asks it. A call that has come through another proxy
+// asks at once: if the backend leads back here, the call that asks now waits for this one.
 func (c *Conn) speaks(ctx context.Context) (*spoken, error) {
 	if s := c.current(); s != nil {
 		return s, nil
 	}
-	select {
-	case c.probing <- struct{}{}:
-		defer func() { <-c.probing }()
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
+	if len(metadata.ValueFromOutgoingContext(ctx, transport.ViaField)) == 0 {
+		select {
+		case c.probing <- struct{}{}:
+			defer func() { <-c.probing }()
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
 	}
 	if s := c.current(); s != nil { // another call was faster
 		return s, nil

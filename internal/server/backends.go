@@ -83,6 +83,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		GRPC:        cfg.DataPath == config.GRPCPath,
 		Budget:      budget,
 		Dial:        s.dial,
+		Via:         s.via,
 		Watch:       b.connected,
 		Primary:     i == 0,
 		Tracer:      d.Tracer,

@@ -2,9 +2,16 @@ package server
 
 import (
 	"context"
+	"path"
+	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	"github.com/criproxy/criproxy/internal/transport"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
@@ -15,10 +22,30 @@ import (
 func (p *Proxy) interceptors() []grpc.StreamServerInterceptor {
 	return []grpc.StreamServerInterceptor{
 		InterceptStream,    // refuses calls that the access list of the socket does not allow
+		p.refuseReturned,   // refuses calls that this proxy has made
 		p.memory.Intercept, // limits the calls of the socket, and counts the memory of replies
 		p.epochs.intercept, // counts the calls under way, for reloads and handovers
 		p.filter.Intercept, // removes secrets from replies to clients that may only read
 	}
+}
+
+// refuseReturned is an interceptor that refuses a call that this proxy has made itself, for a client or of its own: a
+// backend leads back here.
+func (p *Proxy) refuseReturned(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	mine := func(value string) bool { return strings.Contains(value, p.via) } // a proxy may have joined several
+	if slices.ContainsFunc(sentVia(ss.Context()), mine) {
+		return status.Errorf(codes.FailedPrecondition, "criproxy: %s came back to the criproxy that passed it on, through %s: the socket of a backend leads there, perhaps through another proxy; see \"criproxy check\" and the sockets of the backends",
+			path.Base(info.FullMethod), listen.PeerOf(ss.Context()).Socket.Path)
+	}
+	return handler(srv, ss)
+}
+
+// sentVia returns the proxies that the call of ctx has come through. The caller must not change the result.
+func sentVia(ctx context.Context) []string {
+	if md, ok := transport.Sent(ctx); ok {
+		return md[transport.ViaField]
+	}
+	return metadata.ValueFromIncomingContext(ctx, transport.ViaField)
 }
 
 // recordedPeer returns the process that made the call of ctx, for the recorder.

@@ -9,6 +9,7 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	"io"
 	"net"
 	"net/http"
@@ -67,6 +68,7 @@ type Proxy struct {
 	now          atomic.Pointer[assembly]
 	config       atomic.Pointer[admin.Config] // state of the configuration
 	filter       VerboseFilter
+	via          string // the value of this proxy in the metadata of the calls that it makes
 
 	shown atomic.Pointer[[]*listen.Socket] // the sockets, for readers
 
@@ -95,6 +97,7 @@ type assembly struct {
 	memories map[string]*memory.Memory                                   // :: name; empty if the backends have no memory
 	sources  map[string]string                                           // see [Memories.Sources]
 	dial     func(ctx context.Context, address string) (net.Conn, error) // see [Machine]
+	via      string                                                      // see [Proxy]
 }
 
 // Options has settings of a proxy that are not in its configuration. The zero value is for a process
@@ -138,6 +141,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p := &Proxy{
 		began: cfg, stderr: o.Stderr, machine: o.Machine, memories: NewMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
+		via: rand.Text(),
 	}
 	p.records.losses = telemetry.NewLosses(p.metrics.Registry)
 	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})
@@ -259,7 +263,7 @@ func (p *Proxy) tracer() director.Tracer {
 // build makes the backends of cfg, and the configuration of the director. It reuses the backends of
 // old that need no change.
 func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, director.Config, error) {
-	s := &assembly{cfg: cfg, dial: p.machine.Dial}
+	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
 		b, err := newPlainBackend(cfg, d, &p.records, p.memory)

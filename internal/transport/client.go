@@ -27,6 +27,9 @@ type ClientConfig struct {
 	// optional.
 	Authority, UserAgent string
 
+	// Via is a value that the client adds to the field ViaField of each call. The empty string adds none.
+	Via string
+
 	// MaxMessage is the length of the longest message that the client receives, in bytes. Zero
 	// means DefaultMaxMessage. MaxHeaders is the size of the longest header list that the
 	// client keeps. Of a longer one it keeps the code, and as much of the text as fits. Zero means 1 MiB.

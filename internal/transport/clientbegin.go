@@ -66,6 +66,9 @@ func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) 
 	for _, f := range fields {
 		b = e.once(b, f.name, f.value)
 	}
+	if cfg.Via != "" { // after those of the proxies before
+		b = e.repeated(b, ViaField, cfg.Via)
+	}
 	c.out = appendHeaders(c.out, b, s.id, false, c.peerFrame)
 	c.scratch = b[:0]
 	if c.next += 2; c.next > lastStreamID {

@@ -21,6 +21,9 @@ const (
 	LossSize  = "size"  // it does not fit into the header list; the text of a status is cut instead
 )
 
+// ViaField is the field of a request that has a value for each proxy that the call has come through.
+const ViaField = "criproxy-hop"
+
 // Hop reports whether a field describes one connection, or one message on it, and not the call. A proxy does not
 // pass such fields on: the next hop has its own.
 func Hop(name string) bool {

@@ -139,10 +139,10 @@ func (s *recorded) SetTrailer(md metadata.MD) {
 	s.ServerStream.SetTrailer(md)
 }
 
-// forwarded returns md without keys that belong to the connection.
+// forwarded returns md without keys that belong to the connection, and without what criproxy adds.
 func forwarded(md metadata.MD) metadata.MD {
 	md = md.Copy()
-	for _, key := range []string{":authority", "content-type", "user-agent", "grpc-accept-encoding"} {
+	for _, key := range []string{":authority", "content-type", "user-agent", "grpc-accept-encoding", "criproxy-hop"} {
 		md.Delete(key)
 	}
 	return md

@@ -30,7 +30,7 @@ func (e *examination) sockets() {
 			continue
 		}
 		if process, err := e.Served(e.file(b.Address)); err == nil && process.Name == "criproxy" {
-			e.add(why.Warning, about, "a-socket-does-not-answer", fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, process), "if that process is this criproxy, give backend "+b.Name+" the socket of a runtime: a criproxy that calls itself never answers")
+			e.add(why.Warning, about, "a-socket-does-not-answer", fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, process), "if that process is this criproxy, give backend "+b.Name+" the socket of a runtime: criproxy refuses calls that come back to it")
 		}
 	}
 }

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/transport"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+// circle starts two proxies, each of which is a backend of the other one: the only one, or one beside a runtime.
+func circle(t *testing.T, path string, runtime bool) [2]*node {
+	there := filepath.Join(testkit.SocketDir(t), "there.sock")
+	start := func(behind string, change func(*config.Config)) *node {
+		return newNode(t, func(c *config.Config) {
+			c.DataPath = path
+			change(c)
+			if runtime {
+				c.Backends = append(c.Backends, config.Backend{Name: "other.io", Address: behind})
+			} else {
+				c.Backends = []config.Backend{{Address: behind}}
+			}
+		}, machineConfig{absent: !runtime})
+	}
+	here := start(there, func(*config.Config) {})
+	return [2]*node{here, start(here.cfg.Listen, func(c *config.Config) { c.Listen = there })}
+}
+
+func TestACallThatComesBackIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{config.OwnPath, config.GRPCPath} {
+		for name, runtime := range map[string]bool{"its only backend": false, "a backend beside a runtime": true} {
+			t.Run(path+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				both := circle(t, path, runtime)
+				for _, n := range both {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					defer cancel()
+					var err error
+					testkit.Eventually(t, "it is connected", func() bool {
+						_, err = n.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+						return !strings.Contains(status.Convert(err).Message(), "cannot be reached")
+					})
+					require.ErrorContains(t, err, " came back to the criproxy that passed it on, through "+n.cfg.Listen)
+
+					ctx = metadata.AppendToOutgoingContext(ctx, transport.ViaField, "another,"+n.proxy.via)
+					_, err = n.Version(ctx, &runtimeapi.VersionRequest{})
+					testkit.AssertCode(t, codes.FailedPrecondition, err)
+					s, err := n.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+					require.NoError(t, err)
+					_, err = s.Recv()
+					testkit.AssertCode(t, codes.FailedPrecondition, err)
+					assert.ErrorContains(t, err, "GetContainerEvents came back")
+				}
+				recorded := func() (events uint64) {
+					for _, n := range both {
+						events += n.proxy.Recording().State().Recorded
+					}
+					return events
+				}
+				before, since := recorded(), time.Now()
+				time.Sleep(time.Second) // without a client
+				assert.Less(t, float64(recorded()-before)/time.Since(since).Seconds(), 300.0, "events a second; a call has two to six")
+			})
+		}
+	}
+}
