@@ -199,6 +199,17 @@ func (l *list) remove(id string) {
 	}
 }
 
+// removeNamed is remove for a call that names an item by its id or by another name, and reports whether it was the id of
+// one that is listed. The item may keep its other names, or go with its only one: then the backend must say which.
+func (l *list) removeNamed(name string) bool {
+	l.settle()
+	_, listed := l.items.get(name)
+	if listed {
+		l.remove(name)
+	}
+	return listed
+}
+
 // emptied says that a call has removed all items with a value at a path, as the removal of a pod removes its containers.
 // The answer to an earlier request may have one that memory has never seen: its client was gone when it was created.
 type emptied struct {

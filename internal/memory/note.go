@@ -79,6 +79,9 @@ func (c *Conn) remember(r role, n Note) (heir func(Note)) {
 	for i, l := range r.changes {
 		if at := r.names[i]; at != nil {
 			if name, found, err := at.Lookup(n.Request); err == nil && found {
+				if n.OK && r.removes[i] {
+					shown[l] = l.removeNamed(string(name))
+				}
 				for _, same := range c.cfg.Equivalents(string(name)) {
 					l.renamed[same] = l.asked
 				}

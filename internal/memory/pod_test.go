@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"path"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -68,11 +69,17 @@ func (p *pods) Invoke(_ context.Context, name string, args, reply any, _ ...grpc
 }
 
 // watchPods makes a connection to a runtime, and waits until memory has all lists and statuses. call makes a call through it.
-func watchPods(t *testing.T, runtime *pods) (call func(method string, request proto.Message) (*codec.Frame, error)) {
+func watchPods(t *testing.T, runtime grpc.ClientConnInterface) (call func(method string, request proto.Message) (*codec.Frame, error)) {
 	cri, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
-	conn, err := memory.New(memory.Config{Name: "beta.io", Conn: runtime, Schema: cri.Schema, Package: "runtime.v1", Spec: cri.Profile.Known})
+	conn, err := memory.New(memory.Config{Name: "beta.io", Conn: runtime, Schema: cri.Schema, Package: "runtime.v1", Spec: cri.Profile.Known, Alive: runtimeapi.RuntimeService_Version_FullMethodName})
 	require.NoError(t, err)
+	names := map[string]string{}
+	for _, m := range cri.Schema.Methods() {
+		if strings.HasPrefix(m.Name, "/runtime.v1.") {
+			names[path.Base(m.Name)] = m.Name
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- conn.Run(ctx) }()
@@ -85,7 +92,7 @@ func watchPods(t *testing.T, runtime *pods) (call func(method string, request pr
 		b, err := proto.Marshal(request)
 		require.NoError(t, err)
 		reply := &codec.Frame{}
-		return reply, conn.Invoke(ctx, "/runtime.v1.RuntimeService/"+method, codec.NewFrame(b), reply)
+		return reply, conn.Invoke(ctx, names[method], codec.NewFrame(b), reply)
 	}
 }
 
