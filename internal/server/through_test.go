@@ -3,9 +3,12 @@ package server
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,8 +73,16 @@ func newWhim(m *codec.Method, seed uint64) *whim {
 	if r.IntN(2) == 0 {
 		code = 1 + r.IntN(20) // more than there are
 	}
-	if code == 0 || r.IntN(4) == 0 {
+	switch {
+	case m.ServerStreams:
+		for range r.IntN(5) {
+			w.reply.Bodies = append(w.reply.Bodies, muxtest.Random(r, m.Output))
+		}
+	case code == 0 || r.IntN(4) == 0:
 		w.reply.Bodies = [][]byte{muxtest.Random(r, m.Output)}
+	}
+	if r.IntN(4) == 0 { // in frames of any length, but not in so many that they look like a flood
+		w.reply.Piece = 1 + r.IntN(40) + len(slices.Concat(w.reply.Bodies...))/20
 	}
 	w.reply.Trailer = append(w.reply.Trailer, rude.Fields("grpc-status", strconv.Itoa(code))...)
 	if code != 0 {
@@ -165,7 +176,7 @@ type outcome struct {
 	text            string
 	details         []any
 	header, trailer metadata.MD
-	reply           []byte
+	replies         []string
 	request         []byte // as the runtime got it
 	fields          metadata.MD
 }
@@ -177,7 +188,7 @@ func (o outcome) differs(other outcome) string {
 		want, other any
 	}{
 		{"code", o.code, other.code}, {"text", o.text, other.text}, {"details", o.details, other.details},
-		{"header", o.header, other.header}, {"trailer", o.trailer, other.trailer}, {"reply", o.reply, other.reply},
+		{"header", o.header, other.header}, {"trailer", o.trailer, other.trailer}, {"replies", o.replies, other.replies},
 		{"request", o.request, other.request}, {"metadata of the request", o.fields, other.fields},
 	} {
 		if !assert.ObjectsAreEqual(one.want, one.other) {
@@ -217,14 +228,9 @@ func (c *capricious) call(t *testing.T, cc *grpc.ClientConn, number string, id s
 	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), md), testkit.Patience)
 	defer cancel()
 	var s outcome
-	var reply codec.Frame
-	err := cc.Invoke(ctx, w.method.Name, codec.NewFrame(request), &reply, grpc.Header(&s.header), grpc.Trailer(&s.trailer))
-	as := status.Convert(err)
+	as := status.Convert(s.hear(ctx, cc, w.method, codec.NewFrame(request)))
 	s.code, s.text, s.details = as.Code(), string([]rune(as.Message())), as.Details() // each byte that is not UTF-8 becomes U+FFFD
-	if err == nil {
-		s.reply = reply.Bytes()
-	}
-	s.header, s.trailer = metadata.Join(s.header), metadata.Join(s.trailer) // nil becomes empty
+	s.header, s.trailer = metadata.Join(s.header), metadata.Join(s.trailer)           // nil becomes empty
 	for _, name := range append(hopFields, "content-type") {
 		delete(s.header, name)
 		delete(s.trailer, name)
@@ -250,6 +256,37 @@ func (c *capricious) call(t *testing.T, cc *grpc.ClientConn, number string, id s
 		s.request = got.Bodies[0]
 	}
 	return s
+}
+
+// hear makes a call and keeps its replies and metadata. It returns the error of the call.
+func (s *outcome) hear(ctx context.Context, cc *grpc.ClientConn, m *codec.Method, request *codec.Frame) error {
+	var reply codec.Frame
+	if m.Unary() {
+		err := cc.Invoke(ctx, m.Name, request, &reply, grpc.Header(&s.header), grpc.Trailer(&s.trailer))
+		if err == nil {
+			s.replies = []string{string(reply.Bytes())}
+		}
+		return err
+	}
+	cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, m.Name)
+	if err != nil {
+		return err
+	}
+	if err := cs.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := cs.CloseSend(); err != nil {
+		return err
+	}
+	for err = cs.RecvMsg(&reply); err == nil; err = cs.RecvMsg(&reply) {
+		s.replies = append(s.replies, string(reply.Bytes()))
+	}
+	s.header, _ = cs.Header() // its error is that of the call
+	s.trailer = cs.Trailer()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // bare takes the name of the second runtime off all strings of a message.
@@ -294,8 +331,8 @@ func equalReplies(md protoreflect.MessageDescriptor, direct, through []byte) boo
 	return proto.Equal(a, b)
 }
 
-// TestWhatWorksDirectlyWorksThroughTheProxy makes each unary call of CRI, with a request and a reply in the forms that the
-// wire allows, directly and through the proxy: the client gets the same code, text, details, metadata and message, and the
+// TestWhatWorksDirectlyWorksThroughTheProxy makes each call of CRI, with a request and replies in the forms that the
+// wire allows, directly and through the proxy: the client gets the same code, text, details, metadata and messages, and the
 // runtime the same request. With two runtimes only calls on a sandbox or a container are compared: the others have one
 // answer of two.
 func TestWhatWorksDirectlyWorksThroughTheProxy(t *testing.T) {
@@ -321,11 +358,11 @@ func TestWhatWorksDirectlyWorksThroughTheProxy(t *testing.T) {
 				c.whims[number] = w
 				c.Unlock()
 				want, got := c.call(t, direct, number, "c"), c.call(t, through, number, prefix+"c")
-				if m.Output.Fields().ByName("url") != nil && want.reply != nil && got.reply != nil {
-					got.reply = want.reply // a random URL that has no host gets one
+				if m.Output.Fields().ByName("url") != nil && len(want.replies) == len(got.replies) {
+					got.replies = want.replies // a random URL that has no host gets one
 				}
-				if prefix != "" && want.reply != nil && equalReplies(m.Output, want.reply, got.reply) {
-					got.reply = want.reply
+				if prefix != "" && len(want.replies) == 1 && len(got.replies) == 1 && equalReplies(m.Output, []byte(want.replies[0]), []byte(got.replies[0])) {
+					got.replies = want.replies
 				}
 				if prefix != "" && strings.Contains(got.text, "belong to different backends") {
 					continue // a random target_id is a name of the primary
@@ -341,11 +378,11 @@ func TestWhatWorksDirectlyWorksThroughTheProxy(t *testing.T) {
 	})
 }
 
-// criMethods returns the unary methods of CRI v1.
+// criMethods returns the methods of CRI v1.
 func criMethods() []*codec.Method {
 	var all []*codec.Method
 	for _, m := range codec.LinkedIn().Methods() {
-		if m.Unary() && strings.HasPrefix(m.Name, "/runtime.v1.") {
+		if strings.HasPrefix(m.Name, "/runtime.v1.") {
 			all = append(all, m)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -30,6 +31,7 @@ func Fields(all ...string) []Field {
 type Message struct {
 	Header  []Field  // nil: the reply is Trailers-Only, and Trailer is its only block
 	Bodies  [][]byte // the messages of gRPC, without their prefixes
+	Piece   int      // length of each DATA frame of a reply; zero: a message is one frame
 	Trailer []Field  // of a reply
 	Reset   error    // in place of an end, for a reply that was received
 }
@@ -97,7 +99,12 @@ func (c *conn) fields(id uint32, end bool, fields []Field) error {
 
 // body writes a message. The tests send fewer bytes than the windows let them.
 func (c *conn) body(id uint32, end bool, b []byte) error {
-	return c.framer.WriteData(id, end, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...))
+	return c.framer.WriteData(id, end, prefixed(b))
+}
+
+// prefixed returns a message behind the prefix that gRPC gives it.
+func prefixed(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
 }
 
 // next reads frames, and answers those of the connection, up to one that belongs to a call.
@@ -214,8 +221,15 @@ func (c *conn) answer(id uint32, reply *Message) error {
 			return err
 		}
 	}
+	var data [][]byte
 	for _, b := range reply.Bodies {
-		if err := c.body(id, false, b); err != nil {
+		data = append(data, prefixed(b))
+	}
+	if reply.Piece > 0 {
+		data = slices.Collect(slices.Chunk(bytes.Join(data, nil), reply.Piece))
+	}
+	for _, b := range data {
+		if err := c.framer.WriteData(id, false, b); err != nil {
 			return err
 		}
 	}
