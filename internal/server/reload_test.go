@@ -157,6 +157,39 @@ func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
 	assert.Equal(t, said.Why, latest(heir, capture.HandedOver).Why)
 }
 
+func TestAConnectionOfAClosedSocketEndsWhenItIsIdle(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{config.OwnPath, config.GRPCPath} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, func(c *config.Config) { c.DataPath = path })
+			p := n.run(0, "web", 1)
+			more, less := *n.cfg, *n.cfg
+			more.Listeners = []config.Listener{{Path: filepath.Join(testkit.SocketDir(t), "more.sock")}}
+			<-n.proxy.Serving()
+			require.NoError(t, reload(n.proxy, &more))
+			closed := (*n.proxy.shown.Load())[1]
+			connections := func() (all int) {
+				for _, n := range n.proxy.clients()[closed] {
+					all += n
+				}
+				return all
+			}
+			_, err := runtimeapi.NewRuntimeServiceClient(testkit.Dialed(t, closed.Path)).Version(n.ctx(), &runtimeapi.VersionRequest{})
+			require.NoError(t, err)
+			n.RuntimeServiceClient = runtimeapi.NewRuntimeServiceClient(testkit.Dialed(t, closed.Path))
+			begin, thaw := n.under(0)
+			done := begin(n.ctx(), p)
+			require.Equal(t, 2, connections())
+			require.NoError(t, reload(n.proxy, &less))
+			testkit.Eventually(t, "the idle connection ends", func() bool { return connections() == 1 })
+			thaw()
+			require.NoError(t, <-done)
+			testkit.Eventually(t, "the other one ends after its call", func() bool { return connections() == 0 })
+		})
+	}
+}
+
 // With another spelling of its own socket, criproxy refused the reload: the socket was already served, by itself. See
 // issue 40.
 func TestAReloadMaySpellASocketInAnotherWay(t *testing.T) {

@@ -250,7 +250,7 @@ func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*l
 }
 
 // replaceSockets serves the opened sockets, applies cfg to the others, and closes those that cfg
-// no longer has. Clients that are connected to a closed socket get an error at their next call.
+// no longer has. Clients that are connected to a closed socket are asked to leave as soon as they have no call under way.
 func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	there := append(p.sockets, opened...)
 	p.sockets = nil
@@ -270,12 +270,26 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 			_ = s.Close() // connections stay open
 			p.server.EndSilent(s)
 			listen.RemoveSocket(s.Path)
+			p.goDo("ending the connections of "+s.Path, func() { p.endWhenIdle(s) })
 		}
 	}
 	p.show()
 	for _, s := range opened {
 		p.serve(s)
 		listen.StoreSocket(s.Listener, s.Path)
+	}
+}
+
+// endWhenIdle ends the connections of a closed socket, which no bound counts any more, each as soon as it has no call.
+func (p *Proxy) endWhenIdle(s *listen.Socket) {
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for p.server.Trim(s, 0, s.Silent).All > 0 {
+		select {
+		case <-again.C:
+		case <-p.running.Done():
+			return
+		}
 	}
 }
 
