@@ -60,11 +60,6 @@ func TestDashboardAlertsAndDocsNameRealMetrics(t *testing.T) {
 			}
 		}
 	}
-	var dashboard map[string]any
-	file, err := os.Open(filepath.Join(root, "packaging/monitoring/dashboard.json"))
-	require.NoError(t, err)
-	defer file.Close() // it was only read
-	require.NoError(t, jsonDecode(file, &dashboard))
 }
 
 func TestPromtoolAcceptsTheAlerts(t *testing.T) {

@@ -3,7 +3,6 @@ package browser
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,12 +11,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -169,75 +165,6 @@ func TestCallsAppearAsTheyCome(t *testing.T) {
 	cards := strings.Join(p.texts(".card"), "\n")
 	assert.Contains(t, cards, "kata.io")
 	assert.Contains(t, cards, fmt.Sprint(m.proxy.Process.Pid))
-}
-
-// The panels of the dashboard in packaging, by their titles.
-func dashboardTitles(t *testing.T) (titles []string) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "packaging", "monitoring", "dashboard.json"))
-	require.NoError(t, err)
-	var board struct {
-		Panels []struct{ Title, Description string }
-	}
-	require.NoError(t, json.Unmarshal(data, &board))
-	for _, p := range board.Panels {
-		titles = append(titles, p.Title)
-	}
-	return titles
-}
-
-func TestMetricsMoveWithCalls(t *testing.T) {
-	m := start(t)
-	id := m.pod("vault", "kata.io")
-	p := open(t, m.link, dark(false))
-	p.keys("8")
-	p.see(`document.querySelectorAll(".panel").length > 0`)
-	assert.Equal(t, dashboardTitles(t), p.texts(".panel h3"), "the page has the dashboard's panels")
-
-	// of returns the values that a panel shows: series and value.
-	const of = `(title) => [...document.querySelectorAll(".panel")].find((p) => p.querySelector("h3").textContent === title).querySelectorAll(".values li")`
-	shows := func(title, text string) string {
-		return fmt.Sprintf(`[...(%s)(%q)].some((li) => /%s/.test(li.textContent))`, of, title, text)
-	}
-	p.see(shows("Ready", "^up$"))
-	p.see(shows("Runtimes", "kata.io up"))
-	p.see(shows("Pods and containers", "kata.io sandbox 1"))
-
-	// Calls go on until the test ends.
-	ctx, cancel := context.WithCancel(t.Context())
-	var traffic sync.WaitGroup
-	traffic.Go(func() {
-		for ctx.Err() == nil {
-			_, _ = m.client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})                                 // it fails when the test ends
-			_, _ = m.client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})             // as does this
-			_, _ = m.client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: "kata.io__nobody"}) // and this always
-			time.Sleep(20 * time.Millisecond)
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		traffic.Wait()
-	})
-	p.see(shows("Calls of clients", `^ListPodSandbox [0-9.]+\/s`))
-	p.see(shows("Failed calls of clients", `ContainerStatus NotFound [0-9.]+\/s`))
-	p.see(shows("Duration for clients, p99", `ListPodSandbox [0-9.]+ [mµ]?s`))
-	p.see(`[...document.querySelectorAll(".panel .line")].some((l) => /L/.test(l.getAttribute("d")))`)
-
-	// The keyboard reads earlier values.
-	value[bool](p, `(document.querySelector(".panel:nth-child(5)").focus(), true)`)
-	p.keys(kb.ArrowLeft)
-	p.see(`document.querySelectorAll(".panel .cursor").length > 10`)
-	p.see(`/^At \d\d:\d\d:\d\d/.test(document.querySelector("#view-metrics .caption").textContent)`)
-	p.keys(kb.ArrowRight + kb.ArrowRight + kb.ArrowRight + kb.ArrowRight)
-	p.see(`document.querySelectorAll(".panel .cursor").length === 0`)
-
-	m.vault.Kill()
-	p.see(shows("Runtimes", "kata.io gone"))
-	p.see(shows("Answers from memory", `kata.io ListPodSandbox [0-9.]+\/s`))
-	if *update {
-		time.Sleep(40 * time.Second) // so that the picture shows something
-	}
-	p.picture("metrics")
 }
 
 func TestAnOutageIsABand(t *testing.T) {

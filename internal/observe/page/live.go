@@ -5,8 +5,8 @@ import "bytes"
 // Live returns the page for a server that sends it calls, and the policy to send as a header with the page. The page
 // requests these paths:
 //
-//	stream          server-sent events: "info" ([Info]), "calls" ([Batch]), "rewritten" ([rewrites]), "story" ([Story]), "wrong" ([Finder]), "status", "link", and the metrics: "panels"
-//	                once, then "metrics", which has the values of each panel at a time
+//	stream          server-sent events: "info" ([Info]), "calls" ([Batch]), "rewritten" ([rewrites]),
+//	                "story" ([Story]), "wrong" ([Finder]), "status" and "link"
 //	call?key=KEY    the details of a call ([Render])
 func Live() (html []byte, contentSecurityPolicy string) {
 	var b bytes.Buffer

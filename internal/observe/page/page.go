@@ -14,7 +14,7 @@ var files embed.FS
 // scripts are the parts of the page's script. Each needs only those before it.
 var scripts = []string{
 	"dom.js", "model.js", "strip.js", "filter.js", "overview.js", "table.js", "compare.js", "detail.js",
-	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "findings.js", "metrics.js", "live.js", "state.js", "main.js",
+	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "findings.js", "live.js", "state.js", "main.js",
 }
 
 // parts are what the pages of one kind have in common.

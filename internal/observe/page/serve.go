@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -40,16 +39,14 @@ type Server struct {
 	loading  atomic.Bool              // a follower that reaches further back has not caught up yet
 	guard    *guard
 	browsers atomic.Int64
-	patience time.Duration // how long a page waits for a status or metrics
+	patience time.Duration // how long a page waits for a status
 }
 
 const (
-	perBatch     = 2000            // calls sent at once
-	statusEvery  = 5 * time.Second // not more often, because status asks the runtimes
-	metricsEvery = 2 * time.Second
-	gather       = 200 * time.Millisecond // the least time between two batches, in which new calls gather
-	maxBrowsers  = 16
-	maxMetrics   = 16 << 20 // bytes
+	perBatch    = 2000                   // calls sent at once
+	statusEvery = 5 * time.Second        // not more often, because status asks the runtimes
+	gather      = 200 * time.Millisecond // the least time between two batches, in which new calls gather
+	maxBrowsers = 16
 )
 
 // Listen opens a TCP socket on the loopback. An address of another interface is an error.
@@ -196,8 +193,8 @@ type sessionInfo struct {
 	Loading bool   `json:"loading,omitempty"` // older calls are on their way
 }
 
-// stream sends the calls so far and new ones, the status and the metrics, as server-sent events. A browser that reads
-// too slowly misses calls that the history has forgotten meanwhile.
+// stream sends the calls so far and new ones, and the status, as server-sent events. A browser that reads too slowly
+// misses calls that the history has forgotten meanwhile.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	if s.browsers.Add(1) > maxBrowsers {
 		s.browsers.Add(-1)
@@ -215,18 +212,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	var at place // zero if the browser has nothing yet
 	_, _ = fmt.Sscanf(cmp.Or(r.Header.Get("Last-Event-ID"), r.FormValue("after")), "%d.%d", &at.seq, &at.ended)
 	var told uint64
-	if !send("panels", marshal(Panels()), "") {
-		return
-	}
 	f := s.shown.Load()
 	compare := f.history.endedBetween(place{}, at) // entries of which the page may not know what was rewritten
 	var shown link
 	var info *Info
 	loading := false
 	var wrong *[]byte
-	var meter Meter
 	status := poll(ctx, statusEvery, s.status)
-	metrics := poll(ctx, metricsEvery, func(ctx context.Context) []byte { return s.metrics(ctx, &meter) })
 	linked := time.NewTicker(again)
 	defer linked.Stop()
 	for {
@@ -299,10 +291,6 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 			}
 			told = 0 // lists have shown again which pods there are
 			f.wanted.Store(true)
-		case point := <-metrics:
-			if point != nil && !send("metrics", point, "") {
-				return
-			}
 		}
 	}
 }
@@ -347,33 +335,4 @@ func (s *Server) status(ctx context.Context) []byte {
 		}
 	}
 	return marshal(json.RawMessage(raw)) // on one line
-}
-
-// metrics asks criproxy for its metrics, and returns the names and values of the series of each panel. It returns nil
-// if there is no answer.
-func (s *Server) metrics(ctx context.Context, meter *Meter) []byte {
-	ctx, cancel := context.WithTimeout(ctx, s.patience)
-	defer cancel()
-	response, err := s.shown.Load().client.Get(ctx, "/metrics")
-	if err != nil {
-		return nil
-	}
-	defer response.Body.Close() // it is only read
-	now := time.Now()
-	scrape, err := Read(io.LimitReader(response.Body, maxMetrics), now)
-	if err != nil {
-		return nil
-	}
-	point := struct {
-		Time   int64     `json:"t"` // Unix time, in milliseconds
-		Panels [][][]any `json:"panels"`
-	}{Time: now.UnixMilli()}
-	for _, values := range meter.Next(scrape) {
-		pairs := [][]any{}
-		for _, v := range values {
-			pairs = append(pairs, []any{v.Series, v.Value})
-		}
-		point.Panels = append(point.Panels, pairs)
-	}
-	return marshal(point)
 }

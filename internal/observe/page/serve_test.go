@@ -55,10 +55,6 @@ func begin(t *testing.T, path string, pid int, asked chan struct{}) *process {
 		}
 		assert.NoError(t, json.NewEncoder(w).Encode(admin.Report{PID: pid}))
 	})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		_, err := fmt.Fprintf(w, "# TYPE criproxy_ready gauge\ncriproxy_ready 1\n# TYPE go_goroutines gauge\ngo_goroutines %d\n", pid)
-		assert.NoError(t, err)
-	})
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
 		enc := capture.NewEncoder(capture.Binlog, codec.NewSchema())
 		recorded := p.rec.Recorded()
@@ -214,7 +210,6 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 	page := &stream{t: t, lines: bufio.NewScanner(response.Body)}
 	page.lines.Buffer(nil, 1<<20)
 
-	page.until("panels", `"title":"Ready"`)
 	page.until("calls", "/a.B/Recorded")
 	page.until("rewritten", `{"k":[1],"n":[0]}`)
 	first.call(t, "/a.B/Next")
@@ -233,14 +228,12 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 	long.End(nil, nil)
 	page.until("calls", "/a.B/Long")
 
-	page.until("metrics", `[["",1]]`)
 	first.stop()
 	page.until("link", `"up":false`)
 	second := begin(t, path, 2, nil)
 	page.until("link", `"up":true`, `"pid":2`)
 	second.call(t, "/a.B/After")
 	page.until("calls", "/a.B/After")
-	page.until("metrics", `[["",2]]`)
 	page.until("wrong", `{"processes":2,"calls":4}`)
 
 	cancel()

@@ -48,8 +48,6 @@ function listen() {
     findings.report = JSON.parse(e.data);
     redraw();
   });
-  source.addEventListener("panels", (e) => takePanels(JSON.parse(e.data)));
-  source.addEventListener("metrics", (e) => takeMetrics(JSON.parse(e.data)));
   source.addEventListener("link", (e) => {
     const l = JSON.parse(e.data);
     lost(l.up ? "" : l.error);

@@ -8,7 +8,6 @@ const VIEWS = [
   { name: "sequence", label: "Sequence", build: buildSequence, draw: drawSequence },
   { name: "status", label: "Status", build: buildStatus, draw: drawStatus },
   { name: "findings", label: "Findings", build: buildFindings, draw: drawFindings },
-  { name: "metrics", label: "Metrics", build: buildMetrics, draw: drawMetrics, live: true },
 ];
 let current = "calls";
 
@@ -17,7 +16,7 @@ function buildViews() {
     const view = el("div", { class: "view", id: `view-${v.name}`, role: "tabpanel", "aria-labelledby": `tab-${v.name}`, tabindex: 0, hidden: v.name !== current });
     $("views").append(view);
     v.build(view);
-    $("tabs").append(el("button", { type: "button", role: "tab", id: `tab-${v.name}`, "aria-controls": `view-${v.name}`, "aria-selected": v.name === current ? "true" : "false", hidden: v.live, onclick: () => showView(v.name) }, v.label, el("span", { class: "count" })));
+    $("tabs").append(el("button", { type: "button", role: "tab", id: `tab-${v.name}`, "aria-controls": `view-${v.name}`, "aria-selected": v.name === current ? "true" : "false", onclick: () => showView(v.name) }, v.label, el("span", { class: "count" })));
   }
   $("tabs").append(el("span", { class: "command mono", title: "the same calls on a terminal" }), copyButton("Copy", command, "copy the command"));
 }
@@ -95,7 +94,7 @@ function announce(text) {
 
 const KEYS = [
   ["j k", "next and previous call"], ["g G", "first and last call"], ["Enter", "open a call"], ["Esc", "close it, or clear the filters"], ["/", "find"],
-  ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 8", "another view"], ["← →", "an earlier or later time, in a panel of the metrics"], ["t", "light or dark"], ["f", "follow the newest call"], ["?", "these keys"],
+  ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 7", "another view"], ["t", "light or dark"], ["f", "follow the newest call"], ["?", "these keys"],
 ];
 
 function showKeys() {
@@ -123,7 +122,6 @@ function onKey(e) {
   if (typing || e.ctrlKey || e.metaKey || e.altKey || $("help").open) return;
   const page = Math.max(1, Math.floor(table.view.clientHeight / table.high) - 2);
   const moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: page, PageUp: -page, g: -Infinity, Home: -Infinity, G: Infinity, End: Infinity };
-  const views = VIEWS.filter((v) => !v.live || live.on);
   if (e.key in moves && current === "calls") moveTo(table.at < 0 ? (moves[e.key] === Infinity ? Infinity : 0) : table.at + moves[e.key]);
   else if (e.key === "Enter" && current === "calls" && table.list[table.at]?.older) loadOlder();
   else if (e.key === "Enter" && current === "calls" && !e.target.closest("button, [role=button]")) openCall(table.list[Math.max(0, table.at)]);
@@ -133,7 +131,7 @@ function onKey(e) {
   else if (e.key === "t") theme();
   else if (e.key === "f" && live.on) setFollow(!live.follow);
   else if (e.key === "?") showKeys();
-  else if (views[Number(e.key) - 1]) showView(views[Number(e.key) - 1].name);
+  else if (VIEWS[Number(e.key) - 1]) showView(VIEWS[Number(e.key) - 1].name);
   else return;
   e.preventDefault();
 }
@@ -158,7 +156,6 @@ async function begin() {
   focusView();
   const info = $("info");
   if (!info) {
-    for (const v of VIEWS) $(`tab-${v.name}`).hidden = false;
     live.on = true;
     loadState();
     connectLive();

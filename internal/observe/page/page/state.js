@@ -28,7 +28,7 @@ function loadState() {
   setTimes(Number(p.get("from")) || -Infinity, Number(p.get("to")) || Infinity);
   [table.sort, table.down] = p.has("sort") ? ["took", p.get("sort") === "slowest"] : ["", false];
   const view = VIEWS.find((v) => v.name === p.get("view"));
-  if (view && !$(`tab-${view.name}`).hidden) showView(view.name);
+  if (view) showView(view.name);
   state.wanted = Number(p.get("call")) || 0;
   state.back = Number(p.get("top")) || 0;
   openWanted();
