@@ -296,7 +296,7 @@ func (c *Config) mistakes(found []error) error {
 		}
 		errs = append(errs, err)
 	}
-	return strict.InOrder(errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 // isMissing finds mistakes that follow from others.
