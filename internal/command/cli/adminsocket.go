@@ -57,7 +57,7 @@ type Instance struct {
 	PID     int    `json:"pid"`
 	Version string `json:"version"`
 
-	StaysFor []admin.LongCall `json:"staysFor,omitempty"` // with the processes that have handed over to this one
+	StaysFor []admin.LongCall `json:"staysFor,omitempty"`
 }
 
 // instanceTime bounds how long a process may take to answer that it is a criproxy.
@@ -77,9 +77,7 @@ func instances(ctx context.Context) []Instance {
 		ctx, cancel := context.WithTimeout(ctx, instanceTime)
 		var v admin.Version
 		if _, err := admin.NewClient(path).Read(ctx, "version", &v); err == nil && v.PID != 0 {
-			one := Instance{Admin: path, PID: v.PID, Version: v.Version}
-			_, _ = admin.NewClient(path).Read(ctx, "stays", &one.StaysFor) // unknown to earlier versions
-			found = append(found, one)
+			found = append(found, Instance{Admin: path, PID: v.PID, Version: v.Version, StaysFor: v.StaysFor})
 		}
 		cancel()
 	}

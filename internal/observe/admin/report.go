@@ -123,8 +123,9 @@ type Config struct {
 
 // Version is the answer to GET /version. Its JSON is stable.
 type Version struct {
-	Version string `json:"version"`
-	PID     int    `json:"pid"`
+	Version  string     `json:"version"`
+	PID      int        `json:"pid"`
+	StaysFor []LongCall `json:"staysFor,omitempty"` // with the processes that have handed over to this one
 }
 
 // LongCall is a call whose client waits so long that a process that has handed over, or the backends of before a reload,

@@ -61,10 +61,9 @@ func New(p Source, monitoring func(*http.ServeMux), events, changes http.Handler
 		})
 	}
 	answer("/version", func(context.Context) (any, error) {
-		return Version{Version: config.Version, PID: os.Getpid()}, nil
+		return Version{Version: config.Version, PID: os.Getpid(), StaysFor: p.State().StaysFor}, nil
 	})
 	answer("/status", func(ctx context.Context) (any, error) { return p.Report(ctx), nil })
-	answer("/stays", func(context.Context) (any, error) { return p.State().StaysFor, nil })
 	answer("/config", func(context.Context) (any, error) { return p.State().Config, nil })
 	answer("/settings", func(context.Context) (any, error) { return p.Config().Settings(), nil })
 	answer("/drift", func(context.Context) (any, error) { return p.State().Drift, nil })

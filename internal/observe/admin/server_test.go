@@ -27,8 +27,15 @@ func testAdmin(t *testing.T, a *Server) string {
 	return path
 }
 
+// staying is a proxy of which something stays for a call.
+type staying struct{ Source }
+
+var longCall = LongCall{PID: 7, Method: "/a.B/Stop", Client: "kubelet"}
+
+func (staying) State() State { return State{StaysFor: []LongCall{longCall}} }
+
 func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
-	path := testAdmin(t, New(nil, func(*http.ServeMux) {}, http.NotFound, http.NotFound))
+	path := testAdmin(t, New(staying{}, func(*http.ServeMux) {}, http.NotFound, http.NotFound))
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -37,7 +44,7 @@ func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
 	defer response.Body.Close()
 	var got Version
 	require.NoError(t, json.NewDecoder(response.Body).Decode(&got))
-	assert.Equal(t, Version{Version: config.Version, PID: os.Getpid()}, got)
+	assert.Equal(t, Version{Version: config.Version, PID: os.Getpid(), StaysFor: []LongCall{longCall}}, got)
 
 	_, err = NewClient(path).Get(t.Context(), "/nothing")
 	require.ErrorContains(t, err, "does not know /nothing")
