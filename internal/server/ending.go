@@ -60,7 +60,7 @@ func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 		case <-word.C:
 			klog.InfoS("Still stopping", p.underWay("after", time.Since(began).Round(time.Second))...)
 		case <-last.C:
-			if more := p.stays(cut == nil); more > 0 {
+			if more := left(p.staysFor()); more > 0 && cut != nil && p.hasHandedOver() {
 				last.Reset(more + ExitBound)
 				break
 			}
@@ -85,7 +85,7 @@ func (p *Proxy) underWay(line ...any) []any {
 		}
 	}
 	add("calls", p.epochs.underWay())
-	add("staysFor", texts(p.keeps()))
+	add("staysFor", texts(p.staysFor()))
 	var backends []string
 	for _, b := range p.backends() {
 		if n := b.bounded.Calls.N.Load(); n > 0 {

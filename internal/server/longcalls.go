@@ -61,27 +61,23 @@ func (s *longStream) RecvMsg(m any) error {
 	return codec.Decode(m, f)
 }
 
-// long returns the calls whose clients wait longer than [Machine.Patience], of an epoch and those before it, or of all
-// epochs if it is nil.
-func (es *epochs) long(last *epoch) (all []callUnderWay) {
+// long returns the calls whose clients wait longer than [Machine.Patience], of the epochs up to a number.
+func (es *epochs) long(last int) (all []callUnderWay) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	for c := range es.calls {
-		if !c.until.IsZero() && (last == nil || c.epoch.number <= last.number) {
+		if !c.until.IsZero() && c.epoch.number <= last {
 			all = append(all, *c)
 		}
 	}
 	return all
 }
 
-// before returns the epoch before the current one, or nil if that is the first.
-func (es *epochs) before() *epoch {
+// current returns the number of the current epoch.
+func (es *epochs) current() int {
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	if es.now.number == 0 {
-		return nil
-	}
-	return &epoch{number: es.now.number - 1}
+	return es.now.number
 }
 
 // left returns how long the latest deadline of calls is away, and a little more. It is zero if all have passed.
@@ -95,25 +91,14 @@ func left(all []admin.LongCall) time.Duration {
 	return most
 }
 
-// keeps returns the calls for which something stays: the backends of before a reload, the process that has handed over to
-// this one, or, once this one has handed over, this process.
-func (p *Proxy) keeps() []admin.LongCall {
-	all := p.legacy.calls()
-	if before := p.epochs.before(); before != nil && !p.hasHandedOver() {
-		return append(all, p.describe(p.epochs.long(before))...)
+// staysFor returns the calls for which something stays: the backends of before a reload, the process that has handed over
+// to this one, or, once this one has handed over, this process.
+func (p *Proxy) staysFor() []admin.LongCall {
+	last := p.epochs.current()
+	if !p.hasHandedOver() {
+		last--
 	}
-	if p.hasHandedOver() {
-		all = append(all, p.describe(p.epochs.long(nil))...)
-	}
-	return all
-}
-
-// stays returns how long a process that has handed over stays for calls, which is zero if it is told to stop.
-func (p *Proxy) stays(stopped bool) time.Duration {
-	if stopped || !p.hasHandedOver() {
-		return 0
-	}
-	return left(p.keeps())
+	return append(p.legacy.calls(), p.describe(p.epochs.long(last))...)
 }
 
 func (p *Proxy) hasHandedOver() bool {
@@ -131,7 +116,7 @@ func (p *Proxy) tellHeir(done <-chan struct{}) {
 	const pause = time.Second
 	var said []admin.LongCall
 	for p.heir != nil {
-		if now := p.keeps(); !slices.Equal(now, said) {
+		if now := p.staysFor(); !slices.Equal(now, said) {
 			if !p.heir.send(&heirNote{Keeps: true, Calls: now}) {
 				return
 			}

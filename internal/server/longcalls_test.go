@@ -60,7 +60,7 @@ func TestAReloadEndsNoCallBeforeItsDeadline(t *testing.T) {
 		assert.NotEmpty(t, testkit.LogLines("Runtimes as they were before the reload stay", "ExecSync of "+p.containers[0]+" by "))
 		thaw()
 		assert.NoError(t, <-done)
-		testkit.Eventually(t, "nothing stays", func() bool { return len(n.proxy.keeps()) == 0 })
+		testkit.Eventually(t, "nothing stays", func() bool { return len(n.proxy.staysFor()) == 0 })
 	})
 }
 
@@ -115,11 +115,11 @@ func TestAHandoverEndsNoCallBeforeItsDeadline(t *testing.T) {
 		testkit.Eventually(t, "its time is over", func() bool {
 			return len(testkit.LogLines("This process stays for calls whose clients wait longer", "ExecSync of "+p.containers[0]+" by ")) > 0
 		})
-		testkit.Eventually(t, "the new process knows", func() bool { return len(next.keeps()) > 0 })
+		testkit.Eventually(t, "the new process knows", func() bool { return len(next.staysFor()) > 0 })
 		isLong(t, p, next.Report(n.ctx()).StaysFor)
 		isLong(t, p, next.State().StaysFor)
 		thaw()
 		assert.NoError(t, <-done)
-		testkit.Eventually(t, "nothing stays", func() bool { return len(next.keeps()) == 0 })
+		testkit.Eventually(t, "nothing stays", func() bool { return len(next.staysFor()) == 0 })
 	})
 }

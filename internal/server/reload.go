@@ -178,7 +178,7 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 		return
 	}
 	before := p.epochs.next()
-	if long := p.describe(p.epochs.long(before)); len(long) > 0 {
+	if long := p.describe(p.epochs.long(before.number)); len(long) > 0 {
 		klog.InfoS("Runtimes as they were before the reload stay for calls whose clients wait longer", "staysFor", texts(long))
 	}
 	p.goDo("keeping runtimes that are no longer in the configuration", func() {
@@ -200,7 +200,7 @@ func (p *Proxy) outlast(last *epoch) {
 		case <-p.running.Done():
 			return
 		case <-bound.C:
-			more := left(p.describe(p.epochs.long(last)))
+			more := left(p.describe(p.epochs.long(last.number)))
 			if more <= 0 {
 				return
 			}

@@ -44,7 +44,7 @@ func (p *Proxy) Report(ctx context.Context) admin.Report {
 		wg.Go(func() { r.Backends[i] = b.report(ctx) })
 	}
 	wg.Wait()
-	r.Ready, r.StaysFor = p.Health().Ready, p.keeps()
+	r.Ready, r.StaysFor = p.Health().Ready, p.staysFor()
 	clients := p.clients()
 	for _, one := range *p.shown.Load() {
 		l := reportListener(one)
@@ -183,7 +183,7 @@ func (p *Proxy) Health() admin.Health {
 func (p *Proxy) State() admin.State {
 	s := admin.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State(), Export: p.export.State()}
 	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()
-	s.StaysFor = p.keeps()
+	s.StaysFor = p.staysFor()
 	if p.drift != nil {
 		s.Drift = p.drift.Findings()
 	}
