@@ -181,8 +181,8 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 		}
 	}
 	for _, l := range r.Listeners {
-		if c := l.Connections; c.Ended > 0 {
-			d.add(why.Warning, about, "a-client-leaves-connections-open", fmt.Sprintf("%s has had more connections than its share of file descriptors, %d: %d ended or were refused; now it has %d: %s", l.Path, c.Most, c.Ended, c.Now, strings.Join(c.Clients, "; ")),
+		if text := l.Connections.TooMany(l.Path); text != "" {
+			d.add(node.Warning, about, "a-client-leaves-connections-open", text,
 				"correct the client that opens a connection for each call and closes none; LimitNOFILE= of the unit gives criproxy more file descriptors")
 		}
 	}

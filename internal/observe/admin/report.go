@@ -43,14 +43,6 @@ type Listener struct {
 	Connections Connections `json:"connections"`
 }
 
-// Connections are the connections of a socket. Its JSON is stable.
-type Connections struct {
-	Now     int      `json:"now"`
-	Most    int      `json:"most"`              // its share of the file descriptors; above it, idle ones end
-	Ended   int64    `json:"ended"`             // that ended or were refused because of that, since this process began
-	Clients []string `json:"clients,omitempty"` // which hold the most
-}
-
 // Backend is a runtime. Its JSON is stable.
 type Backend struct {
 	Name       string        `json:"name"` // "primary" if it has none

@@ -5,6 +5,9 @@
 package admin
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/drift"
@@ -53,6 +56,22 @@ type ListenerHealth struct {
 	Refused int64 // calls, by the access list
 
 	Connections Connections
+}
+
+// Connections are the connections of a socket. Its JSON is stable.
+type Connections struct {
+	Now     int      `json:"now"`
+	Most    int      `json:"most"`              // its share of the file descriptors; above it, idle ones end
+	Ended   int64    `json:"ended"`             // that ended or were refused because of that, since this process began
+	Clients []string `json:"clients,omitempty"` // which hold the most
+}
+
+// TooMany says that the socket at path has had more connections than its share. It is empty if it has not.
+func (c *Connections) TooMany(path string) string {
+	if c.Ended == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s has had more connections than its share of file descriptors, %d: %d ended or were refused; now it has %d: %s", path, c.Most, c.Ended, c.Now, cmp.Or(strings.Join(c.Clients, "; "), "-"))
 }
 
 // Memory describes the memory for messages of calls under way.

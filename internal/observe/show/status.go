@@ -73,8 +73,8 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 		case l.Lost > 0:
 			out.Paint(Yellow, 2, "the file %s was deleted, and criproxy made it again (%s so far); find out which program deletes it", l.Path, capture.Count(l.Lost, "time"))
 		}
-		if c := l.Connections; c.Ended > 0 {
-			out.Paint(Yellow, 2, "%s has had more connections than its share of file descriptors, %d: %d ended or were refused; now it has %d: %s", l.Path, c.Most, c.Ended, c.Now, OrDash(strings.Join(c.Clients, "; ")))
+		if text := l.Connections.TooMany(l.Path); text != "" {
+			out.Paint(Yellow, 2, "%s", text)
 		}
 	}
 	out.Gap()

@@ -113,6 +113,8 @@ func signs(t *testing.T) []sign {
 			case path == "internal/config/warnings.go" && named(call, "Sprintf"): // doctor cuts them in two
 				text, _, _ := strings.Cut(textOf(call), "; ")
 				all = append(all, sign{"doctor", text, "a-setting-has-consequences", place})
+			case path == "internal/observe/admin/state.go" && named(call, "Sprintf"): // which status says as well
+				all = append(all, sign{"doctor", textOf(call), "a-client-leaves-connections-open", place})
 			case logs(call):
 				message := call.Args[0]
 				if named(call, "ErrorS") {
