@@ -64,6 +64,9 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 		}
 		return findingsOfAll(ctx, q, newErrand("doctor", ExamineNode, fs))
 	}
+	if path, err := filepath.Abs(f.typed.Admin); err == nil && f.typed.Admin != "" && f.typed.Admin != "none" {
+		f.typed.Admin = path // doctor only asks there, as other commands do; a setting must be absolute
+	}
 	asRuns, err := f.asRuns(ctx, fs)
 	if err != nil {
 		return err
