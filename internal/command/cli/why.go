@@ -257,21 +257,23 @@ func (w *whyFlags) print(s *show.Screen, r *why.Report) {
 	seen(s, r)
 }
 
-// command returns the command that shows the calls of a finding.
-func (w *whyFlags) command(f *why.Finding) string {
-	switch {
-	case f.Show == "":
-		return ""
-	case w.file != "":
-		return fmt.Sprintf("criproxy view %s %s", f.Show, w.file)
-	case w.nodes.admin.given != "":
-		return fmt.Sprintf("criproxy dump -admin %s | criproxy view %s -", w.nodes.admin.given, f.Show)
+// command says which command shows the calls of a finding or, of an outage that no failed call shows, the changes.
+func (w *whyFlags) command(f *node.Finding) string {
+	asked := ""
+	if w.nodes.admin.given != "" {
+		asked = " -admin " + w.nodes.admin.given
 	}
-	return fmt.Sprintf("criproxy dump | criproxy view %s -", f.Show)
+	switch {
+	case w.file != "":
+		return fmt.Sprintf("the calls: criproxy view %s %s", cmp.Or(f.Show, "-backend "+f.About), w.file)
+	case f.Show == "":
+		return fmt.Sprintf("what happened: criproxy events -backend %s%s", f.About, asked)
+	}
+	return fmt.Sprintf("the calls: criproxy dump%s | criproxy view %s -", asked, f.Show)
 }
 
-// sayFinding shows a finding, of doctor or of why, in full. command shows its calls; it may be empty.
-func sayFinding(s *show.Screen, f *why.Finding, command string) {
+// sayFinding shows a finding, of doctor or of why, in full. command says which command shows more; it may be empty.
+func sayFinding(s *show.Screen, f *node.Finding, command string) {
 	narrow := *s
 	if narrow.Width == 0 || narrow.Width > readable {
 		narrow.Width = readable
@@ -285,7 +287,7 @@ func sayFinding(s *show.Screen, f *why.Finding, command string) {
 		s.Paint(show.Dim, 4, "%s  %s", p.Time.UTC().Format("15:04:05.000"), p.Text)
 	}
 	if command != "" {
-		s.Say(4, "the calls: %s", command)
+		s.Say(4, "%s", command)
 	}
 	if !f.Since.IsZero() {
 		state := "goes on"

@@ -38,7 +38,7 @@ type Finding struct {
 	Backends []string  `json:"backends,omitempty"` // the runtimes concerned
 	Count    int       `json:"count,omitempty"`    // of calls that show it
 	Evidence []Proof   `json:"evidence,omitempty"` // some of these calls, the earliest first
-	Show     string    `json:"show,omitempty"`     // flags of criproxy view that select the calls
+	Show     string    `json:"show,omitempty"`     // flags of criproxy view that select the calls; empty if only changes show it
 }
 
 // Sentence returns what the finding says, with its cause.

@@ -57,7 +57,7 @@ func (v *view) outages() []Finding {
 			begun = all[i].Time
 		}
 		causes := causesOf(bad)
-		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody, Show: "-status 'Unavailable|DeadlineExceeded'"}
+		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody}
 		for i, c := range all {
 			if i == 0 || i >= len(all)-maxChanges || slices.ContainsFunc(causes, func(one []*capture.Change) bool { return one[0] == c }) {
 				f.Evidence = append(f.Evidence, Proof{c.Time, c.String()})
@@ -83,6 +83,11 @@ func (v *view) outages() []Finding {
 			}
 		}
 		f.Text += v.meanwhile(name, bad[0].Time, f.Last)
+		if slices.ContainsFunc(v.calls, func(c *call) bool {
+			return !c.own && c.failed() && (c.code == codes.Unavailable || c.code == codes.DeadlineExceeded) && !c.end().Before(bad[0].Time) && !c.began.After(f.Last)
+		}) {
+			f.Show = "-status 'Unavailable|DeadlineExceeded'"
+		}
 		found = append(found, f)
 	}
 	return found

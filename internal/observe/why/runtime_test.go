@@ -31,6 +31,9 @@ func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
 		"gone once, at 09:54:40.000 (connection refused); no call of clients failed because of it", f.Text)
 	require.Len(t, f.Evidence, 4, "the recovery between them is told as well")
 	assert.Contains(t, f.Evidence[2].Text, "is up")
+	assert.Empty(t, f.Show, "view -status would show nothing")
+	v.calls = []*call{{method: "Status", from: "kubelet", began: at(10), ended: true, code: codes.Unavailable}}
+	assert.Equal(t, "-status 'Unavailable|DeadlineExceeded'", v.outages()[0].Show)
 }
 
 // It told the reason of the first of four outages, as if it were that of all, and left out of the evidence the line that the
