@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/transport"
 	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // spoken says which versions of the API a backend speaks. It holds only for the connection on which

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/transport"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // circle starts two proxies, each of which is a backend of the other one: the only one, or one beside a runtime.

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/criproxy/criproxy/internal/transport"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/server/listen"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // interceptors returns the interceptors of every call, the outermost first. A test holds the order:

@@ -27,10 +27,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/transport"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"github.com/criproxy/criproxy/internal/testing/rude"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 var (

@@ -185,7 +185,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	}
 	for _, l := range r.Listeners {
 		if text := l.Connections.TooMany(l.Path); text != "" {
-			d.add(node.Warning, about, "a-client-leaves-connections-open", text,
+			d.add(why.Warning, about, "a-client-leaves-connections-open", text,
 				"correct the client that opens a connection for each call and closes none; LimitNOFILE= of the unit gives criproxy more file descriptors")
 		}
 	}

@@ -258,7 +258,7 @@ func (w *whyFlags) print(s *show.Screen, r *why.Report) {
 }
 
 // command says which command shows the calls of a finding or, of an outage that no failed call shows, the changes.
-func (w *whyFlags) command(f *node.Finding) string {
+func (w *whyFlags) command(f *why.Finding) string {
 	asked := ""
 	if w.nodes.admin.given != "" {
 		asked = " -admin " + w.nodes.admin.given
@@ -273,7 +273,7 @@ func (w *whyFlags) command(f *node.Finding) string {
 }
 
 // sayFinding shows a finding, of doctor or of why, in full. command says which command shows more; it may be empty.
-func sayFinding(s *show.Screen, f *node.Finding, command string) {
+func sayFinding(s *show.Screen, f *why.Finding, command string) {
 	narrow := *s
 	if narrow.Width == 0 || narrow.Width > readable {
 		narrow.Width = readable

@@ -212,11 +212,11 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"no socket": {func(m *fakeNode) {
 			require.NoError(m, os.Remove(m.path("/run/kata.sock")))
 			m.write("/run/kata.sock", "")
-		}, Error, "/run/kata.sock of backend kata.example is not a socket", "remove it"},
-		"a socket for all": {func(m *fakeNode) { require.NoError(m, os.Chmod(m.path("/run/kata.sock"), 0o666)) }, Error, "every user can connect to /run/kata.sock", "chmod o-rwx"},
-		"a folder for all": {func(m *fakeNode) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, Error, "every user can put another socket in place of", "chmod o-w /run"},
-		"another process":  {func(m *fakeNode) { m.served["/run/criproxy.sock"] = host.Process{Name: "crio", PID: 7} }, Error, "is served by crio (process 7), not by criproxy", "choose another path"},
-		"ourselves behind": {func(m *fakeNode) { m.served["/run/kata.sock"] = host.Process{Name: "criproxy", PID: 20} }, Warning, "is served by criproxy (process 20)", "come back to it"},
+		}, why.Error, "/run/kata.sock of backend kata.example is not a socket", "remove it"},
+		"a socket for all": {func(m *fakeNode) { require.NoError(m, os.Chmod(m.path("/run/kata.sock"), 0o666)) }, why.Error, "every user can connect to /run/kata.sock", "chmod o-rwx"},
+		"a folder for all": {func(m *fakeNode) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, why.Error, "every user can put another socket in place of", "chmod o-w /run"},
+		"another process":  {func(m *fakeNode) { m.served["/run/criproxy.sock"] = host.Process{Name: "crio", PID: 7} }, why.Error, "is served by crio (process 7), not by criproxy", "choose another path"},
+		"ourselves behind": {func(m *fakeNode) { m.served["/run/kata.sock"] = host.Process{Name: "criproxy", PID: 20} }, why.Warning, "is served by criproxy (process 20)", "come back to it"},
 		"a socket that may not be opened": {func(m *fakeNode) {
 			m.Served = func(string) (host.Process, error) { return host.Process{}, syscall.EACCES }
 		}, why.Note, "may not connect to", "as root"},

@@ -26,7 +26,7 @@ func (e *examination) sockets() {
 		}
 	}
 	for _, b := range e.Backends {
-		if !e.socket("backend "+b.Name, b.Address, fmt.Sprintf("start the runtime, or correct its address; its calls fail until %s exists", b.Address)) {
+		if !e.socket("backend "+b.Name, b.Address, fmt.Sprintf("start the runtime, or correct its address; calls to it fail until %s exists", b.Address)) {
 			continue
 		}
 		if process, err := e.Served(e.file(b.Address)); err == nil && process.Name == "criproxy" {
