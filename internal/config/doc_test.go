@@ -57,7 +57,7 @@ func TestTheDocsOfTheConfigurationAreThoseOfTheProgram(t *testing.T) {
 	}
 	fmt.Fprintf(&d.out, configDocHead, strings.Join(restartKeys(), ", "))
 	d.fields(t, "", reflect.TypeFor[Config]())
-	path := filepath.Join("..", "..", "..", "docs", "config.md")
+	path := filepath.Join("..", "..", "docs", "config.md")
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(broken(d.out.String())), 0o644))
 	}

@@ -227,15 +227,21 @@ func (l *list) removedSince(seq uint64, item []byte) bool {
 	return false
 }
 
-// keepChanged gives an answer the items as calls have left them since its request.
-func (l *list) keepChanged(answer *items) {
-	if len(l.emptied) > 0 {
-		for _, id := range slices.Clone(answer.ids) {
-			if body, _ := answer.get(id); l.removedSince(l.answered, body) {
-				answer.remove(id)
-			}
+// leaveEmptied takes out of an answer what a call has removed by the value of a field since its request.
+func (l *list) leaveEmptied(answer *items) {
+	if len(l.emptied) == 0 {
+		return
+	}
+	for _, id := range slices.Clone(answer.ids) {
+		if body, _ := answer.get(id); l.removedSince(l.answered, body) {
+			answer.remove(id)
 		}
 	}
+}
+
+// keepChanged gives an answer the items as calls have left them since its request.
+func (l *list) keepChanged(answer *items) {
+	l.leaveEmptied(answer)
 	for id, c := range l.changes {
 		theirs, listed := answer.get(id)
 		switch ours, known := l.items.get(id); {

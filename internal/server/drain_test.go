@@ -135,7 +135,7 @@ func TestClientsAreListedUntilTheyLeave(t *testing.T) {
 	}
 	testkit.Eventually(t, "one is left", func() bool {
 		all := p.connected()
-		return len(all) == 1 && strings.HasPrefix(all[0], "1 of daemon.test, uid ") && strings.HasSuffix(all[0], " at "+s.Path)
+		return len(all) == 1 && strings.HasPrefix(all[0], "1 of server.test, uid ") && strings.HasSuffix(all[0], " at "+s.Path)
 	})
 	require.NoError(t, stays.Close())
 	testkit.Eventually(t, "none is left", func() bool { return len(p.connected()) == 0 })

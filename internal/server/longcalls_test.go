@@ -38,7 +38,7 @@ func isLong(t *testing.T, p *pod, all []admin.LongCall) {
 	assert.Equal(t, "/runtime.v1.RuntimeService/ExecSync", all[0].Method)
 	assert.Equal(t, p.containers[0], all[0].ID)
 	assert.Equal(t, time.Hour, all[0].Until.Sub(all[0].Since).Round(time.Minute))
-	assert.Contains(t, all[0].String(), "/runtime.v1.RuntimeService/ExecSync of "+p.containers[0]+" by daemon.test")
+	assert.Contains(t, all[0].String(), "/runtime.v1.RuntimeService/ExecSync of "+p.containers[0]+" by server.test")
 }
 
 func TestAReloadEndsNoCallBeforeItsDeadline(t *testing.T) {
