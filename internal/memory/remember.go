@@ -17,7 +17,7 @@ type memory struct {
 	complete bool   // items are those of a complete answer
 	items    items
 	seen     []bool // scratch of unchanged
-	news     bool   // items or statuses differ from those in the file
+	news     bool   // items or statuses differ from those in the file, other than in the numbers of an optional list
 
 	// A complete answer that settle has not read yet, because no call has needed that.
 	pending *codec.Frame
@@ -49,9 +49,10 @@ type known struct {
 // fresh reports whether the item is still as it was when its status was asked for.
 func (k known) fresh() bool { return k.asked > k.changed }
 
-// outdate notes that an item has changed, and that its status is older.
+// outdate notes that an item has changed, and that its status is older. What changes in an optional list are its numbers:
+// they go into the file together with something else.
 func (l *list) outdate(id string) {
-	l.news = true
+	l.news = l.news || !l.spec.Optional
 	if l.asksStatus() {
 		k := l.statuses[id]
 		k.changed = l.asked
@@ -126,6 +127,7 @@ func (l *list) settle() {
 		old, ok := l.items.get(id)
 		if !ok {
 			l.former.remove(id)
+			l.news = true
 		}
 		if !ok || !l.stamps.same(l.item, old, body) {
 			l.outdate(id)
@@ -175,6 +177,7 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 			continue // the answer is to a request from before the change
 		}
 		l.items.put(id, bytes.Clone(item))
+		l.news = l.news || !ok
 		l.shown = max(l.shown, seq)
 		if ok && l.stamps.same(l.item, old, item) {
 			continue

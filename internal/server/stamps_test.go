@@ -13,7 +13,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
-// kubelet asks for the status of each pod again and again, and the answer has the time at which it was given.
+// kubelet asks for the status of each pod again and again, and the answer has the time at which it was given. Statistics have
+// other numbers each time.
 func TestTheTimeOfAnAnswerIsNoReasonToWriteTheStateFile(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil, machineConfig{}, machineConfig{Config: fakecri.Config{PodStatusHasContainers: true}, backend: config.Backend{Name: "beta.io"}})
@@ -32,6 +33,9 @@ func TestTheTimeOfAnAnswerIsNoReasonToWriteTheStateFile(t *testing.T) {
 		require.NotZero(t, status.GetTimestamp())
 		_, err = n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
 		require.NoError(t, err)
+		stats, err := n.ListContainerStats(n.ctx(), &runtimeapi.ListContainerStatsRequest{})
+		require.NoError(t, err)
+		require.Len(t, stats.Stats, 1)
 	}
 	testkit.Eventually(t, "no call is written", func() bool { // what criproxy asks by itself after the first calls may be news
 		before := written()
