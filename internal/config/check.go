@@ -281,7 +281,7 @@ func CheckSocketPath(path string) error {
 // Warnings returns warnings about settings that work, but have unexpected consequences.
 func (c *Config) Warnings() []string {
 	var all []string
-	if c.DataPath == GRPCPath && DefaultDataPath == OwnPath { // somebody chose it; tests are built with it
+	if c.DataPath == GRPCPath {
 		all = append(all, "dataPath: grpc: memory for messages is counted when a message has come, not before; a client may stall in the middle of a message for as long as it likes; calls need about twice the CPU time: see docs/security.md")
 	}
 	_, spans := c.Collector()
