@@ -22,13 +22,13 @@ import (
 // runtime that has no events, or goes away and comes back, must not end the stream of all
 // runtimes.
 type events struct {
-	looks *looks
+	polls *polls
 	seen  *snapshot
 }
 
 // newEvents returns a function that makes the resyncs of all clients.
 func newEvents(panics recovery.Hook) func() director.Resync {
-	l := newLooks(panics)
+	l := newPolls(panics)
 	return func() director.Resync { return &events{l, newSnapshot()} }
 }
 
@@ -37,7 +37,7 @@ var errRemembered = errors.New("the runtime did not answer, and memory has no ne
 
 // Begin implements [director.Resync].
 func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error {
-	now, _, err := e.looks.list(ctx, conn)
+	now, _, err := e.polls.list(ctx, conn)
 	if err == nil {
 		e.seen = now
 	}
@@ -46,7 +46,7 @@ func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error
 
 // Look implements [director.Resync].
 func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*codec.Frame, error) {
-	now, remembered, err := e.looks.list(ctx, conn)
+	now, remembered, err := e.polls.list(ctx, conn)
 	if err == nil && remembered {
 		err = errRemembered
 	}

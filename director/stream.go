@@ -126,15 +126,17 @@ func (s *stream) RecvMsg(m any) error {
 	return codec.Decode(m, f)
 }
 
-// ready waits until the backend is chosen. If it was chosen before the call ended, ready reports no
-// error for that.
+// ready waits until the backend is chosen. If the choice began before the call ended, ready reports no
+// error for that: a call may be over, and its context with it, before open returns.
 func (s *stream) ready() error {
 	select {
 	case <-s.opened:
 	case <-s.ctx.Done():
-		select {
-		case <-s.opened:
-		default:
+		s.once.Do(func() { // waits for an open under way
+			s.err = failed(s.method, s.ctx.Err())
+			close(s.opened)
+		})
+		if s.to == nil && s.err == nil { // open has panicked
 			return failed(s.method, s.ctx.Err())
 		}
 	}

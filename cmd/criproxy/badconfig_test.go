@@ -43,7 +43,7 @@ func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
 	for _, file := range badFiles(t, badConfigs) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), "criproxy", "serve", "-config", filepath.Base(file))
+			cmd := exec.CommandContext(t.Context(), "criproxy", "serve", "-config", filepath.Base(file), "-data-path", "own")
 			cmd.Dir = badConfigs
 			var out, errOut bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errOut

@@ -89,7 +89,7 @@ func TestThePageOfTheFirstNodeHolds(t *testing.T) {
 	here := strings.NewReplacer("/run/criproxy.sock", p.front, "/run/containerd/containerd.sock", p.runtimes[0].Path, "/run/kata/containerd.sock", p.runtimes[1].Path)
 	write := func(more string) {
 		t.Helper()
-		text := here.Replace(string(packaged)+more) + "stateDir: " + filepath.Join(p.dir, "state") + "\n"
+		text := here.Replace(string(packaged)+more) + "stateDir: " + filepath.Join(p.dir, "state") + "\ndataPath: own\n"
 		require.NoError(t, os.WriteFile(p.config+".new", []byte(text), 0o600))
 		require.NoError(t, os.Rename(p.config+".new", p.config))
 	}

@@ -101,7 +101,7 @@ func (c *Conn) wait(a *attempt, long time.Duration) {
 	a.number = c.waited
 	c.waiting[a.number] = a
 	if a.list != nil { // the time counts from the change that the answer must show
-		long = max(0, min(long, time.Until(a.list.behind.Add(c.cfg.Silence))))
+		long = max(0, min(long, time.Until(a.list.staleSince.Add(c.cfg.Silence))))
 	}
 	a.timer = time.AfterFunc(long, func() {
 		c.mu.Lock()

@@ -111,7 +111,7 @@ func (c *Conn) beginEpoch() {
 	}
 	for _, l := range c.lists {
 		if !l.spec.Gate {
-			l.owe()
+			l.invalidate()
 		}
 	}
 	for _, k := range c.kept {

@@ -144,28 +144,28 @@ func (c *Conn) reconsider() {
 // must not stop a call. c.mu is held.
 func (c *Conn) become(condition Condition, why error) {
 	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.mem.seen, Err: why}
-	c.told = true
-	c.tell(c.state)
+	c.notified = true
+	c.queueNotice(c.state)
 }
 
-// began returns since when a condition holds that has just been noticed: the first that this connection tells may go on
+// began returns since when a condition holds that has just been noticed: the first of which this connection notifies Watch may go on
 // from an earlier connection. c.mu is held.
 func (c *Conn) began(condition Condition) time.Time {
-	if before := c.cfg.Before; !c.told && before.Condition == condition && !before.Since.IsZero() {
+	if before := c.cfg.Before; !c.notified && before.Condition == condition && !before.Since.IsZero() {
 		return before.Since
 	}
 	return time.Now()
 }
 
-// tellFirst tells Watch the condition of a backend that has answered a list, if it was told nothing yet. A backend that
-// was gone for an earlier connection is back when it has answered a gate, and nothing is told before. c.mu is held.
-func (c *Conn) tellFirst(l *list) {
+// notifyFirst notifies Watch of the condition of a backend that has answered a list, if it was not notified yet. A backend that
+// was gone for an earlier connection is back when it has answered a gate, and Watch is not notified before. c.mu is held.
+func (c *Conn) notifyFirst(l *list) {
 	wasGone := c.mem.gone
 	if c.retired || wasGone && !c.isGate(l) {
 		return
 	}
 	c.mem.gone = false
-	if c.told || c.state.Condition == Gone {
+	if c.notified || c.state.Condition == Gone {
 		return
 	}
 	condition, why := c.state.Condition, c.state.Err
@@ -194,20 +194,20 @@ func (c *Conn) gated() bool { return c.cfg.Spec.gated() }
 // asks HealthCheck.
 func (c *Conn) Unasked() bool { return c.unasked }
 
-// tell queues a state for Watch, which Run calls. c.mu is held.
-func (c *Conn) tell(s State) {
+// queueNotice queues a state for Watch, which Run calls. c.mu is held.
+func (c *Conn) queueNotice(s State) {
 	if c.retired {
 		return
 	}
 	c.unwatched = append(c.unwatched, s)
 	select {
-	case c.telling <- struct{}{}:
+	case c.notify <- struct{}{}:
 	default:
 	}
 }
 
-// tellAll calls Watch for each state in the queue.
-func (c *Conn) tellAll() {
+// notifyAll calls Watch for each state in the queue.
+func (c *Conn) notifyAll() {
 	c.mu.Lock()
 	states := c.unwatched
 	c.unwatched = nil
@@ -348,7 +348,7 @@ func (c *Conn) Retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.retired = true
-	if next := c.mem.conn; next != c { // what this one has met since next began is not next's
+	if next := c.mem.conn; next != c { // what this one has noticed since next began is not next's
 		clear(c.mem.late)
 		for _, g := range next.lags {
 			if g.why != nil {

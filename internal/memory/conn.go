@@ -31,9 +31,9 @@ type Conn struct {
 
 	unasked bool // see Unasked
 
-	life   context.Context // of the requests in the background
-	end    context.CancelFunc
-	behind sync.WaitGroup
+	life       context.Context // of the requests in the background
+	end        context.CancelFunc
+	background sync.WaitGroup
 
 	mu        *sync.Mutex // the Memory's; guards the fields below
 	state     State
@@ -48,10 +48,10 @@ type Conn struct {
 	probing   bool             // Alive is under way
 	refused   time.Time        // when a change was last refused because the backend is gone
 	retired   bool             // the Memory is another connection's now
-	told      bool             // it has told a condition
+	notified  bool             // Watch was notified of a condition
 	follows   bool             // statuses are being asked for
 	unwatched []State          // states for which Watch has not been called yet
-	telling   chan struct{}    // holds a token if there are some
+	notify    chan struct{}    // holds a token if there are some
 }
 
 // role says what a method does to the memory.
@@ -99,7 +99,7 @@ func New(cfg Config) (*Conn, error) {
 	}
 	c := &Conn{
 		cfg: cfg, next: cfg.Conn, mem: cfg.Memory, lists: lists, kept: replies, roles: map[string]role{},
-		check: make(chan struct{}, 1), telling: make(chan struct{}, 1),
+		check: make(chan struct{}, 1), notify: make(chan struct{}, 1),
 		mu: &cfg.Memory.mu, patience: cfg.Silence, waiting: map[int]*attempt{},
 	}
 	if cfg.Alive == "" && !c.gated() {
@@ -273,7 +273,7 @@ func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
 		c.noteRefusal()
 	}
 	if err == nil && call.Method != c.cfg.Alive {
-		c.meets()
+		c.answered()
 	}
 	return err
 }

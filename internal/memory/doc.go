@@ -28,7 +28,7 @@
 //
 // A memory keeps each answer that passes, and asks for those that are old or that a call has
 // changed. It shows what clients have created or removed since, whatever the backend's lists do.
-// It never answers with less than a client was told. Where it does not know whether a backend has
+// It never answers with less than a client has seen. Where it does not know whether a backend has
 // items, the list fails.
 //
 // A memory belongs to the backend's name. It outlives the connections to the backend, a handover

@@ -45,7 +45,7 @@ func TestAnEarlierAnswerShowsOnlyWhatIsNewer(t *testing.T) {
 			l.observe(l.begin(), time.Now(), codec.NewFrame([]byte(c.first)))
 			seq := l.begin()
 			c.change(l)
-			l.touch()
+			l.noteChange()
 			if filtered && c.answer != "" {
 				l.merge(seq, nil, []byte(c.answer))
 			} else {

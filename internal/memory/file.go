@@ -124,7 +124,7 @@ func (m *Memory) decode(data []byte, from string, handed bool) error {
 		l := newMemory()
 		l.raw, l.complete, l.at = f.Reply, true, content.Saved
 		if !content.Gone && !(handed && f.Fresh) { // otherwise there can be nothing newer
-			l.owe()
+			l.invalidate()
 		}
 		for _, id := range f.Former {
 			l.former.put(id)
@@ -284,7 +284,7 @@ func (m *Memory) hasNews() bool {
 		}
 		news = news || l.news
 	}
-	return news && (m.seen || m.met.Load())
+	return news && (m.seen || m.answeredSinceBoot.Load())
 }
 
 // content returns the content for the file.
@@ -295,7 +295,7 @@ func (m *Memory) content() *fileContent {
 	content.Backend, content.Address = m.name, m.address
 	m.news = false
 	content.Gone, content.Late = m.gone, maps.Clone(m.late)
-	content.Unseen = !m.seen && !m.met.Load() && m.unsure == nil
+	content.Unseen = !m.seen && !m.answeredSinceBoot.Load() && m.unsure == nil
 	for key, l := range m.lists {
 		reply := l.raw
 		if l.by != nil {
@@ -312,7 +312,7 @@ func (m *Memory) content() *fileContent {
 				statuses[id] = k.reply
 			}
 		}
-		content.Lists[key] = fileList{reply, statuses, !l.dirty(), l.former.all()}
+		content.Lists[key] = fileList{reply, statuses, !l.stale(), l.former.all()}
 	}
 	for method, k := range m.replies {
 		if k.known {

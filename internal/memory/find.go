@@ -44,7 +44,7 @@ func (c *Conn) MayHold(kind string) bool {
 	c.mu.Lock()
 	at, may := c.state.Condition, false
 	for _, l := range c.lists {
-		may = may || l.spec.Kind == kind && (!l.complete || at != Up && l.dirty() || at == Slow && l.lag.failing)
+		may = may || l.spec.Kind == kind && (!l.complete || at != Up && l.stale() || at == Slow && l.lag.failing)
 	}
 	c.mu.Unlock()
 	return may && !c.hasNothing(c.life)
@@ -121,7 +121,7 @@ func (f *Finder) Any(is func(item []byte) bool) bool {
 // an item that was made a moment ago. If the backend is gone, the remembered items stay.
 func (f *Finder) Renew(ctx context.Context) {
 	f.conn.mu.Lock()
-	due := f.conn.state.Condition != Gone && f.list.dirty()
+	due := f.conn.state.Condition != Gone && f.list.stale()
 	f.conn.mu.Unlock()
 	if due {
 		f.conn.renewWithin(ctx, f.list)

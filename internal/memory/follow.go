@@ -28,7 +28,7 @@ func (c *Conn) follow() {
 	}
 	var questions []question
 	for _, l := range c.lists {
-		for _, id := range c.unfollowed(l) {
+		for _, id := range c.dueStatuses(l) {
 			questions = append(questions, question{l, id})
 		}
 	}
@@ -50,7 +50,7 @@ func (c *Conn) follow() {
 		})
 	}
 	epoch := c.epoch
-	c.behind.Go(func() {
+	c.background.Go(func() {
 		for _, q := range questions {
 			if epoch.Err() == nil && c.life.Err() == nil {
 				queue <- q
@@ -64,8 +64,8 @@ func (c *Conn) follow() {
 	})
 }
 
-// unfollowed returns the ids of the items whose status Run should ask for. c.mu is held.
-func (c *Conn) unfollowed(l *list) []string {
+// dueStatuses returns the ids of the items whose status Run should ask for. c.mu is held.
+func (c *Conn) dueStatuses(l *list) []string {
 	if l.status == nil {
 		return nil
 	}

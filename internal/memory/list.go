@@ -54,20 +54,20 @@ func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 	if c.state.Condition == Gone || !l.lag.late() || c.retired || c.cfg.Policy != LastKnown {
 		return false, false, usable // with Skip and Fail, the answer of each call decides
 	}
-	c.askBehind(l)
+	c.refreshInBackground(l)
 	now = usable(false)
 	return now, !now && l.complete && !l.lag.failing, usable
 }
 
 // usableList returns a function that reports whether memory has the answer to a list that begins
-// now. Memory must have the whole list, with every change that a client was told of before the call,
+// now. Memory must have the whole list, with every change that a client knew of before the call,
 // unless that was Silence ago. A change that failed, or whose call is still under way, need not be
 // there: no client knows whether the backend has made it. An optional list may be empty, so that a late backend
 // does not delay the others. c.mu is held.
 func (c *Conn) usableList(l *list) func(long bool) bool {
-	owed := l.owed
+	owed := l.invalidated
 	return func(long bool) bool {
-		has := l.complete && (long || owed < l.answered || older(l.behind, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
+		has := l.complete && (long || owed < l.answered || older(l.staleSince, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
 		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
 	}
 }
@@ -106,7 +106,7 @@ func (c *Conn) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 		case all || !aboutTheRequest(err):
 			c.mu.Lock()
 			c.fails(l, seq, err)
-			c.mem.meet()
+			c.mem.noteAnswer()
 			c.mu.Unlock()
 		}
 		return err
@@ -131,17 +131,17 @@ func (c *Conn) askWhole(ctx context.Context, l *list, method string, spent time.
 	case errors.Is(err, errRemembered):
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.oweWhole(l)
+		c.invalidateWhole(l)
 	case !aboutTheRequest(err):
 		return err
 	}
 	return nil
 }
 
-// oweWhole makes lists wait for the next whole list, which shows what a client has seen to be gone. c.mu is held.
-func (c *Conn) oweWhole(l *list) {
-	l.owe()
-	c.askBehind(l)
+// invalidateWhole makes lists wait for the next whole list, which shows what a client has seen to be gone. c.mu is held.
+func (c *Conn) invalidateWhole(l *list) {
+	l.invalidate()
+	c.refreshInBackground(l)
 }
 
 // observe remembers the answer to request seq, which was made at the time at in epoch. lacks
@@ -153,12 +153,12 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	case c.epoch != epoch: // the answer is older than what memory has learned since
 	case all:
 		l.observe(seq, at, answer)
-		c.tellFirst(l)
+		c.notifyFirst(l)
 		c.seeLocked() // from the first answer on, later lists must not lack what a client has seen
 		c.relieveAll()
 	case seq > l.answered:
 		if lacks = l.merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
-			c.oweWhole(l)
+			c.invalidateWhole(l)
 			return false
 		}
 	}
@@ -179,11 +179,11 @@ func (l *list) lacking(err error) bool {
 	return status.Code(err) == codes.Unimplemented && !l.spec.Gate && !l.complete
 }
 
-// askBehind asks for the whole list in the background, unless such a request is under way
-// already. If something has changed since that was made, askBehind makes one more. c.mu is held.
-func (c *Conn) askBehind(l *list) {
+// refreshInBackground asks for the whole list in the background, unless such a request is under way
+// already. If something has changed since that was made, refreshInBackground makes one more. c.mu is held.
+func (c *Conn) refreshInBackground(l *list) {
 	latest := l.asked + 1
-	if c.askInBackground(&l.lag, l.anyMethod().Name, l.touchedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l) }) {
+	if c.askInBackground(&l.lag, l.anyMethod().Name, l.changedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l) }) {
 		l.latest = latest
 	}
 }
@@ -207,7 +207,7 @@ func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.
 	g.flying++
 	g.asked = time.Now() // also if it fails: a backend need not have the method
 	began := g.asked
-	c.behind.Go(func() {
+	c.background.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
 		defer cancel()
 		_ = c.cfg.Panicked.Run(method, func() { f(ctx) }) // the hook reports a panic; the request is repeated
@@ -322,7 +322,7 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 // at its address, and memory has nothing of it. The primary always counts as having items.
 func (c *Conn) hasNothing(ctx context.Context) bool {
 	c.mu.Lock()
-	may := c.state.Condition == Gone && !c.mem.seen && !c.mem.met.Load() && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
+	may := c.state.Condition == Gone && !c.mem.seen && !c.mem.answeredSinceBoot.Load() && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
 	c.mu.Unlock()
 	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
 }

@@ -45,7 +45,7 @@ func (c *Conn) nextRound(l *list) *round {
 			return l.round
 		}
 		mine := l.round
-		c.behind.Go(func() {
+		c.background.Go(func() {
 			defer close(mine.ended)
 			_ = c.cfg.Panicked.Run(l.anyMethod().Name, func() { c.runRound(l, before, mine) }) // the hook reports a panic; the calls do not find their items
 		})

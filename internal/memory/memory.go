@@ -13,19 +13,19 @@ import (
 type Memory struct {
 	file file
 
-	mu      sync.Mutex // guards the fields below, and the state of all connections
-	name    string
-	address string
-	lists   map[string]*memory
-	replies map[string]*replyMemory
-	seen    bool              // the backend has answered a list since the machine was booted
-	met     atomic.Bool       // the backend has answered another call: it may have items
-	late    map[string]string // :: method → why its answers come late
-	gone    bool              // the backend is gone, or has not answered a list since
-	unsure  error             // why an earlier memory could not be read, until the backend is seen
-	news    bool              // the file is out of date, apart from its lists
-	conn    *Conn             // the latest connection that uses this memory
-	heir    func(Note)        // passes the calls of this process to its successor; nil if there is none
+	mu                sync.Mutex // guards the fields below, and the state of all connections
+	name              string
+	address           string
+	lists             map[string]*memory
+	replies           map[string]*replyMemory
+	seen              bool              // the backend has answered a list since the machine was booted
+	answeredSinceBoot atomic.Bool       // the backend has answered another call: it may have items
+	late              map[string]string // :: method → why its answers come late
+	gone              bool              // the backend is gone, or has not answered a list since
+	unsure            error             // why an earlier memory could not be read, until the backend is seen
+	news              bool              // the file is out of date, apart from its lists
+	conn              *Conn             // the latest connection that uses this memory
+	successor         func(Note)        // passes the calls of this process to its successor; nil if there is none
 }
 
 // replyMemory is the latest reply to an empty request of a method.
@@ -116,19 +116,19 @@ func (m *Memory) forgetAll(why error) {
 	m.seen, m.unsure = false, fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", m.file.Path, why)
 }
 
-// meet notes that the backend has answered something, and so may have items. m.mu is held.
-func (m *Memory) meet() {
-	if !m.met.Swap(true) {
+// noteAnswer notes that the backend has answered something, and so may have items. m.mu is held.
+func (m *Memory) noteAnswer() {
+	if !m.answeredSinceBoot.Swap(true) {
 		m.news = true
 	}
 }
 
-// meets calls meet after an answer, unless an earlier answer has done so.
-func (c *Conn) meets() {
-	if c.mem.met.Load() {
+// answered calls noteAnswer after an answer, unless an earlier answer has done so.
+func (c *Conn) answered() {
+	if c.mem.answeredSinceBoot.Load() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mem.meet()
+	c.mem.noteAnswer()
 }

@@ -22,7 +22,7 @@ type Note struct {
 func (m *Memory) HandOn(to func(Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.heir = to
+	m.successor = to
 }
 
 // Learn remembers a call that another process has made. It fails if no connection remembers in
@@ -52,14 +52,14 @@ func (c *Conn) noteCall(r role, call *codec.Call, failure error) {
 
 // note remembers what a call may have changed, even if it failed, and hands the Note on.
 func (c *Conn) note(n Note) {
-	if heir := c.remember(c.roles[n.Method], n); heir != nil {
-		heir(n)
+	if successor := c.remember(c.roles[n.Method], n); successor != nil {
+		successor(n)
 	}
 }
 
 // remember does the work of note. It returns the function that takes the Note for another
 // process, nil if there is none.
-func (c *Conn) remember(r role, n Note) (heir func(Note)) {
+func (c *Conn) remember(r role, n Note) (successor func(Note)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shown := map[*list]bool{} // the lists that show the change from memory
@@ -70,7 +70,7 @@ func (c *Conn) remember(r role, n Note) (heir func(Note)) {
 	}
 	if r.creates != nil && n.OK {
 		if id, found, err := r.created.Lookup(n.Reply); err == nil && found && len(id) > 0 {
-			c.mem.meet()
+			c.mem.noteAnswer()
 			item := r.draft.of(r.creates.id, id, n.Request, time.Now())
 			r.creates.create(string(id), item)
 			shown[r.creates] = item != nil
@@ -88,14 +88,14 @@ func (c *Conn) remember(r role, n Note) (heir func(Note)) {
 			}
 		}
 		if n.OK && !shown[l] {
-			l.owe()
+			l.invalidate()
 		} else {
-			l.touch()
+			l.noteChange()
 		}
 		if l.lag.late() {
-			c.askBehind(l)
+			c.refreshInBackground(l)
 		}
 	}
 	c.Check()
-	return c.mem.heir
+	return c.mem.successor
 }

@@ -23,13 +23,13 @@ type memory struct {
 	pending *codec.Frame
 
 	// Requests are numbered, so that a late answer does not replace a newer one.
-	asked    uint64    // the latest request
-	answered uint64    // the request whose answer is remembered
-	shown    uint64    // the latest request with a filter whose answer showed something new
-	changed  uint64    // the latest request that was made before something changed, or may have
-	owed     uint64    // the same of a change that a client knows of and that memory cannot show itself
-	behind   time.Time // since when the answer may lack such a change; meaningless if it does not
-	at       time.Time // when the answered request was made
+	asked       uint64    // the latest request
+	answered    uint64    // the request whose answer is remembered
+	shown       uint64    // the latest request with a filter whose answer showed something new
+	changed     uint64    // the latest request that was made before something changed, or may have
+	invalidated uint64    // the same of a change that a client knows of and that memory cannot show itself
+	staleSince  time.Time // since when the answer may lack such a change; meaningless if it does not
+	at          time.Time // when the answered request was made
 
 	changes map[string]change  // :: id → its latest change by a call, until an answer to a later request
 	emptied map[string]emptied // :: value of a field by which a call has removed items, until then
@@ -69,26 +69,26 @@ func (l *memory) begin() uint64 {
 	return l.asked
 }
 
-// touch notes that something may have changed. Answers to earlier requests may not show it.
-func (l *memory) touch() {
+// noteChange notes that something may have changed. Answers to earlier requests may not show it.
+func (l *memory) noteChange() {
 	l.changed = l.begin() // a number of its own, so that changes can be told apart
 }
 
-// owe notes a change that a client knows of and that memory cannot show itself. Until an answer to a
+// invalidate notes a change that a client knows of and that memory cannot show itself. Until an answer to a
 // later request comes, lists wait.
-func (l *memory) owe() {
-	if l.owed < l.answered {
-		l.behind = time.Now()
+func (l *memory) invalidate() {
+	if l.invalidated < l.answered {
+		l.staleSince = time.Now()
 	}
-	l.touch()
-	l.owed = l.changed
+	l.noteChange()
+	l.invalidated = l.changed
 }
 
-// touchedSince reports whether something has changed since a request was made.
-func (l *memory) touchedSince(seq uint64) bool { return l.changed >= seq }
+// changedSince reports whether something has changed since a request was made.
+func (l *memory) changedSince(seq uint64) bool { return l.changed >= seq }
 
-// dirty reports whether the remembered answer may be older than a change.
-func (l *memory) dirty() bool { return l.touchedSince(l.answered) }
+// stale reports whether the remembered answer may be older than a change.
+func (l *memory) stale() bool { return l.changedSince(l.answered) }
 
 // observe remembers the complete answer to request seq, unless a later request has been answered.
 // It keeps a reference to the answer, not a copy.
@@ -100,7 +100,7 @@ func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
 		l.pending.Free()
 	}
 	l.pending, l.answered, l.at, l.complete = answer.Ref(), seq, at, true
-	l.behind = at // at the earliest
+	l.staleSince = at // at the earliest
 	l.shownSince(seq)
 }
 
@@ -184,7 +184,7 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 		}
 		l.changesWhole(item)
 		l.outdate(id)
-		l.touch() // the rest may have changed as well
+		l.noteChange() // the rest may have changed as well
 	}
 	return lacks
 }

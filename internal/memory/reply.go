@@ -48,7 +48,7 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 	c.mu.Lock()
 	late := c.state.Condition != Gone && k.lag.late() && usable(false)
 	if late {
-		c.askReplyBehind(k)
+		c.refreshReplyInBackground(k)
 	}
 	c.mu.Unlock()
 	err := errRemembered
@@ -101,9 +101,9 @@ func (c *Conn) askReply(ctx context.Context, k *kept, call *codec.Call, usable f
 	return err
 }
 
-// askReplyBehind asks for a reply in the background, unless such a request is under way. c.mu is
+// refreshReplyInBackground asks for a reply in the background, unless such a request is under way. c.mu is
 // held.
-func (c *Conn) askReplyBehind(k *kept) {
+func (c *Conn) refreshReplyInBackground(k *kept) {
 	c.askInBackground(&k.lag, k.method.Name, false, func(ctx context.Context) {
 		call := &codec.Call{Method: k.method.Name, Request: &codec.Frame{}}
 		if err := c.askReply(ctx, k, call, never); err == nil {

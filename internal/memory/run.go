@@ -35,16 +35,16 @@ func (c *Conn) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, c.end)() // requests in the background end at once, not with the next round
 	rounds := make(chan struct{}, 1)
 	// In goroutines of their own: a disk or a log that hangs must not delay the rounds.
-	c.behind.Go(func() {
+	c.background.Go(func() {
 		for range rounds {
 			_ = c.cfg.Panicked.Run("writing the memory of backend "+c.cfg.Name, c.save) // the hook reports a panic; the next round tries again
 		}
 	})
-	c.behind.Go(func() {
+	c.background.Go(func() {
 		for {
 			select {
-			case <-c.telling:
-				_ = c.cfg.Panicked.Run("telling of backend "+c.cfg.Name, c.tellAll) // the hook reports a panic
+			case <-c.notify:
+				_ = c.cfg.Panicked.Run("telling of backend "+c.cfg.Name, c.notifyAll) // the hook reports a panic
 			case <-ctx.Done():
 				return
 			}
@@ -70,7 +70,7 @@ func (c *Conn) Run(ctx context.Context) error {
 			c.end() // from here on nothing new goes on in the background
 			c.mu.Unlock()
 			close(rounds)
-			c.behind.Wait()
+			c.background.Wait()
 			return c.mem.Save()
 		}
 	}
@@ -95,7 +95,7 @@ func (c *Conn) save() {
 		defer c.mu.Unlock()
 		s := c.state
 		s.Err = err
-		c.tell(s)
+		c.queueNotice(s)
 	}
 }
 
@@ -121,17 +121,17 @@ func (c *Conn) refresh() {
 func (c *Conn) askDue() {
 	for _, l := range c.lists {
 		again := l.lag.odd > 0 && l.latest <= l.lag.odd
-		due := again || l.spec.Every > 0 && !l.lag.failing && (!l.complete || l.dirty() || older(l.at, l.spec.Every))
+		due := again || l.spec.Every > 0 && !l.lag.failing && (!l.complete || l.stale() || older(l.at, l.spec.Every))
 		// A late method that no client calls is tried again, with pauses as long as its answers
 		// take, to find out whether it is still late.
 		if due || l.lag.late() && older(l.lag.asked, c.pause(&l.lag)) {
-			c.askBehind(l)
+			c.refreshInBackground(l)
 		}
 	}
 	c.follow()
 	for _, k := range c.kept {
 		if k.spec.Every > 0 && older(k.lag.asked, k.spec.Every) || k.lag.late() && older(k.lag.asked, c.pause(&k.lag)) {
-			c.askReplyBehind(k)
+			c.refreshReplyInBackground(k)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (c *Conn) probe() {
 	}
 	c.probing = true
 	epoch := c.epoch
-	c.behind.Go(func() {
+	c.background.Go(func() {
 		err := c.call(c.life, func(ctx context.Context) error {
 			return c.next.Invoke(ctx, c.cfg.Alive, &codec.Frame{}, &codec.Frame{})
 		})

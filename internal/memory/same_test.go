@@ -125,6 +125,6 @@ func TestAListWithOtherStampsIsNoNews(t *testing.T) {
 	assert.Equal(t, reply("\x02"), l.reply(everything))
 	l.merge(l.begin(), nil, reply("\x03"))
 	assert.False(t, l.news)
-	assert.False(t, l.dirty())
+	assert.False(t, l.stale())
 	assert.Equal(t, reply("\x03"), l.reply(everything))
 }

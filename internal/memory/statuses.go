@@ -39,7 +39,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 		err = c.try(ctx, a, func(ctx context.Context) error { return call.On(ctx, c.next) })
 	}
 	if err == nil {
-		c.meets()
+		c.answered()
 		if l.asksStatus() && isOnlyID(body, named) {
 			c.keep(l, id, asked, call.Reply.Bytes())
 		}
@@ -73,7 +73,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 // usableStatus reports whether memory can answer for a backend that is late with the status of an
 // item. c.mu is held.
 func (c *Conn) usableStatus(l *list, id string) bool {
-	if c.cfg.Policy != LastKnown || l.status.wrap != 0 && l.dirty() {
+	if c.cfg.Policy != LastKnown || l.status.wrap != 0 && l.stale() {
 		return false
 	}
 	_, ok := c.statusFromMemory(l, id)

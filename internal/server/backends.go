@@ -52,9 +52,9 @@ type backend struct {
 	tell       func(c capture.Change, changed bool)
 	do         func(func())                            // see [records.do]
 	prefix     string                                  // of its ids, as clients see them
-	retired    atomic.Bool                             // another connection to the runtime tells its condition, or none
-	told       atomic.Bool                             // the log has its condition
-	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has told it
+	retired    atomic.Bool                             // another connection to the runtime reports its condition, or none
+	logged     atomic.Bool                             // the log has its condition
+	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has said it
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
@@ -64,7 +64,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator()}
 	own := r.of(b.String())
 	b.remembered, b.notes = &own.answers, &own.notes
-	b.tell = func(c capture.Change, changed bool) { r.tell(b.String(), c, changed) }
+	b.tell = func(c capture.Change, changed bool) { r.notify(b.String(), c, changed) }
 	b.do = r.do
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
@@ -282,12 +282,12 @@ func (b *backend) changed(s memory.State) {
 		change, changed = b.became(s.Condition, s.Since, s.Err)
 	}
 	if changed {
-		b.told.Store(true)
+		b.logged.Store(true)
 	}
 	switch {
 	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
-	case !changed && s.Condition != memory.Up && !b.told.Swap(true):
+	case !changed && s.Condition != memory.Up && !b.logged.Swap(true):
 		klog.ErrorS(s.Err, "Backend is still "+s.Condition.String()+", as before this process began", "backend", b, "socket", b.cfg.Address, "since", s.Since)
 	case !changed:
 		// It goes on, for another reason.

@@ -42,22 +42,22 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.records.hush()
+	p.records.freeze()
 	p.changes.Hold()
 	start := func() error { return p.startSuccessor(ctx, path) }
 	if p.machine.Succeed != nil {
 		start = func() error {
 			ours, theirs := net.Pipe()
-			p.heir = p.bequeath(ours)()
+			p.successor = p.bequeath(ours)()
 			return p.machine.Succeed(ctx, theirs)
 		}
 	}
 	if err := start(); err != nil {
 		p.changes.GoOn()
-		p.records.speak()
-		if p.heir != nil {
-			p.heir.leave(p.memories)
-			p.heir = nil
+		p.records.thaw()
+		if p.successor != nil {
+			p.successor.leave(p.memories)
+			p.successor = nil
 		}
 		p.relock()
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
@@ -118,13 +118,13 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	}
 	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
 	_ = theirs.Close()
-	p.heir = giveMemories()
+	p.successor = giveMemories()
 	_ = writer.Close() // our end: the pipe ends when the new process does
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()
 	word, err := io.ReadAll(io.LimitReader(reader, int64(len(listen.ReadyWord))))
 	if err == nil && string(word) == listen.ReadyWord {
-		p.successor = cmd
+		p.successorCmd = cmd
 		listen.Notify(fmt.Sprintf("MAINPID=%d", cmd.Process.Pid))
 		return nil
 	}

@@ -24,7 +24,7 @@ const memoriesTime = 30 * time.Second
 
 // memoriesFor returns one end of a socket, from which the successor reads the memories of this
 // process, and the function bequeath for the other end.
-func (p *Proxy) memoriesFor() (theirs *os.File, serve func() *heir, err error) {
+func (p *Proxy) memoriesFor() (theirs *os.File, serve func() *successor, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
@@ -43,11 +43,11 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() *heir, err error) {
 // when the successor asks for them, as late as possible, and the evidence of now. After that it
 // sends a note of each call that began in this process and ends later, because its client may then
 // ask the successor about the result, and what this process still records.
-func (p *Proxy) bequeath(conn net.Conn) (serve func() *heir) {
-	h := &heir{conn: conn, gob: gob.NewEncoder(conn), done: make(chan struct{})}
+func (p *Proxy) bequeath(conn net.Conn) (serve func() *successor) {
+	h := &successor{conn: conn, gob: gob.NewEncoder(conn), done: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	evidence, rest := p.encodeEvidence() // now, because with all recorded calls it would delay the memories too long
-	return func() *heir {
+	return func() *successor {
 		go func() {
 			defer close(h.done)
 			asked := make([]byte, 1)
@@ -66,45 +66,45 @@ func (p *Proxy) bequeath(conn net.Conn) (serve func() *heir) {
 // withRest is what a successor asks with that takes more than the memories: also what is recorded later.
 const withRest = 2
 
-// heir is the process that takes over, seen from the process that hands over.
-type heir struct {
+// successor is the process that takes over, seen from the process that hands over.
+type successor struct {
 	mu      sync.Mutex
 	conn    net.Conn
 	gob     *gob.Encoder
 	follows bool // it has answered a note: until then it may still be starting
 	ended   bool
 
-	ctx    context.Context // ends when the heir gets no more
+	ctx    context.Context // ends when the successor gets no more
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the heir has all that was recorded
+	done   chan struct{} // closed when the successor has all that was recorded
 }
 
 // leave ends the notes: this process goes on.
-func (h *heir) leave(m *Memories) {
+func (h *successor) leave(m *Memories) {
 	m.HandOn(nil)
 	h.cancel()
 	_ = h.conn.Close() // ends the goroutine
 	<-h.done
 }
 
-// finish returns when the heir has all that was recorded, or does not take it. The recorder must be closed.
-func (h *heir) finish() {
+// finish returns when the successor has all that was recorded, or does not take it. The recorder must be closed.
+func (h *successor) finish() {
 	if h == nil {
 		return
 	}
 	select {
 	case <-h.done:
-	case <-time.After(heirTime):
+	case <-time.After(successorTime):
 	}
 	_ = h.conn.Close() // nothing more follows
 	<-h.done
 }
 
 // giveMemories sends the memories, and has the memories send notes from then on.
-func (h *heir) giveMemories(p *Proxy, evidence []byte) {
+func (h *successor) giveMemories(p *Proxy, evidence []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock() // notes come after the memories
-	p.memories.HandOn(func(backend string, n memory.Note) { h.send(&heirNote{Backend: backend, Note: n}) })
+	p.memories.HandOn(func(backend string, n memory.Note) { h.send(&successorNote{Backend: backend, Note: n}) })
 	all, err := p.memories.Encode()
 	if err == nil {
 		all[evidenceKey] = evidence
@@ -118,11 +118,11 @@ func (h *heir) giveMemories(p *Proxy, evidence []byte) {
 	}
 }
 
-// passOn sends what this process still records, until its recorder is closed. It reports whether the heir has all of it.
-func (h *heir) passOn(rest *capture.Follower) bool {
+// passOn sends what this process still records, until its recorder is closed. It reports whether the successor has all of it.
+func (h *successor) passOn(rest *capture.Follower) bool {
 	const most, mostBytes = 256, 1 << 20 // at once
 	for {
-		var n heirNote
+		var n successorNote
 		var ev capture.Event
 		n.Last = rest.Next(h.ctx, &ev) != nil
 		for more, bytes := !n.Last, 0; more; more = len(n.Events) < most && bytes < mostBytes && rest.TryNext(&ev) {
@@ -134,8 +134,8 @@ func (h *heir) passOn(rest *capture.Follower) bool {
 	}
 }
 
-// heirNote is a note for the heir, about a call to a backend or with recorded events.
-type heirNote struct {
+// successorNote is a note for the successor, about a call to a backend or with recorded events.
+type successorNote struct {
 	Backend string
 	Note    memory.Note
 	Events  []capture.Event // if there are any, or if Last is set, there is no Note
@@ -145,18 +145,18 @@ type heirNote struct {
 	Calls []admin.LongCall // unknown to earlier versions
 }
 
-// heirTime bounds how long the end of a call waits until a heir that follows has its note.
-const heirTime = 5 * time.Second
+// successorTime bounds how long the end of a call waits until a successor that follows has its note.
+const successorTime = 5 * time.Second
 
-// send returns when the heir has got a note. A heir that does not answer in time gets no more notes, and send returns
-// false. A heir that is still starting has the time that it may take for its memories.
-func (h *heir) send(n *heirNote) bool {
+// send returns when the successor has got a note. A successor that does not answer in time gets no more notes, and send returns
+// false. A successor that is still starting has the time that it may take for its memories.
+func (h *successor) send(n *successorNote) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
 		return false
 	}
-	bound := heirTime
+	bound := successorTime
 	if !h.follows {
 		bound = memoriesTime
 	}
@@ -166,13 +166,13 @@ func (h *heir) send(n *heirNote) bool {
 		_, err = h.conn.Read(make([]byte, 1))
 	}
 	h.follows = err == nil
-	if !h.follows { // the heir has ended, or is of an earlier version
+	if !h.follows { // the successor has ended, or is of an earlier version
 		h.end()
 	}
 	return h.follows
 }
 
-func (h *heir) end() {
+func (h *successor) end() {
 	h.ended = true
 	_ = h.conn.Close() // no more notes follow
 }
@@ -233,7 +233,7 @@ func (l *Legacy) follow(m *Memories) {
 	defer close(l.ended)
 	all := l.passage == nil // there is no more to record
 	for {
-		var n heirNote
+		var n successorNote
 		if l.gob.Decode(&n) != nil {
 			break // the previous process has ended
 		}

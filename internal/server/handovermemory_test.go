@@ -52,11 +52,11 @@ func TestAnEarlierVersionGetsNoRecordedEvents(t *testing.T) {
 	_, err = n.Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
 	h.finish()
-	assert.ErrorIs(t, from.Decode(&heirNote{}), io.EOF, "no note came")
+	assert.ErrorIs(t, from.Decode(&successorNote{}), io.EOF, "no note came")
 }
 
-// While it takes events, a heir that does not serve in the end is left.
-func TestALeftHeirGetsNoMoreEvents(t *testing.T) {
+// While it takes events, a successor that does not serve in the end is left.
+func TestAnAbandonedSuccessorGetsNoMoreEvents(t *testing.T) {
 	n := newNode(t, nil)
 	ours, theirs := net.Pipe()
 	h := n.proxy.bequeath(ours)()
@@ -67,7 +67,7 @@ func TestALeftHeirGetsNoMoreEvents(t *testing.T) {
 	require.NoError(t, from.Decode(&all))
 	_, err = n.Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
-	var note heirNote
+	var note successorNote
 	require.NoError(t, from.Decode(&note))
 	assert.NotEmpty(t, note.Events)
 	h.leave(n.proxy.memories)
@@ -75,15 +75,15 @@ func TestALeftHeirGetsNoMoreEvents(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A heir that took more than five seconds to start got none of the notes: it did not know the pods that were made meanwhile.
-func TestAHeirThatIsStillStartingGetsItsNotes(t *testing.T) {
+// A successor that took more than five seconds to start got none of the notes: it did not know the pods that were made meanwhile.
+func TestASuccessorThatIsStillStartingGetsItsNotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		h := &heir{conn: ours, gob: gob.NewEncoder(ours)}
+		h := &successor{conn: ours, gob: gob.NewEncoder(ours)}
 		sent := make(chan bool)
-		go func() { sent <- h.send(&heirNote{Backend: "beta.io"}) }()
-		time.Sleep(2 * heirTime)
-		var n heirNote
+		go func() { sent <- h.send(&successorNote{Backend: "beta.io"}) }()
+		time.Sleep(2 * successorTime)
+		var n successorNote
 		require.NoError(t, gob.NewDecoder(theirs).Decode(&n))
 		assert.Equal(t, "beta.io", n.Backend)
 		_, err := theirs.Write([]byte{1})
@@ -91,7 +91,7 @@ func TestAHeirThatIsStillStartingGetsItsNotes(t *testing.T) {
 		assert.True(t, <-sent)
 
 		began := time.Now()
-		assert.False(t, h.send(&heirNote{Last: true}), "nobody reads it")
-		assert.Equal(t, heirTime, time.Since(began), "a heir that follows answers sooner")
+		assert.False(t, h.send(&successorNote{Last: true}), "nobody reads it")
+		assert.Equal(t, successorTime, time.Since(began), "a successor that follows answers sooner")
 	})
 }

@@ -45,7 +45,7 @@ func follows(t *testing.T, rec *capture.Recorder) (*Legacy, *predecessor) {
 	return l, p
 }
 
-func (p *predecessor) send(n *heirNote) { require.NoError(p.t, p.gob.Encode(n)) }
+func (p *predecessor) send(n *successorNote) { require.NoError(p.t, p.gob.Encode(n)) }
 
 func (p *predecessor) taken() {
 	_, err := p.conn.Read(make([]byte, 1))
@@ -53,7 +53,7 @@ func (p *predecessor) taken() {
 }
 
 // began is a note of a call that begins, and whose end never comes.
-var began = heirNote{Events: []capture.Event{{Kind: capture.Start, Seq: 1, Call: 1, Method: "/a.B/Long", Time: time.Now()}}}
+var began = successorNote{Events: []capture.Event{{Kind: capture.Start, Seq: 1, Call: 1, Method: "/a.B/Long", Time: time.Now()}}}
 
 // missing returns how many events are missing at the end of a recording.
 func missing(t *testing.T, rec *capture.Recorder) (n uint64) {
@@ -70,7 +70,7 @@ func TestAProcessThatRecordsNothingStillLearnsOfCalls(t *testing.T) {
 	_, before := follows(t, nil)
 	before.send(&began)
 	before.taken()
-	before.send(&heirNote{Backend: "any"})
+	before.send(&successorNote{Backend: "any"})
 	before.taken()
 }
 
@@ -102,7 +102,7 @@ func TestAGapOfTheFirstProcessReachesTheThird(t *testing.T) {
 	l.leave()
 	second.Close()
 	_, middle := follows(t, third)
-	h := &heir{conn: middle.conn, gob: middle.gob, ctx: t.Context()}
+	h := &successor{conn: middle.conn, gob: middle.gob, ctx: t.Context()}
 	require.True(t, h.passOn(rest))
 	assert.Equal(t, uint64(1), missing(t, third))
 }

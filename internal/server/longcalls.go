@@ -110,14 +110,14 @@ func (p *Proxy) hasHandedOver() bool {
 	}
 }
 
-// tellHeir tells the successor which calls this process stays for, until done is closed. It does so again when they have
+// notifySuccessor tells the successor which calls this process stays for, until done is closed. It does so again when they have
 // changed.
-func (p *Proxy) tellHeir(done <-chan struct{}) {
+func (p *Proxy) notifySuccessor(done <-chan struct{}) {
 	const pause = time.Second
 	var said []admin.LongCall
-	for p.heir != nil {
+	for p.successor != nil {
 		if now := p.staysFor(); !slices.Equal(now, said) {
-			if !p.heir.send(&heirNote{Keeps: true, Calls: now}) {
+			if !p.successor.send(&successorNote{Keeps: true, Calls: now}) {
 				return
 			}
 			said = now

@@ -32,7 +32,7 @@ type noted struct {
 	Why       string         `json:"why,omitempty"`       // why it is slow or gone
 }
 
-// is notes the runtime and the API that the backend has told.
+// is notes the runtime and the API that the backend has reported.
 func (n *notes) is(runtime string, api []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,7 +90,7 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 	return change, true
 }
 
-// replay notes a change that an earlier process has told. If those before it are lost, it says itself what was before.
+// replay notes a change that an earlier process has recorded. If those before it are lost, it says itself what was before.
 func (k *noted) replay(c *capture.Change) {
 	k.Since = time.Time{} // order counts, not the clock, which may have been set back
 	if c.Was != "" {

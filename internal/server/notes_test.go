@@ -83,7 +83,7 @@ func TestAConditionFollowsTheRuntimeToItsNewName(t *testing.T) {
 	begin := func() (r *records, story func() []string) {
 		r = &records{}
 		var all []string
-		r.told = func(c capture.Change) {
+		r.onChange = func(c capture.Change) {
 			s := fmt.Sprintf("%s %s at %d", c.Backend, c.What, c.Time.Unix()-at(0).Unix())
 			if c.Was != "" {
 				s += fmt.Sprintf(", was %s since %d", c.Was, c.Since.Unix()-at(0).Unix())

@@ -62,18 +62,18 @@ func (f *failures) fails(now time.Time) {
 	klog.ErrorS(nil, "criproxy's own data path failed three times within a minute; if calls fail, set dataPath to grpc in the configuration, then hand over with kill -USR2, which fails no call, and report this")
 }
 
-// crashes counts the processes that served before this one and never told that they stopped: they crashed or were killed.
+// crashes counts the processes that served before this one and never recorded that they stopped: they crashed or were killed.
 type crashes struct {
-	served bool         // the latest process has begun to serve, and has not told that it stopped
+	served bool         // the latest process has begun to serve, and has not recorded that it stopped
 	last   [3]time.Time // when others began after the latest crashes, the oldest first
 }
 
-// follow takes in a change that an earlier process has told, in their order.
+// follow takes in a change that an earlier process has recorded, in their order.
 func (c *crashes) follow(change *capture.Change) {
 	switch change.What {
 	case capture.Serving:
 		c.begin(change.Time)
-	case capture.HandedOver: // the process before it tells nothing any more
+	case capture.HandedOver: // the process before it records nothing any more
 		c.served = true
 	case capture.Stopped:
 		c.served = false

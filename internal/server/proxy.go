@@ -80,14 +80,14 @@ type Proxy struct {
 	stderr     io.Writer     // of the process that takes over; nil discards its output
 	machine    Machine
 
-	reloading sync.Mutex       // one reload or handover at a time; guards the fields below
-	running   context.Context  // of the backends; nil until Run
-	group     sync.WaitGroup   // goroutines that Run waits for
-	sockets   []*listen.Socket // the main one first; see show
-	stopped   bool             // there are no more reloads and handovers
-	successor *exec.Cmd        // the process that serves when handedOver is closed
-	heir      *heir            // the successor gets notes; nil if there is none
-	owner     *owner           // of the state folder
+	reloading    sync.Mutex       // one reload or handover at a time; guards the fields below
+	running      context.Context  // of the backends; nil until Run
+	group        sync.WaitGroup   // goroutines that Run waits for
+	sockets      []*listen.Socket // the main one first; see show
+	stopped      bool             // there are no more reloads and handovers
+	successorCmd *exec.Cmd        // the process that serves when handedOver is closed
+	successor    *successor       // the successor gets notes; nil if there is none
+	owner        *owner           // of the state folder
 }
 
 // An assembly is a configuration with the backends and memories made from it. It is immutable.
@@ -182,7 +182,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	}
 	p.now.Store(&assembly{cfg: cfg})
 	p.changes = telemetry.NewChanges(p.record, p.stateDir())
-	p.records.told = p.changes.Add
+	p.records.onChange = p.changes.Add
 	p.record.Conditions = p.conditions
 	p.restoreEvidence() // before anything is recorded
 	redactor, err := NewRedactor(cfg, a.Profile, a.Schema)

@@ -20,21 +20,21 @@ import (
 // records has a record of each backend, by its name, which outlives reloads. It is safe for
 // concurrent use. The zero value is empty.
 type records struct {
-	mu     sync.Mutex
-	all    map[string]*record
-	losses *telemetry.Losses
-	told   func(capture.Change) // gets each change of a backend's condition; nil ignores them
+	mu       sync.Mutex
+	all      map[string]*record
+	losses   *telemetry.Losses
+	onChange func(capture.Change) // gets each change of a backend's condition; nil ignores them
 
-	telling sync.RWMutex // read-locked while a backend's condition is noted and told
-	silent  bool         // another process tells, or is about to
+	noting  sync.RWMutex // read-locked while a backend's condition is noted, and others are notified
+	silent  bool         // another process records changes, or is about to
 	held    sync.Mutex   // guards waiting
-	waiting []func()     // what [records.speak] will do
+	waiting []func()     // what [records.thaw] will do
 }
 
-// do calls f, which notes and tells what a backend has become. While this process is silent, f waits.
+// do calls f, which notes what a backend has become, and notifies. While this process is silent, f waits.
 func (r *records) do(f func()) {
-	r.telling.RLock()
-	defer r.telling.RUnlock()
+	r.noting.RLock()
+	defer r.noting.RUnlock()
 	if !r.silent {
 		f()
 		return
@@ -44,41 +44,41 @@ func (r *records) do(f func()) {
 	r.waiting = append(r.waiting[max(0, len(r.waiting)+1-maxWaiting):], f)
 }
 
-// hush makes this process silent, because another one goes on with the notes that this one has now. When hush returns,
-// they change no more. So there is one story at every moment, without a part that two processes tell or none.
-func (r *records) hush() {
-	r.telling.Lock()
-	defer r.telling.Unlock()
+// freeze makes this process silent, because another one goes on with the notes that this one has now. When freeze returns,
+// they change no more. So there is one story at every moment, without a part that two processes record, or none.
+func (r *records) freeze() {
+	r.noting.Lock()
+	defer r.noting.Unlock()
 	r.silent = true
 }
 
-// speak ends [records.hush], because the other process did not take over. It tells what has happened meanwhile.
-func (r *records) speak() {
-	r.telling.Lock()
-	defer r.telling.Unlock()
+// thaw ends [records.freeze], because the other process did not take over. It records what has happened meanwhile.
+func (r *records) thaw() {
+	r.noting.Lock()
+	defer r.noting.Unlock()
 	for _, f := range r.waiting {
 		f()
 	}
 	r.silent, r.waiting = false, nil
 }
 
-// maxWaiting bounds what waits for [records.speak].
+// maxWaiting bounds what waits for [records.thaw].
 const maxWaiting = 1000
 
-// tell passes on a change of the condition of a backend.
-func (r *records) tell(backend string, c capture.Change, changed bool) {
-	if c.Backend = backend; changed && r.told != nil {
-		r.told(c)
+// notify passes on a change of the condition of a backend.
+func (r *records) notify(backend string, c capture.Change, changed bool) {
+	if c.Backend = backend; changed && r.onChange != nil {
+		r.onChange(c)
 	}
 }
 
 // follow notes that a configuration is in use since now. sources has the names that its runtimes had before, as
 // [Memories.Sources] returns them. The condition of a runtime that has another name now goes on under that name. The
-// outages that are over stay with the name under which they were told. concerned returns how many pods and containers
+// outages that are over stay with the name under which they were recorded. concerned returns how many pods and containers
 // the runtime with an earlier name has.
 func (r *records) follow(sources map[string]string, now time.Time, concerned func(name string) (pods, containers *int)) {
-	r.telling.Lock()
-	defer r.telling.Unlock()
+	r.noting.Lock()
+	defer r.noting.Unlock()
 	before := r.allNotes()
 	renamed := map[string]string{} // :: name → new name
 	for name, source := range sources {
@@ -94,14 +94,14 @@ func (r *records) follow(sources map[string]string, now time.Time, concerned fun
 		}
 		pods, containers := concerned(name)
 		c, changed := r.of(name).notes.removed(now, why, pods, containers)
-		r.tell(name, c, changed)
+		r.notify(name, c, changed)
 	}
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		n, source := &r.of(name).notes, sources[name]
 		if source != name && source != "" {
 			pods, containers := concerned(source)
 			c, changed := n.goOn(before[source], pods, containers)
-			r.tell(name, c, changed)
+			r.notify(name, c, changed)
 		}
 		n.connecting(now)
 	}
@@ -145,7 +145,7 @@ func (r *records) restoreNotes(all map[string]noted, handed bool) {
 }
 
 // replayNotes takes over the notes of a process that has ended. A crash may have cut them off; replay calls its argument
-// with all changes that were told, which are never older.
+// with all changes that were recorded, which are never older.
 func (r *records) replayNotes(all map[string]noted, replay func(func(*capture.Change))) {
 	told := map[string]*noted{}
 	replay(func(c *capture.Change) {

@@ -13,14 +13,14 @@ func TestASilentProcessTellsOnlyIfItGoesOn(t *testing.T) {
 	var told []int
 	tell := func(n int) { r.do(func() { told = append(told, n) }) }
 	tell(1)
-	r.hush()
+	r.freeze()
 	tell(2)
 	tell(3)
 	assert.Equal(t, []int{1}, told)
-	r.speak()
+	r.thaw()
 	tell(4)
 	assert.Equal(t, []int{1, 2, 3, 4}, told)
-	r.hush()
+	r.freeze()
 	for range maxWaiting + 5 {
 		tell(5)
 	}

@@ -151,10 +151,10 @@ func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
 	assert.Empty(t, latest(n.proxy, capture.Serving).Why, "it is where it was")
 
 	n.stop()
-	heir, err := New(n.cfg, Options{Legacy: &Legacy{all: map[string][]byte{evidenceKey: evidence}}})
+	successor, err := New(n.cfg, Options{Legacy: &Legacy{all: map[string][]byte{evidenceKey: evidence}}})
 	require.NoError(t, err)
-	heir.begun()
-	assert.Equal(t, said.Why, latest(heir, capture.HandedOver).Why)
+	successor.begun()
+	assert.Equal(t, said.Why, latest(successor, capture.HandedOver).Why)
 }
 
 func TestAConnectionOfAClosedSocketEndsWhenItIsIdle(t *testing.T) {

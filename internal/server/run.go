@@ -73,7 +73,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer func() {
 		select {
 		case <-p.handedOver:
-			p.parts.do("passing on the last calls", p.heir.finish)
+			p.parts.do("passing on the last calls", p.successor.finish)
 		default:
 		}
 	}()
@@ -135,7 +135,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	case <-p.handedOver:
 		stopAdmin() // the other process answers from now on
 		drained := make(chan struct{})
-		p.goDo("telling the new process of long calls", func() { p.tellHeir(drained) })
+		p.goDo("telling the new process of long calls", func() { p.notifySuccessor(drained) })
 		p.drain(ctx, p.patience(), handoverGreet)
 		p.legacy.await(ctx, p.patience()) // this process passes its notes of calls on
 		close(drained)

@@ -66,9 +66,9 @@ type conn struct {
 	peerHeaders int // the longest header list that the peer accepts
 
 	// Receiving: flow.go.
-	open   int // bytes that the peer may send on all streams together
-	owed   int // bytes to give back to the peer's window; negative: too many were given back
-	parked int // bytes that wait for memory, on all streams together
+	open     int // bytes that the peer may send on all streams together
+	toReturn int // bytes to give back to the peer's window; negative: too many were given back
+	parked   int // bytes that wait for memory, on all streams together
 }
 
 // A connConfig says how server and client connections differ.

@@ -28,10 +28,10 @@ func (c *conn) received(n int) {
 
 // giveBack gives n bytes back to the connection's window.
 func (c *conn) giveBack(n int) {
-	if c.owed += n; c.owed >= c.cfg.window/4 {
-		c.out = appendWindowUpdate(c.out, 0, c.owed)
-		c.open += c.owed
-		c.owed = 0
+	if c.toReturn += n; c.toReturn >= c.cfg.window/4 {
+		c.out = appendWindowUpdate(c.out, 0, c.toReturn)
+		c.open += c.toReturn
+		c.toReturn = 0
 	}
 }
 

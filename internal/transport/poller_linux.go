@@ -82,7 +82,7 @@ func (p *poller) run() {
 			if err == unix.EINTR {
 				continue
 			}
-			p.tell(events[:max(n, 0)])
+			p.wake(events[:max(n, 0)])
 			if n < len(events) {
 				return false // no more events: wait
 			}
@@ -90,7 +90,7 @@ func (p *poller) run() {
 	})
 }
 
-func (p *poller) tell(events []unix.EpollEvent) {
+func (p *poller) wake(events []unix.EpollEvent) {
 	if len(events) == 0 {
 		return
 	}

@@ -165,7 +165,7 @@ func (c *call) knowsOf(i *item) bool {
 	if !i.gone.IsZero() {
 		at = i.gone
 	}
-	return c.proxy.heard(i.by, at) || c.proxy.heir && i.by == c.proxy.number-1
+	return c.proxy.heard(i.by, at) || c.proxy.successor && i.by == c.proxy.number-1
 }
 
 func (f filter) matches(cfg *config, at int, i *item, state int32) bool {
@@ -464,7 +464,7 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int, image st
 		wrong("is version %d, and it was listed as version %d", version, listed)
 	case version < asked:
 		wrong("is version %d, and its status was version %d", version, asked)
-	case version < i.least && i.leastAt.Before(c.began) && (c.proxy.heard(i.leastBy, i.leastAt) || c.proxy.heir && i.leastBy == c.proxy.number-1):
+	case version < i.least && i.leastAt.Before(c.began) && (c.proxy.heard(i.leastBy, i.leastAt) || c.proxy.successor && i.leastBy == c.proxy.number-1):
 		wrong("is version %d, and a call made it version %d at %.3f", version, i.least, i.leastAt.Sub(w.began).Seconds())
 	case !i.gone.IsZero() && i.gone.Before(c.began) && c.knowsOf(i):
 		wrong("is OK, and its removal was answered at %.3f", i.gone.Sub(w.began).Seconds())

@@ -115,16 +115,16 @@ func latest(all []telling, before time.Time) int {
 
 // proxy is one process.
 type proxy struct {
-	world  *world
-	number int
-	heir   bool      // it got a Note of each call that the previous process completed later
-	keeps  bool      // its files, and those of the process before it, are where they belong
-	began  time.Time // or the process that has handed over to it
-	proxy  *server.Proxy
-	ctx    context.Context // ends with the process
-	kill   context.CancelFunc
-	stop   context.CancelFunc // asks the process to end
-	links  []*link            // of clients; front.mu guards it
+	world     *world
+	number    int
+	successor bool      // it got a Note of each call that the previous process completed later
+	keeps     bool      // its files, and those of the process before it, are where they belong
+	began     time.Time // or the process that has handed over to it
+	proxy     *server.Proxy
+	ctx       context.Context // ends with the process
+	kill      context.CancelFunc
+	stop      context.CancelFunc // asks the process to end
+	links     []*link            // of clients; front.mu guards it
 
 	// world.mu guards the fields below.
 	cfg     *config
@@ -135,7 +135,7 @@ type proxy struct {
 // newProxy starts a process with cfg, and returns when clients can connect. The previous process hands its memory over at
 // a connection, if there is one.
 func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
-	p := &proxy{world: w, heir: memories != nil, ok: map[string]int{}}
+	p := &proxy{world: w, successor: memories != nil, ok: map[string]int{}}
 	var legacy *server.Legacy
 	if memories != nil {
 		var err error
@@ -148,7 +148,7 @@ func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 	p.number, w.processes = len(w.starts), append(w.processes, p)
 	p.keeps, w.keeps = w.keeps && cfg.stateDir == w.dir, cfg.stateDir == w.dir
 	p.began = time.Now()
-	if p.heir {
+	if p.successor {
 		before := w.processes[p.number-2]
 		p.keeps, p.began = p.keeps && before.keeps, before.began
 	}
@@ -180,9 +180,9 @@ func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 
 // succeed starts the process that takes over.
 func (p *proxy) succeed(memories net.Conn) error {
-	heir, err := newProxy(p.world, p.cfg.clone(), memories)
+	successor, err := newProxy(p.world, p.cfg.clone(), memories)
 	if err == nil {
-		p.world.is(heir)
+		p.world.is(successor)
 	}
 	return err
 }

@@ -10,43 +10,43 @@ import (
 	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
-// looks shares the lists of runtimes among all clients that want events. Without it each
+// polls shares the lists of runtimes among all clients that want events. Without it each
 // client would list a runtime that has no events every second. One client at a time lists a
 // runtime; the others take its list, unless that was begun before they asked: it may be older than
 // the events that they have.
-type looks struct {
+type polls struct {
 	panics recovery.Hook
 
 	mu sync.Mutex
-	at map[grpc.ClientConnInterface]*turns // :: runtime → the clients that look at it
+	at map[grpc.ClientConnInterface]*turns // :: runtime → the clients that poll it
 }
 
-// turns has the clients that look at a runtime. looks.mu guards begun and clients.
+// turns has the clients that poll a runtime. polls.mu guards begun and clients.
 type turns struct {
 	begun   int // how many lists were begun
 	clients int
 
 	token  chan struct{} // a lock that holds a token while a client lists; guards latest
-	latest look
+	latest poll
 }
 
-// look is one list of a runtime.
-type look struct {
+// poll is one list of a runtime.
+type poll struct {
 	number     int // counts from 1
 	listed     *snapshot
 	remembered bool
 	err        error
 }
 
-func newLooks(panics recovery.Hook) *looks {
-	return &looks{panics: panics, at: map[grpc.ClientConnInterface]*turns{}}
+func newPolls(panics recovery.Hook) *polls {
+	return &polls{panics: panics, at: map[grpc.ClientConnInterface]*turns{}}
 }
 
 // list returns what a runtime has now, and whether some of the answer came from memory. The caller
 // may change the snapshot.
-func (l *looks) list(ctx context.Context, conn grpc.ClientConnInterface) (*snapshot, bool, error) {
-	t, begun := l.join(conn)
-	defer l.leave(conn, t)
+func (p *polls) list(ctx context.Context, conn grpc.ClientConnInterface) (*snapshot, bool, error) {
+	t, begun := p.join(conn)
+	defer p.leave(conn, t)
 	select {
 	case t.token <- struct{}{}:
 	case <-ctx.Done():
@@ -54,8 +54,8 @@ func (l *looks) list(ctx context.Context, conn grpc.ClientConnInterface) (*snaps
 	}
 	defer func() { <-t.token }()
 	if t.latest.number <= begun {
-		one := look{number: l.begin(t)}
-		one.err = l.panics.Do("looking for events", func() (err error) {
+		one := poll{number: p.begin(t)}
+		one.err = p.panics.Do("looking for events", func() (err error) {
 			one.listed, one.remembered, err = lookAt(ctx, conn)
 			return err
 		})
@@ -72,28 +72,28 @@ func (l *looks) list(ctx context.Context, conn grpc.ClientConnInterface) (*snaps
 }
 
 // join adds a client. begun is how many lists were begun before.
-func (l *looks) join(conn grpc.ClientConnInterface) (t *turns, begun int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.at[conn] == nil {
-		l.at[conn] = &turns{token: make(chan struct{}, 1)}
+func (p *polls) join(conn grpc.ClientConnInterface) (t *turns, begun int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at[conn] == nil {
+		p.at[conn] = &turns{token: make(chan struct{}, 1)}
 	}
-	t = l.at[conn]
+	t = p.at[conn]
 	t.clients++
 	return t, t.begun
 }
 
-func (l *looks) begin(t *turns) (number int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (p *polls) begin(t *turns) (number int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	t.begun++
 	return t.begun
 }
 
-func (l *looks) leave(conn grpc.ClientConnInterface, t *turns) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (p *polls) leave(conn grpc.ClientConnInterface, t *turns) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if t.clients--; t.clients == 0 {
-		delete(l.at, conn)
+		delete(p.at, conn)
 	}
 }
