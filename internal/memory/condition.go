@@ -11,7 +11,23 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Condition says whether a backend answers.
+// A Condition says whether a backend answers. These events change it, and no others:
+//
+//	from      event                                                        to
+//	up        a list, status or kept reply takes longer than Budget        slow
+//	up        a list is an error twice in a row                            slow
+//	slow      each method that was late has answered in time three times,  up
+//	          and Silence has passed since
+//	up, slow  the connection is refused or ends                            gone
+//	up, slow  the backend has answered nothing at all for Silence, or      gone
+//	          longer, if it has shown that it answers that late
+//	up, slow  all gates and [Config.Alive] answer with errors              gone
+//	gone      all lists that are gates have answered; without gates,       up
+//	          [Config.Alive] has
+//	gone      Alive has answered, and a gate has not within Budget         slow
+//
+// A connection that takes over a [Memory] begins with what the one before it last said. The State
+// belongs to the Conn, and Conn.mu guards it; Watch learns of each change, in order, from Run.
 type Condition int
 
 // The conditions.

@@ -18,6 +18,15 @@ import (
 
 // Conn is a connection to a backend that answers from memory while the backend is slow or gone. It
 // is safe for concurrent use.
+//
+// One lock, that of the Memory, guards what a Conn knows: a reload makes another Conn with the same
+// Memory, and both use it until [Conn.Retire]. Nothing waits or makes a call with the lock held.
+// Three goroutines of Run work beside the calls: one makes lists and decides, one writes the file,
+// one calls Watch. A disk or a log that hangs delays only its own.
+//
+// The invariant: an answer from memory is never older than what a client of this backend was
+// answered before. So each request for a list has a number, each change by a call has the number of
+// the latest request before it, and an answer counts only for what happened before its request.
 type Conn struct {
 	cfg   Config
 	next  grpc.ClientConnInterface

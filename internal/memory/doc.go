@@ -18,11 +18,10 @@
 //
 // A backend is slow while one of its lists, statuses or kept replies takes longer than Budget, or
 // one of its lists is an error twice in a row. Memory answers those calls; all others go to the
-// backend as usual. A backend is
-// gone when its connection is refused or ends, when it has answered nothing for Silence, or when
-// it answers every call with an error. Then the calls under way end with Unavailable, because
-// a client may take DeadlineExceeded for a fault of the item that it asked about. A backend comes back when it has answered
-// all lists that are gates. See [Condition].
+// backend as usual. A backend is gone when its connection is refused or ends, when it has answered
+// nothing for Silence, or when it answers every call with an error. Then the calls under way end
+// with Unavailable, because a client may take DeadlineExceeded for a fault of the item that it
+// asked about. [Condition] has the table of all changes.
 //
 // # What memory says
 //
@@ -34,7 +33,4 @@
 // A memory belongs to the backend's name. It outlives the connections to the backend, a handover
 // passes it to the next process, and a file keeps it over a crash. All names in it are back
 // names: the director translates them after this package.
-//
-// Comes in: imports from director, criadapter, and the wings settings, observe, proxy and command.
-// Goes out: imports of base, codec and rewrite.
 package memory

@@ -32,7 +32,4 @@
 // learn.go), asks the plugins before the call and notifies them after it (ask.go), and patches the
 // request (change.go). plugins.go makes the table of plugins from the files (folder.go, file.go).
 // connection.go connects to one plugin. compile.go checks the Spec, once, and makes a program of it.
-//
-// Comes in: imports from criadapter, and the wings observe and proxy.
-// Goes out: imports of base, codec and rewrite.
 package plugins
