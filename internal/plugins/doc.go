@@ -1,4 +1,4 @@
-// Package hook lets plugins change or refuse calls. It asks them before a call, and notifies them
+// Package plugins lets plugins change or refuse calls. It asks them before a call, and notifies them
 // after it. The protocol between it and a plugin has messages that describe the pod or container
 // that the call is about.
 //

@@ -1,4 +1,4 @@
-// Package daemon assembles a proxy. [New] builds a [Proxy] from a configuration, Open opens its
+// Package server assembles a proxy. [New] builds a [Proxy] from a configuration, Open opens its
 // sockets, Run serves them until the end, Reload applies another configuration, HandOver starts a
 // process that takes over, and State returns its state.
 //

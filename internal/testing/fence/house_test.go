@@ -6,6 +6,7 @@ import (
 	"go/doc"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,12 +29,16 @@ var update = flag.Bool("update", false, "write the table of packages into docs/a
 // purposes returns what each package is, the first sentence of its documentation without its name.
 func purposes(t *testing.T) map[string]string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}\t{{.Doc}}", module+"...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}\t{{.Name}}\t{{.Doc}}", module+"...").Output()
 	require.NoError(t, err)
 	docs := map[string]string{}
 	for line := range strings.Lines(string(out)) {
-		name, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), module), "\t")
-		docs[name] = purpose(text)
+		words := strings.SplitN(strings.TrimPrefix(strings.TrimSpace(line), module), "\t", 3)
+		path, name, text := words[0], words[1], words[len(words)-1]
+		if slices.Contains(order, path) && name != "main" {
+			assert.True(t, strings.HasPrefix(text, "Package "+name+" "), "the documentation of %s does not begin with its name: %s", path, text)
+		}
+		docs[path] = purpose(text)
 	}
 	return docs
 }
