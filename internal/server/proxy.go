@@ -40,7 +40,12 @@ import (
 	"github.com/criproxy/criproxy/internal/transport/grpcgo"
 )
 
-// A Proxy is a director with its backends and its server. New makes one.
+// A Proxy is a director with its backends and its server. New makes one, and it lasts as long as the process.
+//
+// What a configuration makes is an assembly, which never changes: a reload builds the next one beside it, and swaps the
+// pointer now when nothing can fail any more. Calls under way finish with the assembly that they began with. Reloads and
+// handovers take turns with the lock reloading; everything else may be called at any time. Whoever starts a goroutine that
+// the end must wait for does it with group or parts, so that a stop that hangs can say what it waits for.
 type Proxy struct {
 	director     *director.Director
 	server       server
