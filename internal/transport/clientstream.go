@@ -140,7 +140,7 @@ func (s *clientStream) close(st *status.Status) {
 	}
 	c.remove(&s.stream, true)
 	s.head()
-	s.tell()
+	s.wakeReceiver()
 }
 
 // notGRPC handles the headers of a reply that is not gRPC.

@@ -273,7 +273,7 @@ func (c *conn) room(s *stream, n int) []byte {
 func (c *conn) end(s *stream) {
 	s.ended = true
 	c.checkEnd(s)
-	s.tell()
+	s.wakeReceiver()
 }
 
 // checkEnd sets the error of a stream that has ended within a message.

@@ -111,7 +111,7 @@ func (c *conn) begin(s *stream, rest int) (large int) {
 	n := int(binary.BigEndian.Uint32(a.prefix[1:]))
 	if s.quiet && len(s.inbox) > 0 { // only one message was expected
 		s.quiet = false
-		s.tell()
+		s.wakeReceiver()
 	}
 	switch {
 	case a.prefix[0] > 1:

@@ -77,14 +77,14 @@ func (s *socket) happened(events uint32) {
 		s.in.over.Store(true)
 	}
 	if events&(unix.EPOLLIN|ended) != 0 {
-		s.in.tell()
+		s.in.ready()
 	}
 	if events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-		s.out.tell()
+		s.out.ready()
 	}
 }
 
-func (d *direction) tell() {
+func (d *direction) ready() {
 	d.may.Store(true)
 	d.wake()
 }
@@ -172,14 +172,14 @@ func (s *socket) Read(p []byte) (n int, err error) {
 		case err == unix.EAGAIN:
 			empty = true // an event will follow, whatever over says
 		case err != nil:
-			s.in.tell() // another goroutine may read too
+			s.in.ready() // another goroutine may read too
 			return 0, os.NewSyscallError("read", err)
 		case n == 0 && len(p) > 0:
-			s.in.tell()
+			s.in.ready()
 			return 0, io.EOF
 		default:
 			if n == len(p) {
-				s.in.tell() // a shorter read has emptied the socket: epoll(7)
+				s.in.ready() // a shorter read has emptied the socket: epoll(7)
 			}
 			return n, nil
 		}

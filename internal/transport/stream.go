@@ -52,8 +52,8 @@ func (s *stream) init(c *conn, id uint32) {
 	c.streams[id] = s
 }
 
-// tell wakes the receiver.
-func (s *stream) tell() {
+// wakeReceiver wakes the receiver.
+func (s *stream) wakeReceiver() {
 	if s.quiet && !s.ended && s.err == nil {
 		return
 	}
@@ -90,7 +90,7 @@ func (c *conn) deliver(s *stream, m message) {
 		s.inbox, s.first = s.inbox[:waiting], 0
 	}
 	s.inbox = append(s.inbox, m)
-	s.tell()
+	s.wakeReceiver()
 }
 
 // receive waits for the next message. It returns io.EOF at the end of the stream; any other error is
@@ -148,7 +148,7 @@ func (s *stream) refuse(err error) {
 	}
 	s.ignore = true
 	s.drop()
-	s.tell()
+	s.wakeReceiver()
 }
 
 // kill drops the messages of a stream from which the call will receive no more. c.mu is held.
@@ -191,7 +191,7 @@ func (c *conn) abort(s *stream, ours bool, err error) {
 	}
 	c.remove(s, ours)
 	c.side.aborted(s)
-	s.tell()
+	s.wakeReceiver()
 }
 
 // reset aborts s and sends RST_STREAM to the peer. c.mu is held.
