@@ -73,6 +73,10 @@ var Previous = sync.OnceValues(func() (struct{ Name, Dir string }, error) {
 	return p, os.Rename(half, p.Dir)
 })
 
+// stamps gives a criproxy the version "previous". The package with the version had another path before 1.0; the linker
+// leaves out what a program does not have.
+const stamps = "-X github.com/criproxy/criproxy/internal/settings/config.Version=previous -X github.com/criproxy/criproxy/internal/config.Version=previous"
+
 // PreviousProxy builds the previous release's criproxy, without the race detector, and returns the path of the program.
 var PreviousProxy = sync.OnceValues(func() (string, error) {
 	p, err := Previous()
@@ -81,7 +85,7 @@ var PreviousProxy = sync.OnceValues(func() (string, error) {
 	}
 	program := filepath.Join(p.Dir, "bin", "criproxy")
 	cmd := host.CommandWithin(context.Background(), buildTimeout, "go", "build", "-buildvcs=false", "-trimpath", "-tags=grpcnotrace",
-		"-ldflags", "-X github.com/criproxy/criproxy/internal/config.Version=previous", "-o", program, "./cmd/criproxy")
+		"-ldflags", stamps, "-o", program, "./cmd/criproxy")
 	cmd.Dir, cmd.Env = p.Dir, Env(os.Environ(), false)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("testbed: building criproxy %s: %w\n%s", p.Name, err, host.LastLines(string(out), 20))
