@@ -148,7 +148,7 @@ func TestAConfigurationThatCannotBeReadIsNotANewOne(t *testing.T) {
 	few := testkit.OpenFiles(t, pid)
 	mayOpen(t, pid, 0)
 	p.write("")
-	testkit.Eventually(t, "it is noticed", func() bool { return p.logged("The configuration") > 0 })
+	testkit.Eventually(t, "it is noticed", func() bool { return p.logged("The configuration cannot be read")+p.logged("was not reloaded") > 0 })
 	assert.Zero(t, p.logged("was not reloaded"))
 	p.write("eventInterval: 2s\n")
 	time.Sleep(10 * time.Millisecond)

@@ -54,6 +54,7 @@ func TestCheckNamesRuntimesWithoutMetrics(t *testing.T) {
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}})
 	examine := func() string {
 		c := *n.cfg
+		c.DataPath = config.OwnPath // the other one has a warning
 		r, err := Examine(t.Context(), &c)
 		require.NoError(t, err)
 		assert.Empty(t, r.Warnings)

@@ -19,7 +19,7 @@ import (
 // kubelet with 100 pods, of which the repository has three minutes, over and over. It returns how many calls these are.
 func recorded(t *testing.T, dir string, reach time.Duration) (calls int) {
 	t.Helper()
-	r, err := capture.Open(filepath.Join("..", "..", "internal", "proxy", "daemon", "testdata", "node100.blocks"))
+	r, err := capture.Open(filepath.Join("..", "..", "internal", "server", "testdata", "node100.blocks"))
 	require.NoError(t, err)
 	var all []capture.Event
 	for {

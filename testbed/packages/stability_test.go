@@ -19,12 +19,20 @@ import (
 
 // moved are the names that the last version before the first release had elsewhere: it promised nothing. After the
 // first release, nothing is like this.
-var moved = map[string]string{"director": `- Budget: removed
+var moved = map[string]string{
+	"director": `- Budget: removed
+- Config.Profile: changed from *Profile to *Profile
 - Conn: removed
 - ConnConfig: removed
 - MemoryConfig: old is comparable, new is not
 - NewConn: removed
-- Remember: changed from func(*Conn, Config, MemoryConfig) (Backend, func(ctx context.Context) error, error) to func(Backend, Config, MemoryConfig) (Backend, func(ctx context.Context) error, error)`}
+- ParseProfile: changed from func([]byte) (*Profile, error) to func([]byte) (*Profile, error)
+- Profile: changed from github.com/criproxy/criproxy/internal/settings/profile.Profile to github.com/criproxy/criproxy/internal/profile.Profile
+- Remember: changed from func(*Conn, Config, MemoryConfig) (Backend, func(ctx context.Context) error, error) to func(Backend, Config, MemoryConfig) (Backend, func(ctx context.Context) error, error)`,
+	"criadapter": `- Hooks: changed from func(HookOptions) (Plugins, error) to func(HookOptions) (Plugins, error)
+- Options.Rules: changed from *github.com/criproxy/criproxy/director.Profile to *github.com/criproxy/criproxy/director.Profile
+- Plugins: changed from github.com/criproxy/criproxy/internal/hook.Config to github.com/criproxy/criproxy/internal/plugins.Config`,
+}
 
 // Programs that import the packages of docs/stability.md compile with this version if they did with the previous
 // release: apidiff, Go's own tool, compares the two.
