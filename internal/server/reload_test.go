@@ -153,6 +153,7 @@ func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
 	n.stop()
 	successor, err := New(n.cfg, Options{Legacy: &Legacy{all: map[string][]byte{evidenceKey: evidence}}})
 	require.NoError(t, err)
+	defer successor.Close()
 	successor.begun()
 	assert.Equal(t, said.Why, latest(successor, capture.HandedOver).Why)
 }
