@@ -45,11 +45,20 @@ func (p *Printer) write(b []byte) {
 
 // Widths of columns, in characters. Longer text moves the rest of the line to the right.
 const (
-	clientWidth  = 12
-	methodWidth  = 20
-	backendWidth = 14
-	aboutWidth   = 42
+	clientWidth = 12
+	methodWidth = 20
+	aboutWidth  = 42
 )
+
+// backendWidth returns the width of the column of backends, which has room for all that a list asks: there, they are
+// those of the node. Several nodes may have different ones, and have one table.
+func (p *Printer) backendWidth() int {
+	all := 0
+	if p.Wide == 0 {
+		all = utf8.RuneCountInString(strings.Join(p.Order, ","))
+	}
+	return min(max(all, 16), 32)
+}
 
 // Header prints the titles of the columns.
 func (p *Printer) Header() {
@@ -62,7 +71,7 @@ func (p *Printer) Header() {
 }
 
 func (p *Printer) columns(b []byte, when, client, method, backend, about, took, status string) []byte {
-	b = fmt.Appendf(b, "%s  %s %s %s %s %s  %s", when, cell(client, clientWidth), cell(method, methodWidth), cell(backend, backendWidth), cell(about, aboutWidth), took, status)
+	b = fmt.Appendf(b, "%s  %s %s %s %s %s  %s", when, cell(client, clientWidth), cell(method, methodWidth), cell(backend, p.backendWidth()), cell(about, aboutWidth), took, status)
 	return append([]byte(strings.TrimRight(string(b), " ")), '\n')
 }
 

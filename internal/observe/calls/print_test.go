@@ -45,6 +45,21 @@ func shown(t *testing.T, p calls.Printer) []byte {
 
 func TestALineForEachCall(t *testing.T) { golden(t, "lines", shown(t, calls.Printer{})) }
 
+func TestColumnsStandBelowTheirTitles(t *testing.T) {
+	for _, backends := range [][]string{nil, {"primary", "beta.io"}, {"primary", "virtlet.cloud", "kata.io"}} {
+		var out bytes.Buffer
+		p := &calls.Printer{Out: &out, Schema: muxtest.Library, Order: backends}
+		c := &calls.Call{Ended: true, About: calls.About{Pod: "web"}}
+		for i, b := range backends {
+			c.Legs = append(c.Legs, &calls.Leg{Number: i + 1, Backend: b})
+		}
+		p.Header()
+		p.Print(c)
+		title, line, _ := strings.Cut(out.String(), "\n")
+		assert.Equal(t, strings.Index(title, "ABOUT"), strings.Index(line, "web"), out.String())
+	}
+}
+
 func TestACallIsShownInFull(t *testing.T) { golden(t, "full", shown(t, calls.Printer{Full: true})) }
 
 func TestChangesOfTheProxyAreShown(t *testing.T) {
