@@ -153,7 +153,7 @@ func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
 			require.NoError(t, err)
 			assert.Regexp(t, `^pod \S+/vm is on beta\.io\n`, text)
 			_, err = p.ask("where", "0123abc")
-			assert.ErrorContains(t, err, `no backend has a pod or a container whose id begins with "0123abc"`)
+			assert.ErrorContains(t, err, `no backend has a pod whose NAME or NAMESPACE/NAME is "0123abc", or a pod or a container whose id or uid begins with it`)
 			if ids == config.PrefixIDs {
 				_, err = p.ask("where", "beta.io")
 				assert.ErrorContains(t, err, "is not enough of an id: all ids of beta.io begin like this; crictl shows 13 characters")

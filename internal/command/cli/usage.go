@@ -116,7 +116,7 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 	case n < least:
 		what := "a file"
 		if fs.Name() == "where" {
-			what = "an id"
+			what = "an id, or NAME or NAMESPACE/NAME of a pod,"
 		}
 		return &UsageError{fmt.Errorf("%s: %s is missing", fs.Name(), what)}
 	case n > most && most == 0:

@@ -76,7 +76,7 @@ func find(pods []admin.Pod, id string) []Place {
 
 // notFound returns the error about an id that no backend has.
 func notFound(pods *admin.Pods, id string) error {
-	text := fmt.Sprintf("no backend has a pod or a container whose id begins with %q", id)
+	text := fmt.Sprintf("no backend has a pod whose NAME or NAMESPACE/NAME is %q, or a pod or a container whose id or uid begins with it", id)
 	for _, s := range pods.Silent {
 		text += fmt.Sprintf("\nthe pods of backend %s are unknown: %s", s.Backend, s.Error)
 	}
