@@ -32,7 +32,7 @@ func (f *Flags) overriding(fs *flag.FlagSet) map[string]string {
 // asRuns completes a command line that does not say what to examine: it adds the flags, and the file, of the criproxy
 // that runs. To a command line with only the file of that criproxy it adds the flags, which take precedence over the
 // file there. It returns what it has added, for people. It fails if several criproxys run, and nothing says which one to
-// examine.
+// examine. If they name an admin socket, and nothing else to examine, absent is why the criproxy there does not answer.
 func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) (string, error) {
 	if f.given["connect"] || f.given["profile"] || f.koord.given(f.given) {
 		return "", nil
@@ -41,10 +41,12 @@ func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) (string, error) {
 	if asked == "" && f.given["listen"] {
 		asked = config.AdminBeside(f.typed.Listen)
 	}
+	_, missing := os.Stat(f.fallback)
+	hasFile := f.given["config"] || missing == nil // which says what to examine
 	path, err := (&adminFlag{asked}).path(ctx)
 	if err != nil {
-		if _, missing := os.Stat(config.DefaultConfig); f.given["config"] || missing == nil {
-			return "", nil // the file says what to examine
+		if hasFile {
+			return "", nil
 		}
 		return "", err
 	}
@@ -55,6 +57,9 @@ func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) (string, error) {
 	defer cancel()
 	var running admin.Report
 	if _, err := admin.NewClient(path).Read(ctx, "status", &running); err != nil {
+		if !hasFile && path != "none" && (path == f.typed.Admin || path == os.Getenv(adminVariable)) {
+			f.absent = err
+		}
 		return "", nil
 	}
 	file := fileOf(&running)

@@ -81,7 +81,7 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	cfg, err := f.readConfig()
 	if err != nil {
-		return err
+		return errors.Join(f.absent, err)
 	}
 	running := cmp.Or(f.running, cfg.Admin)
 	if len(cfg.Backends) > 0 {

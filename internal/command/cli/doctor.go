@@ -71,6 +71,9 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	if err != nil {
 		return err
 	}
+	if f.absent != nil {
+		return f.absent
+	}
 	d := Diagnosis{Findings: []why.Finding{}, AsRuns: asRuns}
 	cfg, err := f.readConfig()
 	if err != nil {

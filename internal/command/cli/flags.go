@@ -30,6 +30,7 @@ type Flags struct {
 	dry       bool          // a configuration without backends is valid
 	stdin     bool          // the file - is standard input
 	running   string        // the admin socket of the criproxy whose configuration the one from standard input is to replace
+	absent    error         // why the criproxy at the admin socket that says what to examine does not answer; may be nil
 
 	given map[string]bool // :: name of a flag → it was on the command line
 	help  func()          // prints the help of the command
