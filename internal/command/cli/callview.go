@@ -33,6 +33,7 @@ type callView struct {
 	event     func(ev *capture.Event)                       // gets each event first; may be nil
 	found     func(*capture.Event, *calls.Call, calls.What) // gets each event with what the assembler made of it; may be nil
 	story     *merger                                       // gets what is shown, of one of several nodes; may be nil
+	late      io.Writer                                     // where release prints what holdBack has kept; nil if nothing is kept
 
 	seen, shown int       // how many calls
 	latest      uint64    // number of the latest event
@@ -121,6 +122,25 @@ func (l *callView) unmatched() error {
 		return &UsageError{err}
 	}
 	return nil
+}
+
+// holdBack makes the printer keep what it prints until release, if a pattern matches nothing that is known so far: the
+// error about it would come after other output.
+func (l *callView) holdBack() {
+	if l.unmatched() != nil {
+		l.late, l.printer.Out = l.printer.Out, &bytes.Buffer{}
+	}
+}
+
+// release prints what holdBack has kept, or returns the error about a pattern that has matched nothing up to the end.
+func (l *callView) release() error {
+	if err := l.unmatched(); err != nil || l.late == nil {
+		return err
+	}
+	kept := l.printer.Out.(*bytes.Buffer)
+	l.late, l.printer.Out = nil, l.late
+	_, err := l.printer.Out.Write(kept.Bytes())
+	return err
 }
 
 // check returns an error if the flags of a command are invalid.

@@ -60,7 +60,10 @@ After POD, as in tail web-1, it shows only the calls in the life of these pods.`
 	if asked.several() {
 		return l.tailAll(ctx, &asked, nodes, look, out, errOut)
 	}
-	if !look.none {
+	of := "calls"
+	if look.ends {
+		of = "recorded calls"
+	} else if !look.none {
 		look.over = func() { l.none(errOut, "recorded calls") }
 	}
 	client := admin.NewClient(nodes[0].Address)
@@ -75,7 +78,7 @@ After POD, as in tail web-1, it shows only the calls in the life of these pods.`
 		fmt.Fprintln(errOut, "criproxy: the criproxy at", nodes[0].Address, "has stopped")
 	}
 	if err == nil {
-		l.none(errOut, "calls")
+		l.none(errOut, of)
 	}
 	return err
 }
@@ -93,7 +96,7 @@ func (l *callView) tail(ctx context.Context, client *admin.Client, response *htt
 				err = fmt.Errorf("the criproxy at %s ended while it sent its calls, as in a handover: the latest are not here", response.Request.URL.Host)
 			}
 			l.present()
-			return false, cmp.Or(err, l.unmatched())
+			return false, cmp.Or(err, l.release())
 		}
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return false, err
@@ -195,6 +198,14 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	}
 	look.until, _ = strconv.ParseUint(response.Header.Get(from), 10, 64)
 	switch {
+	if first && look.none && !strings.Contains(l.filter.Method, "/") { // a full name may be of an API that nobody described
+		if err := l.unmatched(); err != nil {
+			return err
+		}
+	}
+	if look.ends && l.story == nil {
+		l.holdBack()
+	}
 	case first && !l.printer.JSON:
 		if l.story == nil {
 			l.printer.Header()
@@ -205,11 +216,6 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	}
 	if l.past = look; look.over != nil && (look.none || look.until == 0) {
 		look.over()
-	}
-	if first && look.none && !strings.Contains(l.filter.Method, "/") { // a full name may be of an API that nobody described
-		if err := l.unmatched(); err != nil {
-			return err
-		}
 	}
 	return l.read(r)
 }
