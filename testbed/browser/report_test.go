@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
@@ -73,7 +74,7 @@ func TestFiltersMatchThoseOfTail(t *testing.T) {
 		{"backend", "kata.io", `[...document.querySelectorAll(".row .backend")].every((e) => e.textContent.includes("kata.io"))`},
 		{"client", "crictl", `[...document.querySelectorAll(".row .client")].every((e) => e.textContent === "crictl")`},
 		{"status", "!OK", `[...document.querySelectorAll(".row")].every((e) => e.classList.contains("failed"))`},
-		{"status", "Unavailable", `[...document.querySelectorAll(".row .status")].every((e) => e.textContent.startsWith("Unavailable"))`},
+		{"status", "Unavailable|DeadlineExceeded", `[...document.querySelectorAll(".row .status")].every((e) => /^(Unavailable|DeadlineExceeded)/.test(e.textContent))`},
 		{"pod", "vault-?", `[...document.querySelectorAll(".row .about")].every((e) => e.textContent.includes("secrets/vault-0"))`},
 		{"slower", "1s", `[...document.querySelectorAll(".row .took")].every((e) => / s$|m/.test(e.textContent))`},
 		{"find", "nginx tw8rp", `[...document.querySelectorAll(".row .about")].every((e) => e.textContent.includes("web-7fb4ddc5f9-tw8rp"))`},
@@ -91,11 +92,28 @@ func TestFiltersMatchThoseOfTail(t *testing.T) {
 	p.see(`document.querySelector("input[name=status]").parentElement.title.includes("is not a code")`)
 }
 
+func TestAPatternForMethodsMeansWhatItMeansToTail(t *testing.T) {
+	p := openReport(t)
+	events := record(0).events
+	for _, patterns := range []string{"Run*", "r*", "!Run*", "Run*|List*", "!run*, list*", "*Service*", "*", "ImageService/*", "Service/*", "!*/List*", "runtime.v1.*/List*", "/runtime.v1.ImageService/*", "/runtime.v2.*/*", "[^L]*", "[!L]*"} {
+		n := 0
+		for _, ev := range events {
+			if ev.Kind == capture.Start && ev.Leg == 0 && calls.MatchesMethod(patterns, ev.Method) {
+				n++
+			}
+		}
+		p.fill("method", patterns)
+		p.see(fmt.Sprintf(`%s.split(" of ")[0].replace(/\D/g, "") === "%d"`, count, n))
+	}
+}
+
 func TestTheFilterIsShownAsACommand(t *testing.T) {
 	p := openReport(t)
-	p.fill("method", "Run*|Pull")
 	p.fill("slower", "100")
-	p.see(`document.querySelector("#tabs .command").textContent === "criproxy view -method 'Run*|*Pull*' -slower 100ms calls.binlog"`)
+	for text, flag := range map[string]string{"Run*|Pull": "'Run*|*Pull*'", "!Run*,Pull": "'!Run*|*Pull*'"} {
+		p.fill("method", text)
+		p.see(`document.querySelector("#tabs .command").textContent === "criproxy view -method ` + flag + ` -slower 100ms calls.binlog"`)
+	}
 }
 
 func TestACallOpensWithBothLegs(t *testing.T) {

@@ -57,7 +57,7 @@ type past struct {
 
 // flags adds the flags that select and format calls to fs.
 func (l *callView) flags(fs *flag.FlagSet) {
-	fs.StringVar(&l.filter.Method, "method", "", "only methods that match `PATTERN`, such as 'Run*|Stop*'; in each PATTERN, | and commas separate several, * is any text, and a leading ! selects all others")
+	fs.StringVar(&l.filter.Method, "method", "", "only methods whose name matches `PATTERN`, such as 'Run*|Stop*', or with a / their service and name, such as 'ImageService/*'; in each PATTERN, | and commas separate several, * is any text, and a leading ! selects all others")
 	fs.StringVar(&l.filter.Backend, "backend", "", "only calls to backends that match `PATTERN`; a primary without a name is called primary")
 	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name matches `PATTERN`")
 	fs.StringVar(&l.filter.Status, "status", "", "only calls that ended with a code that matches `PATTERN`, such as '!OK' or 'Unavailable|DeadlineExceeded'")

@@ -79,7 +79,7 @@ func ReplayCalls(ctx context.Context, args []string, out, errOut io.Writer) erro
 	var plan replayPlan
 	fs.BoolVar(&plan.write, "write", false, "also send calls that change something to a server that is not a fixture")
 	fs.BoolVar(&plan.failed, "failed", false, "also send calls that failed when they were recorded")
-	fs.StringVar(&plan.method, "method", "", "only send calls of methods that match `PATTERN`, such as 'List*|*Status'")
+	fs.StringVar(&plan.method, "method", "", "only send calls of methods whose name matches `PATTERN`, such as 'List*|*Status', or with a / their service and name, such as 'ImageService/*'")
 	fs.Uint64Var(&plan.call, "call", 0, "only send the call with this `NUMBER`, even if it failed when it was recorded")
 	dry := fs.Bool("dry-run", false, "show which calls would be sent, and send none")
 	speed := fs.Float64("speed", 1, "play `N` times faster than recorded; 0 waits only for earlier calls to end")

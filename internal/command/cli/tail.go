@@ -124,8 +124,9 @@ func (l *callView) asks(look past) string {
 	case !look.since.IsZero():
 		q.Set("since", (time.Since(look.since) + longCall).String())
 	}
-	if !look.none && l.filter.Method != "" && !strings.HasPrefix(l.filter.Method, "!") {
-		q.Set("method", strings.ReplaceAll(l.filter.Method, ",", "|")) // version 1.0 knows only |
+	// Version 1.0 separates patterns only by |, and does not know Service/Method.
+	if m := l.filter.Method; !look.none && m != "" && !strings.HasPrefix(m, "!") && !strings.Contains(m, "/") {
+		q.Set("method", strings.ReplaceAll(m, ",", "|"))
 	}
 	if !look.none && l.filter.OnlyFailed() {
 		q.Set("failed", "true")
@@ -197,7 +198,6 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 		from = admin.InheritedHeader
 	}
 	look.until, _ = strconv.ParseUint(response.Header.Get(from), 10, 64)
-	switch {
 	if first && look.none && !strings.Contains(l.filter.Method, "/") { // a full name may be of an API that nobody described
 		if err := l.unmatched(); err != nil {
 			return err
@@ -206,6 +206,7 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	if look.ends && l.story == nil {
 		l.holdBack()
 	}
+	switch {
 	case first && !l.printer.JSON:
 		if l.story == nil {
 			l.printer.Header()

@@ -14,7 +14,7 @@ import (
 // A Filter says which calls to show. The zero Filter shows all calls except those that criproxy makes
 // itself. pattern.go says what patterns are.
 type Filter struct {
-	Method    string        // patterns for the method with or without its service, "Run*|Stop*"
+	Method    string        // patterns: "Run*|Stop*", or with the service: "ImageService/*"
 	Backend   string        // patterns for one of the backends that were called, or for which memory answered
 	Client    string        // patterns for the client's name
 	Status    string        // patterns for the code of a call that has ended: "OK", "NotFound|Unavailable", "!OK"

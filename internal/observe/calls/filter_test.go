@@ -89,23 +89,56 @@ func TestPatternsHaveOneGrammar(t *testing.T) {
 		{"Run*|", "", false},
 		{"!Run*|Stop*", "StopContainer", false},
 		{"!Run*,Stop*", "ListPods", true},
-		{"*Service*List*", "runtime.v1.RuntimeService/ListPods", true},
+		{"*web*", "shelf/web-1", true},
 		{"*", "a/b/c", true},
 	} {
 		assert.Equal(t, c.want, calls.Matches(c.patterns, c.name), "%s: %s", c.patterns, c.name)
 	}
-	assert.False(t, calls.MatchesMethod("!List*", "/runtime.v1.RuntimeService/ListPods"), "the name with its service is no other method")
 	for _, status := range []string{"Unavailable|DeadlineExceeded", "!OK|canceled", "Un*,Cancelled", "deadline_exceeded"} {
 		assert.NoError(t, (&calls.Filter{Status: status}).Check(), status)
 	}
 }
 
+// 'Run*' selected every method of RuntimeService. testbed/browser holds the page to the same.
+func TestAPatternWithoutASlashIsAboutTheMethodsOwnName(t *testing.T) {
+	const run, list, image = "/runtime.v1.RuntimeService/RunPodSandbox", "/runtime.v1.RuntimeService/ListPodSandbox", "/runtime.v1.ImageService/ListImages"
+	all := []string{run, list, image}
+	for patterns, want := range map[string][]string{
+		"Run*":                               {run},
+		"r*":                                 {run},
+		"!Run*":                              {list, image},
+		"Run*|Stop*":                         {run},
+		"*Service*":                          nil,
+		"runtime.v1.*":                       nil,
+		"*":                                  all,
+		"ImageService/*":                     {image},
+		"imageservice/list*,RunPodSandbox":   {run, image},
+		"Service/*":                          nil,
+		"*/List*":                            {list, image},
+		"!*/List*":                           {run},
+		"runtime.v1.*/List*":                 {list, image},
+		"runtime.v1.ImageService/ListImages": {image},
+		"/runtime.v1.ImageService/*":         {image},
+		"/runtime.v2.*/*":                    nil,
+	} {
+		var got []string
+		for _, m := range all {
+			if calls.MatchesMethod(patterns, m) {
+				got = append(got, m)
+			}
+		}
+		assert.Equal(t, want, got, patterns)
+	}
+}
+
 func TestAPatternThatCanMatchNothingIsAnError(t *testing.T) {
-	methods := []string{"/runtime.v1.RuntimeService/ListPods", "/runtime.v1.RuntimeService/RunPodSandbox"}
+	methods := []string{"/runtime.v1.RuntimeService/RunPodSandbox", "/runtime.v1.RuntimeService/PullPods", "/runtime.v1.RuntimeService/ListPods", "/runtime.v1.RuntimeService/ListImages"}
 	for want, err := range map[string]error{
 		`-status: "Unavailble" matches no code (did you mean "Unavailable"?)`:                                      (&calls.Filter{Status: "!OK|Unavailble"}).Check(),
 		`-method: "RunPodSandbx" matches no method of this API (did you mean "RunPodSandbox"?)`:                    calls.UnmatchedMethod("List*|RunPodSandbx", methods),
 		`-method: "Lsit*" matches no method of this API (did you mean "List*"?)`:                                   calls.UnmatchedMethod("Lsit*", methods),
+		`-method: "Lisst*" matches no method of this API (did you mean "List*"?)`:                                  calls.UnmatchedMethod("Lisst*", methods),
+		`-method: "RuntimeServce/Run*" matches no method of this API (did you mean "RuntimeService/Run*"?)`:        calls.UnmatchedMethod("RuntimeServce/Run*", methods),
 		`-backend: "delta" matches no backend; want primary, beta.io`:                                              calls.Unmatched("backend", "delta", "backend", []string{"primary", "beta.io"}),
 		`-pod: "!" has no pattern: want one such as web*; | separates several, and a leading ! selects all others`: (&calls.Filter{Pod: "!"}).Check(),
 	} {

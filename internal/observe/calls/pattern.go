@@ -13,7 +13,8 @@ import (
 
 // Patterns have one grammar in every flag and setting that takes some: they are separated by | or commas, and one that
 // matches is enough; * stands for any text, ? for one character, [a-z] for one of several; a leading ! selects what none
-// matches. Case does not count.
+// matches. Case does not count. A pattern for methods is about a method's own name; one with a slash is about
+// Service/Method or the full name.
 
 // Matches reports whether patterns select something that has these names. Empty patterns select nothing.
 func Matches(patterns string, names ...string) bool {
@@ -21,11 +22,20 @@ func Matches(patterns string, names ...string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return matchesAny(p, names) }) != not
 }
 
-// MatchesMethod reports whether patterns select a method, by its name with or without its service.
-func MatchesMethod(patterns, method string) bool { return Matches(patterns, methodNames(method)...) }
+// MatchesMethod reports whether patterns select a method, whose full name is given.
+func MatchesMethod(patterns, method string) bool {
+	parts, not := alternatives(patterns)
+	return slices.ContainsFunc(parts, func(p string) bool { return matchesAny(p, methodNames(p, method)) }) != not
+}
 
-func methodNames(method string) []string {
-	return []string{ShortMethod(method), strings.TrimPrefix(method, "/")}
+// methodNames returns the names of a method that a pattern may match.
+func methodNames(pattern, method string) []string {
+	if !strings.Contains(pattern, "/") {
+		return []string{ShortMethod(method)}
+	}
+	full := strings.TrimPrefix(method, "/")
+	service, _, _ := strings.Cut(full, "/")
+	return []string{full[strings.LastIndexByte(service, '.')+1:], full, method}
 }
 
 // alternatives returns the single patterns, and whether what they match is left out.
@@ -65,20 +75,42 @@ func checkPatterns(flag, patterns string) error {
 }
 
 // Unmatched returns an error about the first of the patterns of a flag that matches none of the names, which are all that
-// there can be. kind is what they name, such as "method".
+// there can be. kind is what they name, such as "backend".
 func Unmatched(flag, patterns, kind string, names []string) error {
+	return unmatched(flag, patterns, kind, func(string) []string { return names })
+}
+
+// UnmatchedMethod is [Unmatched] about methods, whose full names are given.
+func UnmatchedMethod(patterns string, methods []string) error {
+	methods = slices.Compact(slices.Sorted(slices.Values(methods)))
+	return unmatched("method", patterns, "method of this API", func(pattern string) (names []string) {
+		for _, m := range methods {
+			names = append(names, methodNames(pattern, m)...)
+		}
+		return names
+	})
+}
+
+// unmatched is [Unmatched] for names that depend on the pattern.
+func unmatched(flag, patterns, kind string, namesFor func(pattern string) []string) error {
 	parts, _ := alternatives(patterns)
 	for _, p := range parts {
+		names := namesFor(p)
 		if matchesAny(p, names) {
 			continue
 		}
-		hint := suggest.Nearest(p, names)
-		if start, any := strings.CutSuffix(p, "*"); any && hint == "" {
+		hint := ""
+		if start, any := strings.CutSuffix(p, "*"); any {
 			var starts []string
-			for _, n := range names {
-				starts = append(starts, n[:min(len(n), len(start))]+"*")
+			for _, length := range []int{len(start) + 1, len(start), len(start) - 1} { // a letter may be missing, or be one too many
+				for _, n := range names {
+					starts = append(starts, n[:min(len(n), max(length, 1))]+"*")
+				}
 			}
 			hint = suggest.Nearest(p, starts)
+		}
+		if hint == "" {
+			hint = suggest.Nearest(p, names)
 		}
 		if hint == "" && len(names) <= 20 {
 			hint = "; want " + strings.Join(names, ", ")
@@ -86,17 +118,6 @@ func Unmatched(flag, patterns, kind string, names []string) error {
 		return fmt.Errorf("-%s: %q matches no %s%s", flag, p, kind, hint)
 	}
 	return nil
-}
-
-// UnmatchedMethod is [Unmatched] about methods.
-func UnmatchedMethod(patterns string, methods []string) error {
-	var names []string
-	for i := range 2 { // the short names first: they are the better suggestions
-		for _, m := range methods {
-			names = append(names, methodNames(m)[i])
-		}
-	}
-	return Unmatched("method", patterns, "method of this API", names)
 }
 
 // codeNames are the spellings of a code without underscores: gRPC's own and, for Canceled, the British one.

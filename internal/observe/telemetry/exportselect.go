@@ -30,7 +30,7 @@ func (s *settings) sends(c *calls.Call, p *profile.Profile) bool {
 	case c.Took >= defaultSlower:
 		return true
 	}
-	return p.LogLevel(c.Method) <= profile.StateChanging && !calls.Matches(s.Quiet, calls.ShortMethod(c.Method))
+	return p.LogLevel(c.Method) <= profile.StateChanging && !calls.MatchesMethod(s.Quiet, c.Method)
 }
 
 // A tally counts the calls that do not become records.

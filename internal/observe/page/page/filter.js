@@ -1,4 +1,5 @@
-// The filters, as in criproxy tail. A pattern without * ? or [ is found anywhere; others must match the whole text.
+// The filters, as in criproxy tail: internal/observe/calls/pattern.go says what patterns are. Here, one without * ? or [
+// is found anywhere; others must match the whole text.
 
 const FILTERS = [
   { name: "find", label: "Find", hint: "anything (/)", wide: true },
@@ -19,19 +20,33 @@ const CHIPS = [
 
 const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, memory: false, shown: [], seen: 0, version: 0, made: 0 };
 
-// patternOf returns a test for patterns that are separated by |.
-function patternOf(text) {
-  const parts = text.split("|").filter(Boolean).map((p) => {
+// alternatives returns the single patterns, and whether what they match is left out.
+function alternatives(text) {
+  const not = text.startsWith("!");
+  return { not, parts: text.slice(not ? 1 : 0).split(/[|,]/).map((p) => p.trim()).filter(Boolean) };
+}
+
+// patternOf returns a test for patterns. namesOf returns the texts of a call that one of them may match.
+function patternOf(text, namesOf) {
+  const { not, parts } = alternatives(text);
+  const tests = parts.map((p) => {
     if (!/[*?[]/.test(p)) {
       const low = p.toLowerCase();
-      return (s) => s.toLowerCase().includes(low);
+      return (c) => namesOf(c, p).some((s) => s.toLowerCase().includes(low));
     }
     const source = p.replace(/\[([^\]]*)\]|[.+^${}()|\\/*?[\]]/g, (c, set) =>
-      set !== undefined ? `[${set.replace(/\\/g, "\\\\").replace(/^!/, "^")}]` : c === "*" ? "[^/]*" : c === "?" ? "[^/]" : `\\${c}`);
-    const whole = new RegExp(`^(?:${source})$`, "i");
-    return (s) => whole.test(s);
+      set !== undefined ? `[${set.replace(/\\/g, "\\\\")}]` : c === "*" ? ".*" : c === "?" ? "." : `\\${c}`);
+    const whole = new RegExp(`^(?:${source})$`, "is");
+    return (c) => namesOf(c, p).some((s) => whole.test(s));
   });
-  return (s) => parts.some((p) => p(s));
+  return (c) => tests.some((t) => t(c)) !== not;
+}
+
+// methodNames returns the names of a call's method that a pattern may match.
+function methodNames(c, pattern) {
+  if (!pattern.includes("/")) return [c.name];
+  const full = c.method.slice(1), service = full.slice(0, full.indexOf("/"));
+  return [full.slice(service.lastIndexOf(".") + 1), full, c.method];
 }
 
 // millisecondsOf parses a duration in Go's format. It throws if the text is invalid.
@@ -49,8 +64,7 @@ function millisecondsOf(text) {
 }
 
 function statusTest(text) {
-  const not = text.startsWith("!");
-  const names = text.slice(not ? 1 : 0).toLowerCase().replace(/_/g, "").replace("cancelled", "canceled").split(",").filter(Boolean);
+  const { not, parts: names } = alternatives(text.toLowerCase().replace(/_/g, "").replace("cancelled", "canceled"));
   const known = CODES.map((c) => c.toLowerCase());
   const codes = names.flatMap((n) => known.map((k, i) => (k === n || (!known.includes(n) && k.startsWith(n)) ? i : -1)).filter((i) => i >= 0));
   if (names.length && !codes.length) throw new Error(`${text} is not a code: want one such as NotFound, several separated by commas, or ! before`);
@@ -65,10 +79,10 @@ const TESTS = {
       return words.every((w) => text.includes(w));
     };
   },
-  method: (v) => ((p) => (c) => p(c.name) || p(c.method.slice(1)))(patternOf(v)),
-  backend: (v) => ((p) => (c) => c.backends.some(p))(patternOf(v)),
-  pod: (v) => ((p) => (c) => c.pod !== "" && (p(c.pod) || p(podOf(c)) || c.uid === v))(patternOf(v)),
-  client: (v) => ((p) => (c) => p(c.client))(patternOf(v)),
+  method: (v) => patternOf(v, methodNames),
+  backend: (v) => patternOf(v, (c) => c.backends),
+  pod: (v) => ((p) => (c) => c.pod !== "" && (p(c) || c.uid === v))(patternOf(v, (c) => [c.pod, podOf(c)])),
+  client: (v) => patternOf(v, (c) => [c.client]),
   status: statusTest,
   slower: (v) => ((ms) => (c) => c.took >= ms)(millisecondsOf(v)),
 };
@@ -195,7 +209,10 @@ function command() {
     const set = filter.values[f.name];
     if (!set) continue;
     let v = set.value;
-    if (["method", "backend", "pod", "client"].includes(f.name)) v = v.split("|").map((p) => (/[*?[]/.test(p) ? p : exact(f.name, p) ? p : `*${p}*`)).join("|");
+    if (["method", "backend", "pod", "client"].includes(f.name)) {
+      const { not, parts } = alternatives(v);
+      v = (not ? "!" : "") + parts.map((p) => (/[*?[]/.test(p) || !not && exact(f.name, p) ? p : `*${p}*`)).join("|");
+    }
     if (f.name === "slower" && /^[\d.]+$/.test(v)) v += "ms";
     words.push(`-${f.name} ${quoted(v)}`);
   }
