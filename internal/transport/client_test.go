@@ -164,6 +164,18 @@ func TestAReplyBecomesAStatus(t *testing.T) {
 	}
 }
 
+// The guard took such a reply for a flood, and ended all calls of the connection.
+func TestAReplyMayComeByteByByte(t *testing.T) {
+	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
+		p.header(call.StreamID)
+		for _, b := range prefixed(make([]byte, 60_000)) {
+			p.data(call.StreamID, false, []byte{b})
+		}
+		p.headers(call.StreamID, true, p.encode("grpc-status", "0"))
+	})
+	assert.NoError(t, invoke(t, newClient(t, transport.ClientConfig{Dial: dialer(l)})))
+}
+
 func TestAServerMayNotSendMoreThanTheWindow(t *testing.T) {
 	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
 		p.header(call.StreamID)
@@ -210,6 +222,12 @@ func TestAServersMistakeEndsOnlyItsConnection(t *testing.T) {
 		"a flood of PING": func(p *rawPeer, _ uint32) {
 			for range 200_000 {
 				_ = p.framer.WritePing(false, [8]byte{})
+			}
+		},
+		"a flood of DATA with nothing in it": func(p *rawPeer, id uint32) {
+			p.header(id)
+			for range 200_000 {
+				p.data(id, false, nil)
 			}
 		},
 		"a flood of SETTINGS": func(p *rawPeer, _ uint32) {

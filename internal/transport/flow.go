@@ -137,7 +137,7 @@ func (c *conn) readData(fh http2.FrameHeader) error {
 }
 
 // tinyFrame is the size below which a DATA frame costs us more than its sender, unless it ends the
-// stream.
+// stream. A backend may send a reply in frames as small as it likes: each has some of the reply.
 const tinyFrame = 32
 
 // dataFor counts a DATA frame with n bytes of data, without padding, and returns its stream. It
@@ -153,13 +153,14 @@ func (c *conn) dataFor(fh http2.FrameHeader, n int, end bool) (*stream, error) {
 	if !c.cfg.strict {
 		c.giveBack(length)
 	}
-	if n < tinyFrame && !end {
+	s := c.streams[fh.StreamID]
+	over := s == nil || s.ended
+	if n < tinyFrame && !end && (c.cfg.strict || n == 0 || over) {
 		if err := c.nuisanceLocked(1); err != nil {
 			return nil, err
 		}
 	}
-	s := c.streams[fh.StreamID]
-	if s == nil || s.ended {
+	if over {
 		c.received(length)
 		return nil, c.late(fh, s)
 	}
