@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/mdlayher/vsock"
 )
@@ -57,12 +60,35 @@ func vsockAddress(s string) (cid, port uint32, err error) {
 	return uint32(n), uint32(m), nil
 }
 
+// notSocketError is why no connection to a file that is not a socket is possible. The kernel refuses it like one to a socket
+// at which no process listens.
+type notSocketError struct{ mode fs.FileMode }
+
+func (e notSocketError) Error() string { return fmt.Sprintf("it is not a socket (%s)", e.mode) }
+func (e notSocketError) Unwrap() error { return syscall.ECONNREFUSED }
+
+// fileError returns the error of a connection to the file at path. It says so if the file is not a socket.
+func fileError(path string, err error) error {
+	var op *net.OpError
+	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) {
+		return err
+	}
+	if info, failed := os.Stat(path); failed == nil && info.Mode().Type() != fs.ModeSocket {
+		op.Err = notSocketError{info.Mode()}
+	}
+	return err
+}
+
 // Dial connects to a server, at an address that does not begin with [DNSScheme].
 func Dial(ctx context.Context, address string) (net.Conn, error) {
 	rest, isVsock := strings.CutPrefix(address, vsockScheme)
 	switch {
 	case filepath.IsAbs(address):
-		return (&net.Dialer{}).DialContext(ctx, Unix, address)
+		conn, err := (&net.Dialer{}).DialContext(ctx, Unix, address)
+		if err != nil {
+			return nil, fileError(address, err)
+		}
+		return conn, nil
 	case !isVsock:
 		return (&net.Dialer{}).DialContext(ctx, TCP, address)
 	}

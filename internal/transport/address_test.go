@@ -3,7 +3,9 @@ package transport_test
 import (
 	"context"
 	"net"
+	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,6 +55,18 @@ func TestDialReachesSocketsAndPorts(t *testing.T) {
 		assert.Equal(t, network, conn.RemoteAddr().Network())
 		assert.NoError(t, conn.Close())
 		require.NoError(t, l.Close())
+	}
+}
+
+// The kernel says "connection refused", as of a socket that no process serves.
+func TestAFileThatIsNotASocketIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "hostname")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for path, mode := range map[string]string{file: "-rw-------", dir: "drwx"} {
+		_, err := transport.Dial(t.Context(), path)
+		assert.ErrorContains(t, err, "dial unix "+path+": it is not a socket ("+mode)
+		assert.ErrorIs(t, err, syscall.ECONNREFUSED, "no process listens there")
 	}
 }
 
