@@ -115,7 +115,7 @@ func (c *Change) String() string {
 	}
 	var more []string
 	if c.Was != "" && !c.Since.IsZero() {
-		more = append(more, fmt.Sprintf("%s for %s before", c.Was, Lasting(c.Lasted())))
+		more = append(more, fmt.Sprintf("%s for %s before", c.Was, Lasting(c.Since, c.Time)))
 	}
 	if c.Pods != nil {
 		more = append(more, Count(*c.Pods, "pod"))
@@ -145,13 +145,17 @@ func Count[N int | int64 | uint64](n N, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// Lasting returns how long a condition lasted, with the precision with which people want to read it. It is never negative.
-func Lasting(d time.Duration) string {
-	to := time.Second
-	if d < 10*time.Second {
-		to = 100 * time.Millisecond
+// Lasting returns how long a condition lasted, with the precision with which people want to read it. It fits the two times
+// as they stand beside it, with their milliseconds. It is never negative.
+func Lasting(from, to time.Time) string {
+	d := max(to.Truncate(time.Millisecond).Sub(from.Truncate(time.Millisecond)), 0)
+	switch {
+	case d >= 10*time.Second:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(100 * time.Millisecond)
 	}
-	return max(d, 0).Round(to).String()
+	return d.String()
 }
 
 // encode returns the change as JSON.

@@ -113,11 +113,11 @@ func printOutages(out *Screen, all []admin.Backend, now time.Time) {
 		for _, o := range b.Outages {
 			title()
 			title = func() {}
-			until, took := "until now", now.Sub(o.From)
+			until, to := "until now", now
 			if !o.To.IsZero() {
-				until, took = "to "+clock(o.To, now)+millis(o.To), o.To.Sub(o.From)
+				until, to = "to "+clock(o.To, now)+millis(o.To), o.To
 			}
-			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now)+millis(o.From), until, capture.Lasting(took), calls.Cut(o.Error, 200))
+			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now)+millis(o.From), until, capture.Lasting(o.From, to), calls.Cut(o.Error, 200))
 		}
 	}
 }

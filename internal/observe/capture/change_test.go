@@ -1,0 +1,28 @@
+package capture
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// An outage from .745 to .796 lasted 100ms, and one from .679 to .699 lasted 0s.
+func TestADurationFitsTheTimesBesideIt(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{"13:30:39.745", "13:30:39.796", "51ms"},
+		{"13:30:39.679", "13:30:39.699", "20ms"},
+		{"13:30:39.7459", "13:30:39.7961", "51ms"}, // 50.2ms, but the times are shown as above
+		{"13:30:39.7451", "13:30:39.7459", "0s"},
+		{"13:30:03.993", "13:30:11.205", "7.2s"},
+		{"13:30:11.205", "13:31:02.000", "51s"},
+		{"13:30:39.796", "13:30:39.745", "0s"}, // the clock was set back
+	} {
+		at := func(clock string) time.Time {
+			at, err := time.Parse("15:04:05", clock)
+			assert.NoError(t, err)
+			return at
+		}
+		assert.Equal(t, c.want, Lasting(at(c.from), at(c.to)), "%s to %s", c.from, c.to)
+	}
+}
