@@ -118,7 +118,7 @@ func (c *Conn) beginEpoch() {
 		k.lag.asked = time.Time{}
 	}
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
-	c.silent = false
+	c.stays = false
 	c.pulse.answers.Add(1) // the silence that made it gone is over
 }
 
@@ -154,18 +154,23 @@ func (c *Conn) isAlive(ctx context.Context) error {
 }
 
 // stillGone replaces the reason why the backend is gone by the latest one, which may be more
-// precise than the first.
+// precise than the first, and notifies Watch of it.
 func (c *Conn) stillGone(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	was := c.state.Err
 	switch {
 	case status.Code(err) == codes.Canceled, status.Code(err) == codes.DeadlineExceeded:
 		return // that is less precise than what there is
 	case unreachable(err):
-		c.silent = false
+		c.stays = false
 		c.state.Err = c.reason(err)
 	default:
+		c.stays = mustBeMended(err)
 		c.state.Err = failedError(c.cfg.Alive, err)
+	}
+	if was == nil || was.Error() != c.state.Err.Error() {
+		c.queueNotice(c.state)
 	}
 }
 

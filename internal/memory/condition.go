@@ -245,10 +245,10 @@ func (c *Conn) isGone(epoch context.Context, why error) {
 }
 
 // goneNow marks the backend gone and ends all calls under way, because a client may take a
-// call that runs into its deadline for a fault of the item that it is about. silent says that the backend has answered nothing.
+// call that runs into its deadline for a fault of the item that it is about. stays says that waiting for it is useless.
 // c.mu is held.
-func (c *Conn) goneNow(why error, silent bool) {
-	c.silent, c.back = silent, make(chan struct{})
+func (c *Conn) goneNow(why error, stays bool) {
+	c.stays, c.back = stays, make(chan struct{})
 	if !c.retired { // otherwise the next connection notes how it is itself
 		c.mem.gone, c.mem.news = true, true
 		for _, g := range c.lags {
@@ -332,6 +332,10 @@ func failedError(method string, err error) error {
 	s := status.Convert(err)
 	return fmt.Errorf("answers %s with %s: %s", method, s.Code(), s.Message())
 }
+
+// mustBeMended reports whether an error says that the call fails until somebody has mended something, as another criproxy says
+// of a call that has come back to it: see [codes.FailedPrecondition]. A runtime that is starting answers with other errors.
+func mustBeMended(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
 // ours reports whether a call failed because of a limit of this process. Such an error says
 // nothing about the backend, and there is no room for an answer from memory either. Such errors

@@ -49,7 +49,7 @@ type Conn struct {
 	epoch     context.Context // the time since the backend came back; ends when the backend goes
 	endEpoch  context.CancelCauseFunc
 	back      chan struct{}    // closed when the backend comes back; nil unless it is gone
-	silent    bool             // it is gone because it answered nothing
+	stays     bool             // it is gone, and waiting for it is useless: it has answered nothing, or must be mended
 	patience  time.Duration    // how long it may be silent: Silence, or more if it is known to answer that late
 	probeTime time.Duration    // how long the next call of Alive may take while it is gone
 	waiting   map[int]*attempt // :: number → an attempt that has used up its budget

@@ -332,7 +332,7 @@ func (c *Conn) hasNothing(ctx context.Context) bool {
 func (c *Conn) comesBack(ctx context.Context) bool {
 	c.mu.Lock()
 	wait := c.cfg.RequiredWait
-	if c.silent || c.cfg.Primary {
+	if c.stays || c.cfg.Primary {
 		wait = 0 // a client has waited for it already, or would get an error at once without us
 	}
 	back := c.back

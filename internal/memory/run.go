@@ -157,7 +157,7 @@ func (c *Conn) probe() {
 		defer c.mu.Unlock()
 		c.probing = false
 		if err != nil && c.life.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && c.allFailing() {
-			c.goneNow(failedError(c.cfg.Alive, err), false)
+			c.goneNow(failedError(c.cfg.Alive, err), mustBeMended(err))
 		}
 	})
 }

@@ -15,14 +15,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // circle starts two proxies, each of which is a backend of the other one: the only one, or one beside a runtime.
-func circle(t *testing.T, path string, runtime bool) [2]*node {
+func circle(t *testing.T, path string, runtimes [2]bool) [2]*node {
 	there := filepath.Join(testkit.SocketDir(t), "there.sock")
-	start := func(behind string, change func(*config.Config)) *node {
+	start := func(behind string, runtime bool, change func(*config.Config)) *node {
 		return newNode(t, func(c *config.Config) {
 			c.DataPath = path
 			change(c)
@@ -33,8 +34,8 @@ func circle(t *testing.T, path string, runtime bool) [2]*node {
 			}
 		}, machineConfig{absent: !runtime})
 	}
-	here := start(there, func(*config.Config) {})
-	return [2]*node{here, start(here.cfg.Listen, func(c *config.Config) { c.Listen = there })}
+	here := start(there, runtimes[0], func(*config.Config) {})
+	return [2]*node{here, start(here.cfg.Listen, runtimes[1], func(c *config.Config) { c.Listen = there })}
 }
 
 func TestACallThatComesBackIsRefused(t *testing.T) {
@@ -43,7 +44,7 @@ func TestACallThatComesBackIsRefused(t *testing.T) {
 		for name, runtime := range map[string]bool{"its only backend": false, "a backend beside a runtime": true} {
 			t.Run(path+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				both := circle(t, path, runtime)
+				both := circle(t, path, [2]bool{runtime, runtime})
 				for _, n := range both {
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 					defer cancel()
@@ -75,4 +76,25 @@ func TestACallThatComesBackIsRefused(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The lists of both waited for as long as a runtime may take to start.
+func TestListsDoNotWaitForABackendThatLeadsBack(t *testing.T) {
+	t.Parallel()
+	both := circle(t, config.OwnPath, [2]bool{true, false})
+	testkit.Eventually(t, "it is gone because its calls come back", func() bool {
+		s := both[0].proxy.backends()[1].lastKnown.State()
+		return s.Condition == memory.Gone && strings.Contains(s.Err.Error(), "came back")
+	})
+	const why = "backend other.io answers /runtime.v1.RuntimeService/Version with FailedPrecondition: criproxy: Version came back to the criproxy that passed it on"
+	for _, n := range both {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := n.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		testkit.AssertCode(t, codes.Unavailable, err)
+		assert.ErrorContains(t, err, why)
+	}
+	r := both[1].proxy.Report(t.Context()).Backends[0]
+	assert.Equal(t, memory.Up.String(), r.State)
+	assert.Regexp(t, `^is connected, but \w+ fails: `+why, r.Error)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -123,7 +124,7 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 			if err == nil {
 				took(time.Since(began))
 			} else if r.Error == "" {
-				r.Error = strings.TrimPrefix(status.Convert(err).Message(), "criproxy: ")
+				r.Error = unanswered(ctx, method, err)
 			}
 		})
 	}
@@ -150,6 +151,8 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 	var err error
 	if r.State, r.Since, err = b.state(); err != nil {
 		r.Error = err.Error()
+	} else if r.Error != "" && r.State == memory.Up.String() {
+		r.Error = "is connected, but " + r.Error
 	}
 	r.LastKnown = r.State != memory.Up.String() && r.Pods != nil
 	if r.State == memory.Up.String() {
@@ -163,6 +166,14 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 	noted := b.notes.list()
 	r.Runtime, r.API, r.Outages = noted.Runtime, noted.API, noted.Outages
 	return r
+}
+
+// unanswered says which call for a report a backend has not answered, and why.
+func unanswered(ctx context.Context, method string, err error) string {
+	if ctx.Err() != nil {
+		return fmt.Sprintf("has not answered %s within %s", path.Base(method), StatusTime)
+	}
+	return fmt.Sprintf("%s fails: %s", path.Base(method), strings.TrimPrefix(status.Convert(err).Message(), "criproxy: "))
 }
 
 // Config returns the configuration in use.
