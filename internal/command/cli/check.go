@@ -96,6 +96,12 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	r.Examination = *found
+	for i, way := range circles(ctx, cfg) {
+		if b := &r.Backends[i]; way != "" {
+			b.Error = way
+			r.Errors = append(r.Errors, fmt.Sprintf("backend %s %s", b.Name, way))
+		}
+	}
 	r.Errors = append(r.Errors, left...)
 	r.warn()
 	if *withDrift {

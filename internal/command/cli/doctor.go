@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/director/dial"
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/command/doctor"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/cri"
@@ -180,6 +181,9 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 			cure := "look at the runtime's log; meanwhile kubelet sees its pods as they were"
 			if cfg.Profile != "" {
 				cure = fmt.Sprintf("look at the log of %s, which is at %s", b.Name, b.Address)
+			}
+			if process, err := host.Serving(b.Address); err == nil && process.Name == "criproxy" {
+				cure = fmt.Sprintf("%s serves its socket: %s", process, doctor.CircleCure(b.Name))
 			}
 			d.add(why.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), cure)
 		case memory.Slow.String():

@@ -30,9 +30,14 @@ func (e *examination) sockets() {
 			continue
 		}
 		if process, err := e.Served(e.file(b.Address)); err == nil && process.Name == "criproxy" {
-			e.add(why.Warning, about, "a-socket-does-not-answer", fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, process), "if that process is this criproxy, give backend "+b.Name+" the socket of a runtime: criproxy refuses calls that come back to it")
+			e.add(why.Warning, about, "a-socket-does-not-answer", fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, process), CircleCure(b.Name))
 		}
 	}
+}
+
+// CircleCure is what to do about a backend whose socket a criproxy serves.
+func CircleCure(backend string) string {
+	return "if that process is this criproxy, or has it as a backend, give backend " + backend + " the socket of a runtime: criproxy refuses calls that come back to it"
 }
 
 // socket examines the socket at path, and reports whether a process serves it.
