@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -151,7 +152,9 @@ func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
 	assert.Empty(t, latest(n.proxy, capture.Serving).Why, "it is where it was")
 
 	n.stop()
-	successor, err := New(n.cfg, Options{Legacy: &Legacy{all: map[string][]byte{evidenceKey: evidence}}})
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	successor, err := New(n.cfg, Options{Legacy: &Legacy{conn: theirs, all: map[string][]byte{evidenceKey: evidence}}})
 	require.NoError(t, err)
 	defer successor.Close()
 	successor.begun()
