@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -80,8 +81,12 @@ func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *call
 		if err != nil {
 			return
 		}
-		if fd := md.Fields().ByNumber(f.Number); fd != nil && f.Type == protowire.BytesType {
+		switch fd := md.Fields().ByNumber(f.Number); {
+		case fd == nil:
+		case f.Type == protowire.BytesType:
 			w.field(md, fd, f.Bytes(), a, depth)
+		case fd.Name() == "created_at" && (md.Name() == "PodSandbox" || md.Name() == "PodSandboxStatus") && f.Uint() > 0:
+			a.Created = time.Unix(0, int64(f.Uint()))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package cri_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,9 +25,9 @@ func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 		return names.Message(m.ProtoReflect().Descriptor(), b)
 	}
 	_, pods := describe(&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{
-		{Id: "beta.io__7f", Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}},
+		{Id: "beta.io__7f", Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}, CreatedAt: 5},
 	}})
-	pod := calls.About{Namespace: "default", Pod: "web", UID: "u", IDs: []string{"beta.io__7f"}}
+	pod := calls.About{Namespace: "default", Pod: "web", UID: "u", IDs: []string{"beta.io__7f"}, Created: time.Unix(0, 5)}
 	require.Equal(t, []calls.About{pod}, pods)
 	names.Learn(pods[0])
 	_, containers := describe(&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{

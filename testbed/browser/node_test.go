@@ -426,11 +426,15 @@ func record(calls int) *node {
 			request: fixed(&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "ghcr.io/shop/checkout:4.3-rc"}, SandboxConfig: &runtimeapi.PodSandboxConfig{Metadata: n.pods[5].metadata()}})})
 	}
 	n.polls(until)
+	n.inOrder()
+	return n
+}
+
+func (n *node) inOrder() {
 	slices.SortStableFunc(n.events, func(a, b capture.Event) int { return int(a.Mono - b.Mono) })
 	for i := range n.events {
 		n.events[i].Seq = uint64(i + 1)
 	}
-	return n
 }
 
 // write writes the recording as JSON lines.

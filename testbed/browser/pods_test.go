@@ -1,12 +1,16 @@
 package browser
 
 import (
+	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -47,5 +51,44 @@ func TestPodsOlderThanTheRecordingAreOnTheirRuntime(t *testing.T) {
 				p.see(`document.querySelector("#strip .cond.gone") && ` + onRuntimes)
 			}
 		})
+	}
+}
+
+// The first call about a pod made its lane begin at that call.
+func TestACallAboutAPodLeavesItsLaneAsLongAsItWas(t *testing.T) {
+	for _, calls := range []bool{false, true} {
+		n := &node{random: rand.New(rand.NewPCG(1, 2))}
+		old, young, left := n.id(), n.id(), n.id()
+		list := func(at time.Duration, names map[string]string) {
+			n.add(exchange{at: at, took: time.Millisecond, by: kubelet, method: runtimeService + "ListPodSandbox", backends: []string{kata}, request: fixed(&runtimeapi.ListPodSandboxRequest{}),
+				reply: func(prefix string) proto.Message {
+					var reply runtimeapi.ListPodSandboxResponse
+					for id, name := range names {
+						created := began.Add(-time.Hour)
+						if id == young {
+							created = began.Add(100 * time.Second)
+						}
+						reply.Items = append(reply.Items, &runtimeapi.PodSandbox{Id: prefix + id, Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "ns", Uid: name}, CreatedAt: created.UnixNano()})
+					}
+					return &reply
+				}})
+		}
+		list(0, map[string]string{old: "old", left: "left"})
+		if calls {
+			for at, id := range map[time.Duration]string{150 * time.Second: left, 400 * time.Second: old, 401 * time.Second: young} {
+				n.add(exchange{at: at, took: time.Second, by: crictl, method: runtimeService + "PortForward", backends: []string{kata},
+					request: func(prefix string) proto.Message { return &runtimeapi.PortForwardRequest{PodSandboxId: prefix + id} }, reply: fixed(&runtimeapi.PortForwardResponse{})})
+			}
+		}
+		list(300*time.Second, map[string]string{old: "old", young: "young"})
+		list(500*time.Second, map[string]string{old: "old", young: "young"})
+		n.inOrder()
+		address, _ := report(t, n)
+		p := open(t, address+"#view=pods")
+		p.see(`document.querySelectorAll(".lane:not(.group)").length === 3`)
+		lives := value[map[string][]float64](p, `Object.fromEntries([...document.querySelectorAll(".lane:not(.group)")].map((l) => [l.firstChild.firstChild.textContent, [...l.querySelectorAll("rect.life")].flatMap((r) => ["x", "width"].map((a) => Number(r.getAttribute(a)) / (l.querySelector("svg").clientWidth - 16)))]))`)
+		for name, want := range map[string][]float64{"old": {0, 1}, "young": {0.2, 0.8}, "left": {0, 0.6}} {
+			assert.InDeltaSlice(t, want, lives[name], 0.01, "%s, calls: %t", name, calls)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -11,14 +12,15 @@ import (
 // About says what a message or a call is about, in the names that clients see. Any of its fields may
 // be empty.
 type About struct {
-	Namespace string   `json:"namespace,omitempty"`
-	Pod       string   `json:"pod,omitempty"`
-	UID       string   `json:"uid,omitempty"` // of the pod
-	Container string   `json:"container,omitempty"`
-	Name      string   `json:"name,omitempty"` // in an API without pods
-	Image     string   `json:"image,omitempty"`
-	IDs       []string `json:"ids,omitempty"` // the main one first
-	Items     int      `json:"items,omitempty"`
+	Namespace string    `json:"namespace,omitempty"`
+	Pod       string    `json:"pod,omitempty"`
+	UID       string    `json:"uid,omitempty"` // of the pod
+	Container string    `json:"container,omitempty"`
+	Name      string    `json:"name,omitempty"` // in an API without pods
+	Image     string    `json:"image,omitempty"`
+	IDs       []string  `json:"ids,omitempty"` // the main one first
+	Items     int       `json:"items,omitempty"`
+	Created   time.Time `json:"-"` // the pod's sandbox
 }
 
 // A Namer finds out what messages of an API are about, and remembers the names of ids.
@@ -37,6 +39,9 @@ type Namer interface {
 func (a *About) add(more About) {
 	a.Namespace, a.Pod, a.UID = cmp.Or(a.Namespace, more.Namespace), cmp.Or(a.Pod, more.Pod), cmp.Or(a.UID, more.UID)
 	a.Container, a.Name, a.Image = cmp.Or(a.Container, more.Container), cmp.Or(a.Name, more.Name), cmp.Or(a.Image, more.Image)
+	if a.Created.IsZero() {
+		a.Created = more.Created
+	}
 	for _, id := range more.IDs {
 		if !slices.Contains(a.IDs, id) && len(a.IDs) < maxIDs {
 			a.IDs = append(a.IDs, id)

@@ -35,15 +35,28 @@ type reached struct {
 	begun  bool   // the recording has begun, and no call of it yet
 }
 
-// listed is a pod that lists have shown. Its JSON is for the page.
+// listed is a pod that lists or statuses have shown. Its JSON is for the page.
 type listed struct {
 	Namespace string  `json:"namespace"`
 	Pod       string  `json:"pod"`
 	UID       string  `json:"uid"`
-	Backend   string  `json:"backend"` // empty as long as the recording does not show it
-	From      float64 `json:"from"`
-	To        float64 `json:"to"` // when a list showed it last
+	Backend   string  `json:"backend"`        // empty as long as the recording does not show it
+	From      float64 `json:"from"`           // when it was created or, if nobody said that, when it was shown first
+	To        float64 `json:"to"`             // when it was shown last
+	Gone      float64 `json:"gone,omitempty"` // when a list of all pods of its runtime first lacked it
 	Node      string  `json:"node,omitempty"`
+	created   bool    // From is when it was created
+}
+
+// show notes that a pod was shown between two times, and when it was created: zero if that was not said.
+func (p *listed) show(from, to float64, created time.Time) {
+	switch at := unix(created); {
+	case created.IsZero() && !p.created:
+		p.From = min(p.From, from)
+	case !created.IsZero() && (!p.created || at < p.From): // a pod can have several sandboxes
+		p.From, p.created = at, true
+	}
+	p.To, p.Gone = max(p.To, to), 0
 }
 
 // A gap is a place where something is missing. Its JSON is for the page.
@@ -114,7 +127,7 @@ func (s *Story) Change(c capture.Change) {
 	s.changes = s.changes[max(len(s.changes)-maxTold, 0):]
 }
 
-// Add takes a call that the page shows. It learns pods from lists, and forgets what the call lists.
+// Add takes a call that the page shows. It learns pods from lists and statuses, and forgets what the call lists.
 func (s *Story) Add(c *calls.Call) (news bool) {
 	older := func(g gap) bool { return g.Time == 0 && g.node == s.node && c.ID <= g.Calls && c.ID > 0 }
 	if at := slices.IndexFunc(s.gaps, older); at >= 0 {
@@ -124,25 +137,47 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 		s.pods = map[string]*listed{}
 	}
 	began, ended := unix(c.Began), unix(c.Began.Add(c.Took))
-	for _, item := range c.Listed {
+	shown := c.Listed
+	if !c.About.Created.IsZero() {
+		shown = append(shown, c.About)
+	}
+	for _, item := range shown {
 		key := podKey(s.node, item.UID, item.Namespace, item.Pod)
 		p := s.pods[key]
 		switch {
 		case item.Pod == "":
 			continue
 		case p == nil:
-			p, news = &listed{item.Namespace, item.Pod, item.UID, "", began, ended, s.node}, true
+			p, news = &listed{Namespace: item.Namespace, Pod: item.Pod, UID: item.UID, From: began, Node: s.node}, true
 			s.pods[key] = p
 		}
 		if p.Backend == "" {
 			p.Backend = named(s.node, c.HomeOf(item))
 			news = news || p.Backend != ""
 		}
-		p.From, p.To = min(p.From, began), max(p.To, ended)
+		since, gone := p.From, p.Gone
+		p.show(began, ended, item.Created)
+		news = news || p.From != since || gone > 0
 	}
 	c.Listed = nil
+	for _, l := range c.Legs {
+		if !whole(c, l) {
+			continue
+		}
+		for _, p := range s.pods {
+			if p.Backend == named(s.node, l.Backend) && p.To < began && p.Gone == 0 {
+				p.Gone, news = began, true
+			}
+		}
+	}
 	s.bound()
 	return news
+}
+
+// whole reports whether a call lists all pods of a leg's backend.
+func whole(c *calls.Call, l *calls.Leg) bool {
+	return calls.ShortMethod(l.Method) == "ListPodSandbox" && l.Number != 0 && l.Ended && !l.Failed() && l.Requests.Count == 1 && l.Requests.Bytes == 0 &&
+		c.Ended && !c.Failed() && !c.Front().Replies.Last.Truncated
 }
 
 // Pods takes what criproxy says at a time of all pods: also those that no recorded call is about.
@@ -159,7 +194,8 @@ func (s *Story) Pods(all []admin.Pod, now time.Time) {
 			p = &listed{Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID, From: unix(now), Node: s.node}
 			s.pods[podKey(s.node, pod.UID, pod.Namespace, pod.Name)] = p
 		}
-		p.Backend, p.To = named(s.node, pod.Backend), max(p.To, unix(now))
+		p.Backend = named(s.node, pod.Backend)
+		p.show(unix(now), unix(now), pod.Created)
 	}
 	s.bound()
 }

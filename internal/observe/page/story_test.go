@@ -75,5 +75,37 @@ func TestAStoryKnowsThePodsOfLists(t *testing.T) {
 	}
 	assert.True(t, lists(1, "a", "b"))
 	assert.False(t, lists(2, "a"))
-	assert.Equal(t, []listed{{"ns", "a", "uid-a", "kata.io", 1000, 2000, ""}, {"ns", "b", "uid-b", "kata.io", 1000, 1000, ""}}, told(t, &s).Pods)
+	pod := func(name string, from, to, gone float64) listed {
+		return listed{Namespace: "ns", Pod: name, UID: "uid-" + name, Backend: "kata.io", From: from, To: to, Gone: gone}
+	}
+	assert.Equal(t, []listed{pod("a", 1000, 2000, 0), pod("b", 1000, 1000, 0)}, told(t, &s).Pods)
+}
+
+func TestAPodExistsFromItsCreationToTheFirstListWithoutIt(t *testing.T) {
+	var s Story
+	list := func(second, size int, backend string, names ...string) {
+		c := &calls.Call{Began: at(second), Ended: true, Legs: []*calls.Leg{{Method: "/runtime.v1.RuntimeService/ListPodSandbox"},
+			{Number: 1, Backend: backend, Method: "/runtime.v1.RuntimeService/ListPodSandbox", Ended: true, Requests: calls.Messages{Count: 1, Bytes: size}}}}
+		for _, name := range names {
+			c.Listed = append(c.Listed, calls.About{Pod: name, UID: name, Created: at(second / 2)})
+		}
+		s.Add(c)
+	}
+	pods := func() map[string][2]float64 {
+		all := map[string][2]float64{}
+		for _, p := range told(t, &s).Pods {
+			all[p.Pod] = [2]float64{p.From, p.Gone}
+		}
+		return all
+	}
+	s.Add(&calls.Call{Began: at(9), Own: true, Legs: []*calls.Leg{{Number: 1, Backend: "kata.io"}}, Listed: []calls.About{{Pod: "a", UID: "a"}}})
+	list(20, 0, "kata.io", "a", "b")
+	list(30, 0, "primary", "c")
+	list(40, 7, "kata.io", "b")
+	assert.Equal(t, map[string][2]float64{"a": {10_000}, "b": {10_000}, "c": {15_000}}, pods(), "the last list was of some pods only")
+	list(50, 0, "kata.io", "b")
+	list(60, 0, "kata.io", "b")
+	assert.Equal(t, map[string][2]float64{"a": {10_000, 50_000}, "b": {10_000}, "c": {15_000}}, pods())
+	s.Add(&calls.Call{Began: at(70), Ended: true, About: calls.About{Pod: "a", UID: "a", Created: at(5)}, Legs: []*calls.Leg{{}, {Number: 1, Backend: "kata.io"}}})
+	assert.Equal(t, [2]float64{5000}, pods()["a"], "a status shows it")
 }

@@ -61,16 +61,18 @@ function lanesOf() {
     .flatMap((g) => [g, ...g.pods.sort((a, b) => b.failed - a.failed || b.slow - a.slow || a.from - b.from)]);
 }
 
-// lifeOf finds when the sandboxes and containers of a pod began and ended, as far as the calls show. A pod gets another
-// sandbox when its sandbox dies.
+// lifeOf finds when the sandboxes and containers of a pod began and ended, as far as calls, lists and statuses show. A pod
+// gets another sandbox when its sandbox dies.
 function lifeOf(lane) {
-  lane.from = lane.calls.reduce((least, c) => Math.min(least, c.began), lane.listed?.from ?? Infinity);
+  const listed = lane.listed?.from ?? Infinity;
+  lane.from = lane.calls.reduce((least, c) => Math.min(least, c.began), listed);
   lane.lives = [];
   for (const c of lane.calls) {
     const end = c.began + c.took, id = c.ids.split(" ")[0];
     if (c.code !== 0) continue;
-    if (c.name === "RunPodSandbox") lane.lives.push({ id, from: c.began, to: Infinity });
-    else if (!lane.lives.length) lane.lives.push({ id: "", from: c.began, to: Infinity }); // from before the recording
+    const created = c.name === "RunPodSandbox";
+    if (!lane.lives.length && (!created || listed < c.began)) lane.lives.push({ id: "", from: Math.min(listed, c.began), to: created ? c.began : Infinity }); // one whose beginning is not among the calls
+    if (created) lane.lives.push({ id, from: c.began, to: Infinity });
     if (c.name === "StopPodSandbox" || c.name === "RemovePodSandbox") {
       const life = lane.lives.find((l) => l.id === id) || lane.lives.find((l) => !l.id);
       if (life) life.to = Math.min(life.to, end);
@@ -83,8 +85,8 @@ function lifeOf(lane) {
     else if ((c.name === "StopContainer" || c.name === "RemoveContainer") && run && run.to === Infinity) run.to = c.name === "StopContainer" ? end : c.began;
     else if ((c.kind === "probe" || c.name === "ContainerStatus") && !run) box.runs.push({ from: c.began, to: Infinity });
   }
-  if (lane.listed && !lane.lives.length) lane.lives.push({ id: "", from: lane.listed.from, to: lane.listed.to > model.to - 10_000 ? Infinity : lane.listed.to });
-  for (const life of lane.lives) life.to = Math.min(life.to, model.to);
+  if (lane.listed && !lane.lives.length) lane.lives.push({ id: "", from: listed, to: Infinity });
+  for (const life of lane.lives) life.to = Math.min(life.to, life.from < lane.listed?.gone ? lane.listed.gone : Infinity, model.to);
   for (const box of lane.containers.values()) {
     for (const run of box.runs) run.to = Math.min(run.to, lane.lives.find((l) => l.from <= run.from && run.from <= l.to)?.to ?? model.to);
   }
