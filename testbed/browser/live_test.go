@@ -183,6 +183,10 @@ func TestAnOutageIsABand(t *testing.T) {
 	p.see(`[...document.querySelectorAll(".card")].some((c) => /^What happened.*kata.io is gone/.test(c.textContent))`)
 	p.see(`[...document.querySelectorAll(".card")].some((c) => /^Latest errors.*StopPodSandbox of kata.io/.test(c.textContent))`)
 	p.picture("status")
+	p.keys("4")
+	for runtime, sign := range map[string]string{"primary": "up 50%", "kata.io": "gone 0px"} { // a circle, and a square
+		p.see(fmt.Sprintf(`((e) => e.className.slice(4) + " " + getComputedStyle(e).borderRadius)([...document.querySelectorAll(".talk g.who")].find((e) => e.getAttribute("aria-label").startsWith(%q)).querySelector(".dot")) === %q`, runtime, sign))
+	}
 }
 
 // kubelet makes a new sandbox for a pod whose first sandbox has died, and removes the first one later.

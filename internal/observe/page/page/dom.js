@@ -75,6 +75,9 @@ function tip(event, ...content) {
   box.style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18}px`;
 }
 
+// signOf is the sign of a condition, whose shape says the same as its colour: a circle is up, a triangle slow, a square gone.
+const signOf = (kind) => el("i", { class: `dot ${kind}`, "aria-hidden": "true" });
+
 // chip marks a call with a word.
 const chip = (kind, word) => el("span", { class: `chip ${kind}` }, word);
 

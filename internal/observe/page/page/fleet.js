@@ -53,7 +53,7 @@ function drawFleet() {
   $("cells").replaceChildren(...shown.flatMap((n) => backendsOf(n).map((b) => el("a", { href: pageOf(n), class: `square ${kindOf(b.state)}`, title: `${n.name} ${b.name} ${b.state}`, "aria-label": `${n.name} ${b.name} ${b.state}` }))));
   $("rows").replaceChildren(...shown.flatMap((n) => backendsOf(n).map((b, i) => el("tr", { class: kindOf(b.state) },
     el("td", {}, i === 0 ? el("a", { href: pageOf(n) }, n.name) : ""), el("td", {}, b.name),
-    el("td", { title: b.error }, el("i", { class: `dot ${kindOf(b.state)}`, "aria-hidden": "true" }), b.state, b.error ? el("span", { class: "soft" }, ` ${b.error.slice(0, 160)}`) : i === 0 && !n.ready && n.asked && !n.error ? el("span", { class: "bad" }, " criproxy is not ready") : ""),
+    el("td", { title: b.error }, signOf(kindOf(b.state)), b.state, b.error ? el("span", { class: "soft" }, ` ${b.error.slice(0, 160)}`) : i === 0 && !n.ready && n.asked && !n.error ? el("span", { class: "bad" }, " criproxy is not ready") : ""),
     el("td", {}, b.since ? agoOf(b.since) : ""), el("td", { class: "num" }, b.pods ?? ""), el("td", {}, historyOf(b)),
     el("td", { title: n.refused }, i === 0 && n.loaded ? [n.config && el("span", { class: "mono" }, n.config), ` ${agoOf(n.loaded)} ago`, n.refused ? el("span", { class: "bad" }, ", a newer one was refused") : ""] : ""),
     el("td", {}, i === 0 ? n.version : "")))));

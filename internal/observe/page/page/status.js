@@ -21,14 +21,14 @@ function drawStatus() {
   for (const c of conditionsOf()) {
     const b = r ? r.backends.find((one) => one.name === c.name) : model.info.backends?.find((one) => one.name === c.name);
     if (!b) continue; // criproxy itself, above
-    cards.push(el("div", { class: `card ${classOf(c.what)}` }, el("h3", {}, dotOf(c.what), c.name, el("span", { class: "state" }, c.what)),
+    cards.push(el("div", { class: `card ${classOf(c.what)}` }, el("h3", {}, signOf(classOf(c.what)), c.name, el("span", { class: "state" }, c.what)),
       facts([["runtime", b.runtime], ["socket", b.address], [c.what, sinceOf(c.since)], ["pods", c.pods], ["containers", b.containers], ["images", b.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", b.tookNs && c.what === "up" ? duration(b.tookNs / 1e6) : ""]]),
       c.what !== "up" && c.why && el("div", { class: "error" }, c.why)));
   }
   if (model.story.changes.length) {
     const latest = model.story.changes.slice(-MOST_TOLD).reverse();
     cards.push(el("div", { class: "card span", id: "happened" }, el("h3", {}, "What happened"), el("table", { class: "changes errors" }, el("tbody", {}, latest.map((c) => el("tr", {},
-      el("td", {}, `${day(c.t)} ${clock(c.t, 0)}`), el("td", {}, c.backend ? dotOf(c.what) : "", c.says))))),
+      el("td", {}, `${day(c.t)} ${clock(c.t, 0)}`), el("td", {}, c.backend ? signOf(classOf(c.what)) : "", c.says))))),
     model.story.changes.length > MOST_TOLD && el("p", { class: "soft" }, "criproxy events prints more.")));
   } else if (!r && !model.story.known) {
     cards.push(el("div", { class: "card span" }, "This recording has no conditions of runtimes. The bands of Pods are inferred from its calls."));

@@ -2,9 +2,6 @@
 
 const sinceOf = (t) => `since ${day(t) === day(live.on ? Date.now() : model.to) ? "" : `${day(t)} `}${clock(t, 0)}${live.on && !$("link").dataset.lost ? `, ${duration(Math.max(0, Date.now() - t))}` : ""}`;
 
-// dotOf draws a condition. Its shape says the same as its colour.
-const dotOf = (what) => el("i", { class: `dot ${classOf(what)}`, "aria-hidden": "true" });
-
 function drawStrip() {
   const all = conditionsOf(), box = $("strip");
   const inferring = !model.story.known && (!live.on || status.report) && model.calls.length;
@@ -13,7 +10,7 @@ function drawStrip() {
   all.sort((a, b) => rankOf(b.what) - rankOf(a.what));
   const then = live.on ? $("link").dataset.lost && "When criproxy last answered:" : "At the end of the recording:";
   box.replaceChildren(then && all.length ? el("span", { class: "soft" }, then) : "", ...all.map((c) => el("button", { type: "button", class: `cond ${classOf(c.what)}`, onclick: () => showView("status") },
-    dotOf(c.what), el("b", {}, c.name), ` ${c.what}`, c.since ? ` ${sinceOf(c.since)}` : "", c.pods === undefined ? "" : `, ${plural(c.pods, "pod")}`, c.why && el("span", { class: "why" }, c.why))),
+    signOf(classOf(c.what)), el("b", {}, c.name), ` ${c.what}`, c.since ? ` ${sinceOf(c.since)}` : "", c.pods === undefined ? "" : `, ${plural(c.pods, "pod")}`, c.why && el("span", { class: "why" }, c.why))),
   wrong.length ? el("button", { type: "button", class: `cond ${levelClass(wrong[0])}`, onclick: () => showView("findings") }, el("b", {}, plural(wrong.length, "finding")), el("span", { class: "why" }, wrong[0].text)) : "",
   inferring ? el("span", { class: "soft" }, "No conditions of runtimes are recorded here: bands are inferred from calls.") : "");
   const link = $("link"), worst = all.length ? worstOf(all) : "connecting";

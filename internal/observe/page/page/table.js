@@ -99,7 +99,7 @@ function drawRows() {
 
 function noteOf(said, i) {
   const row = el("div", { class: `row said ${said.change ? classOf(said.change.backend ? said.change.what : "up") : "missing"}${i === table.at ? " at" : ""}`, role: "row", "data-i": i, "aria-rowindex": i + 2, title: said.note },
-    el("div", { class: "time", role: "gridcell" }, said.change ? clock(said.t) : ""), el("div", { class: "note", role: "gridcell" }, said.change?.backend ? dotOf(said.change.what) : "", said.note));
+    el("div", { class: "time", role: "gridcell" }, said.change ? clock(said.t) : ""), el("div", { class: "note", role: "gridcell" }, said.change?.backend ? signOf(classOf(said.change.what)) : "", said.note));
   row.style.top = `${i * table.high}px`;
   return row;
 }

@@ -57,11 +57,11 @@ function drawTalk() {
   const edge = (i, all) => W - 12 - i * Math.min(20, 50 / all.length);
   left.forEach((c, i) => wire(boxW, yOf(i, left) + boxH / 2, tall ? edge(i, left) : hub.x, tall ? hub.y : spread(i, left.length), c, false));
   right.forEach((b, i) => wire(tall ? edge(i, right) : hub.x + hub.w, tall ? hub.y + hub.h : spread(i, right.length), tall ? boxW : W - boxW, yOf(i, right) + boxH / 2, b, true));
-  const who = (x, y, title, lines, filterName, value, count, dot) => {
+  const who = (x, y, title, lines, filterName, value, count, sign) => {
     const choose = () => setFilter(filterName, filter.values[filterName]?.value === value ? "" : value);
     parts.push(svg("g", { class: "who", tabindex: 0, role: "button", "aria-label": `${title}: ${lines.map((l) => l[0]).join(", ")}`, onclick: choose, onkeydown: (e) => e.key === "Enter" && (e.stopPropagation(), choose()) },
-      svg("rect", { x, y, width: boxW, height: boxH, rx: 8 }), dot !== undefined ? svg("circle", { class: dot, cx: x + 20, cy: y + 22, r: 4.5 }) : "",
-      svg("text", { class: "t", x: x + (dot !== undefined ? 32 : 16), y: y + 26.5 }, title.slice(0, 30)), tall ? svg("text", { class: "n count", x: x + boxW - 12, y: y + 26.5 }, plural(count, "call")) : "", lines.map(([text, kind], k) => svg("text", { class: kind || "", x: x + 16, y: y + 48 + k * 18 }, text.slice(0, 40)))));
+      svg("rect", { x, y, width: boxW, height: boxH, rx: 8 }), sign ? svg("foreignObject", { x: x + 16, y: y + 17.5, width: 9, height: 9 }, signOf(sign)) : "",
+      svg("text", { class: "t", x: x + (sign ? 32 : 16), y: y + 26.5 }, title.slice(0, 30)), tall ? svg("text", { class: "n count", x: x + boxW - 12, y: y + 26.5 }, plural(count, "call")) : "", lines.map(([text, kind], k) => svg("text", { class: kind || "", x: x + 16, y: y + 48 + k * 18 }, text.slice(0, 40)))));
   };
   left.forEach((c, i) => {
     const pids = [...c.pids];
@@ -70,11 +70,11 @@ function drawTalk() {
   right.forEach((b, i) => {
     const c = states.get(b.name), at = live.on ? "" : " at the end";
     const state = c ? c.what + (c.what === "up" ? at : ` ${sinceOf(c.since ?? c.from)}`) : b.took.length ? `answered${at}` : "not called";
-    const dot = c ? ["", "slow", "slow", "bad"][rankOf(c.what)] : b.took.length ? "" : "slow";
+    const sign = c ? classOf(c.what) : b.took.length ? "up" : "";
     b.took.sort((x, y) => x - y);
-    const half = b.took.length && !dot ? `, half within ${duration(b.took[Math.floor(b.took.length / 2)])}` : "";
-    who(tall ? 0 : W - boxW, yOf(i, right), b.name || "primary", [[`${state}${half}`, dot === "bad" ? "bad" : dot === "slow" ? "slow" : ""],
-      [`${b.failed ? `${number(b.failed)} failed` : "none failed"}${b.memory ? `, ${number(b.memory)} from memory` : ""}`, b.failed ? "bad" : b.memory ? "slow" : ""]], "backend", b.name, b.count, dot);
+    const half = b.took.length && sign === "up" ? `, half within ${duration(b.took[Math.floor(b.took.length / 2)])}` : "";
+    who(tall ? 0 : W - boxW, yOf(i, right), b.name || "primary", [[`${state}${half}`, { gone: "bad", slow: "slow", connecting: "slow" }[sign] || ""],
+      [`${b.failed ? `${number(b.failed)} failed` : "none failed"}${b.memory ? `, ${number(b.memory)} from memory` : ""}`, b.failed ? "bad" : b.memory ? "slow" : ""]], "backend", b.name, b.count, sign);
   });
   const rewrites = filter.shown.reduce((n, c) => n + (c.changes > 0 && !c.memory.length ? 1 : 0), 0);
   parts.push(svg("g", { class: "hub" }, svg("rect", { x: hub.x, y: hub.y, width: hub.w, height: hub.h, rx: 8 }), svg("text", { class: "t", x: hub.x + 18, y: hub.y + 32 }, "criproxy"),
