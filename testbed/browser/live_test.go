@@ -189,6 +189,24 @@ func TestAnOutageIsABand(t *testing.T) {
 	}
 }
 
+// What was rewritten in calls came before them, and was lost.
+func TestThePageCountsWhatIsRewritten(t *testing.T) {
+	m := start(t, "-ids", "prefix")
+	m.pod("vault", "kata.io")
+	p := open(t, m.link)
+	p.see(`document.querySelector("#link:not(.lost)") && document.querySelectorAll(".row").length > 1`)
+	for range 3 {
+		lists := `[...document.querySelectorAll(".row")].filter((e) => e.textContent.includes("ListPodSandbox") && e.querySelector(".chip.rewritten"))`
+		before := value[int](p, lists+`.length`)
+		_, err := m.client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		require.NoError(t, err)
+		p.see(fmt.Sprintf(`%s.length === %d`, lists, before+1))
+	}
+	sum := value[int](p, `[...document.querySelectorAll(".row .chip.rewritten")].reduce((n, e) => n + parseInt(e.textContent, 10), 0)`)
+	p.keys("4")
+	p.see(fmt.Sprintf(`document.querySelectorAll(".hub text")[2].textContent === "%d fields rewritten"`, sum))
+}
+
 // kubelet makes a new sandbox for a pod whose first sandbox has died, and removes the first one later.
 func TestAPodHasOneLifeAfterTheOther(t *testing.T) {
 	m := start(t)

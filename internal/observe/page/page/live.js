@@ -26,14 +26,9 @@ function listen() {
   });
   source.addEventListener("calls", (e) => {
     live.at = e.lastEventId;
-    live.waiting.push(e.data);
-    takeSoon();
+    wait(e);
   });
-  source.addEventListener("rewritten", (e) => {
-    takeRewritten(JSON.parse(e.data));
-    talk.made = -1;
-    redraw();
-  });
+  source.addEventListener("rewritten", wait);
   source.addEventListener("story", (e) => {
     live.story = e.data;
     takeSoon();
@@ -66,6 +61,12 @@ function lost(why) {
   redraw();
 }
 
+// wait puts calls, or what was rewritten in calls, behind what has come before: that has the calls.
+function wait(e) {
+  live.waiting.push(e.data);
+  takeSoon();
+}
+
 // takeSoon takes in what has come, with what else comes soon.
 function takeSoon() {
   live.timer ??= setTimeout(takeIn, 50);
@@ -77,7 +78,11 @@ function takeIn() {
   live.waiting = [];
   live.story = undefined;
   if (story) takeStory(JSON.parse(story));
-  for (const data of all) ingest(JSON.parse(data));
+  for (const data of all) {
+    const one = JSON.parse(data);
+    if (one.r) ingest(one);
+    else takeRewritten(one);
+  }
   openStatus();
   facts();
   more();

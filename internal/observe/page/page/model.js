@@ -90,7 +90,7 @@ function settle(pod, backend) {
 
 // takeRewritten takes how many fields were rewritten in each of some calls.
 function takeRewritten({ k, n }) {
-  k.forEach((key, i) => {
+  k?.forEach((key, i) => {
     const call = model.unread.get(key);
     if (call) call.changes = n[i];
     model.unread.delete(key);

@@ -76,9 +76,9 @@ function drawTalk() {
     who(tall ? 0 : W - boxW, yOf(i, right), b.name || "primary", [[`${state}${half}`, { gone: "bad", slow: "slow", connecting: "slow" }[sign] || ""],
       [`${b.failed ? `${number(b.failed)} failed` : "none failed"}${b.memory ? `, ${number(b.memory)} from memory` : ""}`, b.failed ? "bad" : b.memory ? "slow" : ""]], "backend", b.name, b.count, sign);
   });
-  const rewrites = filter.shown.reduce((n, c) => n + (c.changes > 0 && !c.memory.length ? 1 : 0), 0);
+  const rewritten = filter.shown.reduce((n, c) => n + (c.changes > 0 && !c.memory.length ? c.changes : 0), 0);
   parts.push(svg("g", { class: "hub" }, svg("rect", { x: hub.x, y: hub.y, width: hub.w, height: hub.h, rx: 8 }), svg("text", { class: "t", x: hub.x + 18, y: hub.y + 32 }, "criproxy"),
-    [plural(filter.shown.length, "call"), `${number(rewrites)}${filter.shown.some((c) => c.changes < 0) ? " or more" : ""} rewritten`, `${number(filter.shown.filter((c) => c.memory.length).length)} from memory`].map((t, k) => svg("text", { x: hub.x + 18, y: hub.y + 56 + k * 19 }, t))));
+    [plural(filter.shown.length, "call"), `${number(rewritten)}${filter.shown.some((c) => c.changes < 0) ? "+" : ""} ${rewritten === 1 ? "field" : "fields"} rewritten`, `${number(filter.shown.filter((c) => c.memory.length).length)} from memory`].map((t, k) => svg("text", { x: hub.x + 18, y: hub.y + 56 + k * 19 }, t))));
   talk.view.replaceChildren(el("div", { class: "across" }, svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts)),
     partial ? el("p", { class: "caption" }, `${plural(partial, "call")} ${partial === 1 ? "is" : "are"} left out: ${partial === 1 ? "its beginning" : "their beginnings"}, which named the client, had been overwritten.`) : "", matrix(left, right));
 }
