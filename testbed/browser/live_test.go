@@ -37,7 +37,8 @@ type machine struct {
 	ui      *exec.Cmd
 	link    string
 	client  runtimeapi.RuntimeServiceClient
-	vault   *testkit.Machine // the second runtime
+	web     *testkit.Machine // the first runtime
+	vault   *testkit.Machine // the second one
 }
 
 func start(t *testing.T, flags ...string) *machine {
@@ -55,10 +56,7 @@ func startWith(t *testing.T, prepare func(dir string), flags ...string) *machine
 	require.NoError(t, err)
 	m := &machine{t: t, dir: dir, program: program, admin: filepath.Join(dir, "admin.sock")}
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	for i, name := range []string{"alpha", "beta"} {
-		m.vault = testkit.NewMachine(t, name, filepath.Join(dir, name), fakecri.Config{Name: name, Version: "1.0.0", Seed: uint64(i + 1)})
-		m.vault.Start()
-	}
+	m.web, m.vault = m.runtime("alpha", 1), m.runtime("beta", 2)
 	prepare(dir)
 	socket := filepath.Join(dir, "cri.sock")
 	m.proxy = m.run(append([]string{"serve", "-connect", filepath.Join(dir, "alpha") + ",kata.io:" + filepath.Join(dir, "beta"), "-listen", socket, "-admin", m.admin, "-state-dir", dir, "-hooks", "none"}, flags...)...)
@@ -70,6 +68,13 @@ func startWith(t *testing.T, prepare func(dir string), flags ...string) *machine
 	m.version()
 	m.show("-admin", m.admin)
 	return m
+}
+
+// runtime starts a runtime.
+func (m *machine) runtime(name string, seed uint64) *testkit.Machine {
+	runtime := testkit.NewMachine(m.t, name, filepath.Join(m.dir, name), fakecri.Config{Name: name, Version: "1.0.0", Seed: seed})
+	runtime.Start()
+	return runtime
 }
 
 // show starts criproxy ui, whose link m then has.

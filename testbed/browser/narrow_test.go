@@ -1,10 +1,13 @@
 package browser
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // On a telephone the head took two thirds of the height. Issue 43.
@@ -20,6 +23,30 @@ func TestATelephoneShowsCalls(t *testing.T) {
 		assert.Contains(t, about, "vault-0")
 	}
 	p.picture("telephone")
+}
+
+// While both runtimes were gone, the second one and what was wrong were outside of the window, as was the tab of the view.
+func TestATelephoneShowsAnOutage(t *testing.T) {
+	m := start(t)
+	m.pod("web", "")
+	id := m.pod("vault", "kata.io")
+	p := open(t, m.link, dark(false))
+	p.see(`document.querySelectorAll(".row").length > 2`)
+	m.web.Kill()
+	m.vault.Kill()
+	p.do(chromedp.EmulateViewport(390, 800))
+	p.see(`document.querySelectorAll("#strip .cond.gone:not(.found)").length === 2`)
+	_, err := m.client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	require.Error(t, err)
+	p.see(`document.querySelector("#strip .found")`)
+	const inside = `(e) => { const r = e.getBoundingClientRect(), s = e.parentElement.getBoundingClientRect(); return r.left >= 0 && r.right <= 390 && r.top >= s.top && r.bottom <= s.bottom && e.scrollWidth <= e.clientWidth + 1; }`
+	for i := range 7 {
+		p.keys(fmt.Sprint(i + 1))
+		p.see(`((e) => { const r = e.getBoundingClientRect(); return r.left >= 0 && r.right <= 390; })(document.querySelector("#tabs [aria-selected=true]"))`)
+		p.see(`document.documentElement.scrollWidth <= 390 && document.querySelector("#title").clientWidth > 80 && [...document.querySelectorAll("#strip > button")].every(` + inside + `)`)
+		p.see(`document.querySelector("main").getBoundingClientRect().top <= 800 / 3`)
+	}
+	p.see(`((found, ...others) => others.length > 1 && others.every((e) => e.getBoundingClientRect().top >= found.getBoundingClientRect().bottom))(document.querySelector("#strip .found"), ...document.querySelectorAll("#strip .cond:not(.found)"))`)
 }
 
 // "criproxy serves" had the sign of "gone". Issue 43.

@@ -31,7 +31,14 @@ function showView(name) {
   $("views").hidden = false;
   $("detail").classList.remove("whole");
   focusView();
+  tabInSight();
   redraw();
+}
+
+// tabInSight scrolls the tabs, which do not fit into a narrow window, to the current one.
+function tabInSight() {
+  const tab = $(`tab-${current}`);
+  $("tabs").scrollLeft = tab.offsetLeft - ($("tabs").clientWidth - tab.offsetWidth) / 2;
 }
 
 const focusView = () => $(`view-${current}`).focus({ preventScroll: true });
@@ -152,7 +159,10 @@ async function begin() {
   $("follow").addEventListener("click", () => setFollow(!live.follow));
   document.addEventListener("keydown", onKey);
   window.addEventListener("hashchange", loadState);
-  new ResizeObserver(() => redraw()).observe($("views"));
+  new ResizeObserver(() => {
+    tabInSight();
+    redraw();
+  }).observe($("views"));
   focusView();
   const info = $("info");
   if (!info) {

@@ -17,7 +17,7 @@ function drawStatus() {
   const since = (t) => `${clock(Date.parse(t), 0)}, ${duration(Math.max(0, Date.now() - Date.parse(t)))} ago`;
   const cards = r ? [el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, r.ready ? "ready" : "not ready")),
     facts([["version", r.version], ["process", r.pid], ["began", since(r.started)], ["configuration", r.config.file], ["loaded", since(r.config.loaded)], ["clients", r.listeners.map((l) => l.path).join(", ")], ["recorded", r.recorder?.oldest && `since ${since(r.recorder.oldest)}`]]),
-    r.config.error && el("div", { class: "error" }, r.config.error))] : [];
+    [r.config.error, ...r.listeners.map((l) => l.error)].map((e) => e && el("div", { class: "error" }, e)))] : [];
   for (const c of conditionsOf()) {
     const b = r ? r.backends.find((one) => one.name === c.name) : model.info.backends?.find((one) => one.name === c.name);
     if (!b) continue; // criproxy itself, above
