@@ -160,13 +160,18 @@ func (c *Conn) stillGone(err error) {
 	defer c.mu.Unlock()
 	was := c.state.Err
 	switch {
-	case status.Code(err) == codes.Canceled, status.Code(err) == codes.DeadlineExceeded:
+	case err == nil, status.Code(err) == codes.Canceled, status.Code(err) == codes.DeadlineExceeded:
 		return // that is less precise than what there is
 	case unreachable(err):
 		c.stays = false
 		c.state.Err = c.reason(err)
 	default:
-		c.stays = mustBeMended(err)
+		useless := mustBeMended(err)
+		if useless && !c.stays { // lists that wait for it look again
+			close(c.back)
+			c.back = make(chan struct{})
+		}
+		c.stays = useless
 		c.state.Err = failedError(c.cfg.Alive, err)
 	}
 	if was == nil || was.Error() != c.state.Err.Error() {

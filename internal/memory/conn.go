@@ -217,8 +217,8 @@ func (c *Conn) State() State {
 	return c.state
 }
 
-// Back returns a channel that is closed when the backend comes back. It is nil if the backend is
-// not gone.
+// Back returns a channel that is closed when the backend comes back, or when waiting for it becomes useless. It is nil if
+// the backend is not gone.
 func (c *Conn) Back() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

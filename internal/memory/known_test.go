@@ -551,6 +551,28 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 		assert.Equal(t, codes.Unavailable, status.Code(err))
 		assert.Contains(t, err.Error(), "is required, has not been seen since this node was booted, and did not come within 100ms")
 	})
+	t.Run("makes lists wait until it says that it must be mended", func(t *testing.T) {
+		l := newLibrary(t)
+		l.stop()
+		w := watch(t, l, func(c *memory.Config) { c.Required, c.RequiredWait = true, time.Minute })
+		w.until(t, memory.Gone)
+		l.with(func() {
+			l.fault = func(context.Context, string) error { return status.Error(codes.FailedPrecondition, "came back") }
+		})
+		done := make(chan error, 1)
+		go func() {
+			_, err := w.list(t, "")
+			done <- err
+		}()
+		l.start(t)
+		select {
+		case err := <-done:
+			assert.Equal(t, codes.Unavailable, status.Code(err))
+			assert.ErrorContains(t, err, "with FailedPrecondition: came back")
+		case <-time.After(30 * time.Second):
+			assert.Fail(t, "the list waits")
+		}
+	})
 	t.Run("makes lists wait if it is required", func(t *testing.T) {
 		l := newLibrary(t, "a1")
 		l.stop()
