@@ -179,6 +179,9 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 		switch b.State {
 		case memory.Gone.String():
 			cure := "look at the runtime's log; meanwhile kubelet sees its pods as they were"
+			if len(r.Backends) == 1 { // which criproxy does not remember
+				cure = "look at the runtime's log; meanwhile every call fails"
+			}
 			if cfg.Profile != "" {
 				cure = fmt.Sprintf("look at the log of %s, which is at %s", b.Name, b.Address)
 			}

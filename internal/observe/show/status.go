@@ -154,7 +154,7 @@ func printRecorder(out *Screen, r *admin.Recorder, now time.Time) {
 	}
 	out.Gap()
 	out.Paint(Bold, 0, "RECORDER")
-	out.Say(2, "has the calls of the last %s, since %s: criproxy tail -past shows them", ago(now, r.Oldest), clock(r.Oldest, now))
+	out.Say(2, "has the calls of the last %s, since %s: criproxy tail -past shows them; flightRecorder keeps more, and capture all", ago(now, r.Oldest), clock(r.Oldest, now))
 	if r.Notable.Before(r.Oldest) && !r.Notable.IsZero() {
 		out.Say(2, "has those that failed, were slow or changed something of the last %s, since %s", ago(now, r.Notable), clock(r.Notable, now))
 	}
