@@ -63,10 +63,7 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 	}
 	if k.Condition == condition {
 		if condition != capture.Up && reason != "" {
-			k.Why = reason
-			if len(k.Outages) > 0 {
-				k.Outages[0].Error = reason
-			}
+			k.Why = reason // the outage keeps the reason with which it began, as its event does
 		}
 		return change, false
 	}

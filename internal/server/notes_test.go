@@ -60,6 +60,16 @@ func TestAfterACrashTheNotesAreThoseOfTheHistory(t *testing.T) {
 	assert.Empty(t, restored(old, told(up, slow, capture.Change{What: capture.Removed, Time: at(4), Was: capture.Slow, Since: at(2)})).Condition)
 }
 
+// After a handover in an outage, status gave it another reason than its event has.
+func TestAnOutageKeepsTheReasonOfItsEvent(t *testing.T) {
+	var n notes
+	n.became(capture.Gone, at(1), errors.New("has answered nothing"), nil, nil)
+	_, changed := n.became(capture.Gone, at(1), errors.New("cannot be reached"), nil, nil)
+	assert.False(t, changed)
+	assert.Equal(t, "cannot be reached", n.list().Why, "what is wrong now")
+	assert.Equal(t, "has answered nothing", n.list().Outages[0].Error)
+}
+
 // A clock that was set back must not make an outage of the future.
 func TestATimeToComeIsNotRestored(t *testing.T) {
 	future := time.Now().Add(24 * time.Hour)
