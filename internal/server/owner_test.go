@@ -71,6 +71,7 @@ func TestAReloadMovesTheLockOfTheStateFolder(t *testing.T) {
 		o.release()
 		return err == nil
 	}
+	<-n.proxy.Serving()
 	_, err := n.proxy.Reload(with(other.cfg.StateDir))
 	assert.ErrorIs(t, err, errOwned, "what it has is better than none")
 	assert.False(t, free(first), "nothing changed")
