@@ -24,7 +24,8 @@ import (
 //	up, slow  all gates and [Config.Alive] answer with errors              gone
 //	gone      all lists that are gates have answered; without gates,       up
 //	          [Config.Alive] has
-//	gone      Alive has answered, and a gate has not within Budget         slow
+//	gone      Alive has answered, and a gate has failed, or has not        slow
+//	          answered within Budget
 //
 // A connection that takes over a [Memory] begins with what the one before it last said. The State
 // belongs to the Conn, and Conn.mu guards it; Watch learns of each change, in order, from Run.

@@ -65,9 +65,9 @@ func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 // there: no client knows whether the backend has made it. An optional list may be empty, so that a late backend
 // does not delay the others. c.mu is held.
 func (c *Conn) usableList(l *list) func(long bool) bool {
-	owed := l.invalidated
+	invalidated := l.invalidated
 	return func(long bool) bool {
-		has := l.complete && (long || owed < l.answered || older(l.staleSince, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
+		has := l.complete && (long || invalidated < l.answered || older(l.staleSince, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
 		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
 	}
 }

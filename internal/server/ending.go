@@ -60,7 +60,7 @@ func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 		case <-word.C:
 			klog.InfoS("Still stopping", p.underWay("after", time.Since(began).Round(time.Second))...)
 		case <-last.C:
-			if more := left(p.staysFor()); more > 0 && cut != nil && p.hasHandedOver() {
+			if more := p.stays(cut == nil); more > 0 {
 				last.Reset(more + ExitBound)
 				break
 			}

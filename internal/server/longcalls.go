@@ -17,7 +17,7 @@ import (
 
 // No reload and no handover ends a call before its own deadline: StopContainer may have an hour, in which the container
 // ends as it should. The old process, or the old backends, stay for such calls. For calls without a deadline, and for
-// those that a shorter time suffices, they stay for [Machine.Patience].
+// those with an earlier one, they stay for [Machine.Patience].
 
 // patience is the default of [Machine.Patience]. It is long enough for pulls, which have no deadline.
 const patience = 10 * time.Minute
@@ -89,6 +89,14 @@ func left(all []admin.LongCall) time.Duration {
 		}
 	}
 	return most
+}
+
+// stays returns how long a process that has handed over stays for calls. It is zero if somebody has asked it to stop.
+func (p *Proxy) stays(stopped bool) time.Duration {
+	if stopped || !p.hasHandedOver() {
+		return 0
+	}
+	return left(p.staysFor())
 }
 
 // staysFor returns the calls for which something stays: the backends of before a reload, the process that has handed over

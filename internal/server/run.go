@@ -196,7 +196,7 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 				hurry.Reset(drainTime)
 				silence.Reset(greetTime)
 			case <-hurry.C:
-				if more := left(p.staysFor()); more > 0 && ctx.Err() == nil && p.hasHandedOver() {
+				if more := p.stays(ctx.Err() != nil); more > 0 {
 					klog.InfoS("This process stays for calls whose clients wait longer", p.underWay("for", more.Round(time.Second))...)
 					hurry.Reset(more)
 					break
