@@ -120,6 +120,36 @@ func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
 	p.end()
 }
 
+// A connection to a runtime that hangs says nothing: it was up for ever if it was the only one (issue 43).
+func TestTheOnlyRuntimeIsGoneWhileItHangs(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	p.writeAll("goneAfter: 3s\n")
+	p.launch()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	_, err := client.Version(t.Context(), &runtimeapi.VersionRequest{})
+	require.NoError(t, err)
+	p.runtimes[0].Freeze()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := client.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+		waits <- err
+	}()
+	var text string
+	var r admin.Report
+	testkit.Eventually(t, "it shows as gone", func() bool { text, r = p.status(); return r.Backends[0].State == "gone" })
+	assert.False(t, r.Ready)
+	assert.Equal(t, "accepts connections, and has answered nothing for 3s", r.Backends[0].Error)
+	assert.Contains(t, text, r.Backends[0].Error)
+	p.runtimes[0].Thaw()
+	testkit.Eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready && r.Backends[0].State == "up" })
+	assert.NoError(t, <-waits, "a call waits as it does without criproxy")
+	log, err := os.ReadFile(p.log)
+	require.NoError(t, err)
+	assert.Contains(t, string(log), `"Backend is up" backend="primary"`)
+	p.end()
+}
+
 // Errors contain texts of runtimes and clients, which root reads in a terminal.
 func TestOutputHasNoControlCharacters(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -112,7 +111,7 @@ func (c *Conn) refresh() {
 		c.probe()
 	}
 	if silent >= c.patience {
-		c.goneNow(fmt.Errorf("accepts connections, and has answered nothing for %s", c.patience), true)
+		c.goneNow(&silence{c.patience}, true)
 	}
 	c.bound()
 }

@@ -33,7 +33,7 @@ import (
 
 // backend is one runtime, as a stack of connections: the socket, the limits, the bridge for list
 // methods that the runtime lacks, and the memory of its last answers. A single runtime has no
-// memory: if it is gone, so is the node.
+// memory, because if it is gone, so is the node, and a [memory.Watcher] in its place.
 type backend struct {
 	cfg config.Backend
 	key string // see stackKey
@@ -42,7 +42,8 @@ type backend struct {
 	separator string
 	conn      *dial.Conn
 	bounded   *limits.Conn
-	lastKnown *memory.Conn // nil for a single runtime
+	lastKnown *memory.Conn    // nil without memory; then there is a watcher
+	watcher   *memory.Watcher
 	top       grpc.ClientConnInterface
 	stop      context.CancelFunc // nil until it runs; only the proxy uses it
 
@@ -98,21 +99,25 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		b.bounded.Whole = limits.WholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
 	b.top, err = memory.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
-	mem := s.memories[b.String()]
-	if err != nil || mem == nil {
-		return b, err
+	if err != nil {
+		return nil, err
 	}
 	var before memory.State
 	if source := s.sources[b.String()]; source != "" {
 		before = r.of(source).notes.before()
 	}
-	var equivalents func(string) []string
-	if b.cri {
-		equivalents = cri.ImageNames
-	}
 	alive := ""
 	if d.Profile.Probe != "" {
 		alive = "/" + pkg + "." + d.Profile.Probe
+	}
+	mem := s.memories[b.String()]
+	if mem == nil {
+		b.watch(before, alive, cfg.GoneAfter)
+		return b, nil
+	}
+	var equivalents func(string) []string
+	if b.cri {
+		equivalents = cri.ImageNames
 	}
 	b.lastKnown, err = memory.New(memory.Config{
 		Name: b.String(), Conn: b.top,
@@ -161,7 +166,16 @@ func newPlainBackend(cfg *config.Config, d director.Config, r *records, budget d
 	}
 	b.bounded = limits.NewConn(b.conn, b.String(), config.DefaultMaxCalls)
 	b.top = b.bounded
+	b.watch(memory.State{}, "", cfg.GoneAfter)
 	return b, nil
+}
+
+// watch puts a Watcher on top of a backend without memory.
+func (b *backend) watch(before memory.State, alive string, silence time.Duration) {
+	b.watcher = memory.NewWatcher(b.top, before)
+	b.watcher.Alive, b.watcher.Silence = alive, silence
+	b.watcher.Watch = func(s memory.State) { b.do(func() { b.watched(s) }) }
+	b.top = b.watcher
 }
 
 // stackKey is equal for two configurations whose i-th runtime needs the same stack of
@@ -201,7 +215,11 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 	do("keeping a connection to", func() {
 		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
 	})
-	if b.lastKnown != nil {
+	if b.watcher != nil {
+		do("watching", func() {
+			recovery.Keep(ctx, "watching a backend", func() { b.watcher.Run(ctx) })
+		})
+	} else {
 		do("remembering the answers of", func() {
 			if err := b.lastKnown.Run(ctx); err != nil {
 				klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
@@ -213,37 +231,50 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 
 // connected says that the socket can be reached, or why it cannot.
 func (b *backend) connected(err error) {
-	now := time.Now()
-	if b.lastKnown != nil {
-		b.lastKnown.Check()
+	if b.watcher != nil {
+		b.watcher.Reached(err)
+		return
 	}
-	b.do(func() { b.reached(now, err) })
+	b.lastKnown.Check()
+	if now := time.Now(); err == nil {
+		b.do(func() { b.reached(now) })
+	}
 }
 
-// reached notes that the socket can be reached since now, or why it cannot.
-func (b *backend) reached(now time.Time, err error) {
+// reached notes that the socket of a backend with memory can be reached since now, which counts the first time.
+func (b *backend) reached(now time.Time) {
+	if !b.retired.Load() && b.notes.list().Condition == "" && b.lastKnown.State().Condition == memory.Up {
+		b.became(memory.Up, now, nil)
+	}
+}
+
+// watched notes and logs the condition of a backend without memory.
+func (b *backend) watched(s memory.State) {
 	if b.retired.Load() {
 		return
 	}
-	if b.lastKnown != nil {
-		if err == nil && b.notes.list().Condition == "" && b.lastKnown.State().Condition == memory.Up { // the first time
-			b.became(memory.Up, now, nil)
-		}
-		return
-	}
-	condition := memory.Up
-	if err != nil {
-		condition = memory.Gone
-	}
-	b.became(condition, now, err)
+	change, changed := b.became(s.Condition, s.Since, s.Err)
 	switch {
-	case err == nil:
-		klog.InfoS("Backend is reachable", "backend", b, "socket", b.cfg.Address)
-	case errors.Is(err, fs.ErrNotExist):
+	case s.Hangs():
+		klog.ErrorS(s.Err, "Backend is gone: it hangs, and so do the calls to it", "backend", b, "socket", b.cfg.Address)
+	case errors.Is(s.Err, fs.ErrNotExist):
 		klog.ErrorS(nil, "Backend cannot be reached: its socket does not exist yet; connecting as soon as it does", "backend", b, "socket", b.cfg.Address)
+	case s.Condition == memory.Gone:
+		klog.ErrorS(s.Err, "Backend cannot be reached; criproxy tries again", "backend", b, "socket", b.cfg.Address)
+	case changed && change.Was != "":
+		b.logUp(change)
 	default:
-		klog.ErrorS(err, "Backend cannot be reached; criproxy tries again", "backend", b, "socket", b.cfg.Address)
+		klog.InfoS("Backend is reachable", "backend", b, "socket", b.cfg.Address)
 	}
+}
+
+// logUp logs that the backend is up again.
+func (b *backend) logUp(change capture.Change) {
+	more := []any{"backend", b, "socket", b.cfg.Address, "was", change.Was, "for", change.Lasted().Round(time.Millisecond)}
+	if change.Pods != nil {
+		more = append(more, "pods", *change.Pods)
+	}
+	klog.InfoS("Backend is up", more...)
 }
 
 // became notes the condition of the backend, and returns the change.
@@ -294,11 +325,7 @@ func (b *backend) changed(s memory.State) {
 	case s.Condition == memory.Up && change.Was == "":
 		// At the start it is no news.
 	case s.Condition == memory.Up:
-		more := []any{"backend", b, "socket", b.cfg.Address, "was", change.Was, "for", change.Lasted().Round(time.Millisecond)}
-		if change.Pods != nil {
-			more = append(more, "pods", *change.Pods)
-		}
-		klog.InfoS("Backend is up", more...)
+		b.logUp(change)
 	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Fail):
 		klog.ErrorS(s.Err, "Backend is slow: clients wait for it", "backend", b, "socket", b.cfg.Address)
 	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Skip):

@@ -106,8 +106,8 @@ func (b *backend) silenceNote() string {
 	return ""
 }
 
-const noKnown = "the profile has nothing under known: a backend is gone only while criproxy cannot connect to it, " +
-	"and calls to one that accepts connections and answers nothing wait for their deadlines (docs/profile.md)"
+const noKnown = "the profile has nothing under known: criproxy remembers no answers, and calls to a backend that accepts connections " +
+	"and answers nothing wait for their deadlines (docs/profile.md)"
 
 const noProbe = "the profile has neither a probe nor a list that is a gate: a backend that was gone is up as soon as it answers " +
 	"grpc.health.v1.Health/Check, even with Unimplemented, which does not show that its own methods work; " +

@@ -175,6 +175,7 @@ func TestALongErrorKeepsItsEnd(t *testing.T) {
 	long := "failed to \x1b[31mdestroy network:\n" + strings.Repeat("é and so on ", 50) + "address already in use"
 	short := calls.Cut(long, 80)
 	assert.Regexp(t, `^failed to \[31mdestroy network: .* \.\.\. .*address already in use$`, short)
-	assert.Equal(t, 85, utf8.RuneCountInString(short))
+	assert.LessOrEqual(t, utf8.RuneCountInString(short), 85)
+	assert.Equal(t, "accepts the ... for 10s", calls.Cut("accepts the connections of clients and has answered nothing for 10s", 25), "words stay whole")
 	assert.Equal(t, "short", calls.Cut("short", 60))
 }

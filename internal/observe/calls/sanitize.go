@@ -11,13 +11,21 @@ import (
 func Sanitize(s string) string { return sanitize(s, "") }
 
 // Cut shortens a text to about n characters, on one line. Of a long error it leaves out the middle: what failed is at its
-// beginning, and why at its end.
+// beginning, and why at its end. It keeps words whole, unless they are very long.
 func Cut(s string, n int) string {
 	s = strings.Join(strings.Fields(Sanitize(s)), " ")
-	if r := []rune(s); len(r) > n {
-		return string(r[:n/2]) + " ... " + string(r[len(r)-n/2:])
+	r := []rune(s)
+	if len(r) <= n {
+		return s
 	}
-	return s
+	head, tail := string(r[:n/2]), string(r[len(r)-n/2:])
+	if i := strings.LastIndexByte(head, ' '); i > len(head)/2 && r[n/2] != ' ' {
+		head = head[:i]
+	}
+	if i := strings.IndexByte(tail, ' '); i >= 0 && i < len(tail)/2 && r[len(r)-n/2-1] != ' ' {
+		tail = tail[i:]
+	}
+	return strings.TrimSpace(head) + " ... " + strings.TrimSpace(tail)
 }
 
 // Terminal is a writer for texts that people read on a terminal. It replaces control characters

@@ -58,10 +58,20 @@ func (v *view) outages() []Finding {
 		}
 		causes := causesOf(bad)
 		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody}
+		if !slices.ContainsFunc(bad, endedProcess) {
+			f.Cure = v.afterHang(name)
+		}
+		left, omitted := 0, 0
 		for i, c := range all {
 			if i == 0 || i >= len(all)-maxChanges || slices.ContainsFunc(causes, func(one []*capture.Change) bool { return one[0] == c }) {
 				f.Evidence = append(f.Evidence, Proof{c.Time, c.String()})
+			} else if left++; left == 1 {
+				omitted = len(f.Evidence)
+				f.Evidence = append(f.Evidence, Proof{Time: c.Time})
 			}
+		}
+		if left > 0 {
+			f.Evidence[omitted].Text = fmt.Sprintf("left out here: %s, which criproxy events -backend %s shows", capture.Count(left, "change"), name)
 		}
 		why, each := reason(bad[0]), ""
 		if len(bad) > 1 {
@@ -91,6 +101,11 @@ func (v *view) outages() []Finding {
 		found = append(found, f)
 	}
 	return found
+}
+
+// endedProcess reports whether a change looks like the end of a runtime's process, and not like one that hangs.
+func endedProcess(c *capture.Change) bool {
+	return c.What == capture.Gone && !strings.Contains(c.Why, "has answered nothing")
 }
 
 // causesOf puts the changes to one condition for one reason together, in the order in which they first appear. No more than
@@ -170,13 +185,17 @@ const sinceNobody = ". If nobody restarted it, look for the OOM killer (dmesg), 
 // leastUnreached is how many calls must not reach a runtime before why reports it.
 const leastUnreached = 3
 
-// unreached finds runtimes that calls of kubelet did not reach, in recordings that lack their conditions.
+// unreached finds runtimes that calls of kubelet did not reach, or those of any client if none is kubelet, in recordings that
+// lack their conditions.
 func (v *view) unreached() []Finding {
 	told := map[string]bool{}
 	for _, c := range v.changes {
 		told[c.Backend] = true
 	}
-	failed := filter(v.calls, func(c *call) bool { return c.kubelet() && c.failed() && c.code == codes.Unavailable })
+	kubelet := slices.ContainsFunc(v.calls, (*call).kubelet)
+	failed := filter(v.calls, func(c *call) bool {
+		return (c.kubelet() || !kubelet && !c.own) && c.failed() && c.code == codes.Unavailable
+	})
 	var found []Finding
 	for _, all := range groups(failed, func(c *call) string { return notReached(c.message) }) {
 		name := notReached(all[0].message)
@@ -186,7 +205,11 @@ func (v *view) unreached() []Finding {
 		f, last := shown(all), all[len(all)-1]
 		f.About, f.Level, f.Pods, f.Backends, f.Show = name, Error, nil, []string{name}, "-status Unavailable"
 		f.Cure = v.readLog(name) + sinceNobody
-		f.Text = fmt.Sprintf("calls of kubelet did not reach %s, %s from %s on; the last answer was: %s", name, times(len(all)), clock(f.Since), calls.Cut(last.message, 200))
+		whose := "kubelet"
+		if !kubelet {
+			whose = "clients"
+		}
+		f.Text = fmt.Sprintf("calls of "+whose+" did not reach %s, %s from %s on; the last answer was: %s", name, times(len(all)), clock(f.Since), calls.Cut(last.message, 200))
 		for _, c := range v.calls {
 			if answered := slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == name && one.ended }); answered && c.ok() && c.began.After(last.began) {
 				f.Over, f.Level = true, Warning
@@ -262,8 +285,10 @@ var waits = []string{"PullImage", "StopContainer", "StopPodSandbox", "RunPodSand
 
 // A hang is a time in which a runtime answered nothing.
 type hang struct {
-	backend string
-	calls   []*call // that waited
+	backend     string
+	since, till time.Time
+	over        bool    // it has answered since
+	calls       []*call // that waited
 }
 
 // hangsOf returns the times in which runtimes answered nothing, although they were asked several things.
@@ -289,14 +314,14 @@ func (v *view) hangsOf() []hang {
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
-	close := func(name string, at time.Time) {
+	close := func(name string, at time.Time, over bool) {
 		all := waiting[name]
 		methods := map[string]bool{}
 		for _, c := range all {
 			methods[c.method] = true
 		}
 		if len(methods) > 2 && at.Sub(since[name]) >= hung && !v.paused(since[name], at) {
-			found = append(found, hang{name, slices.Clone(all)})
+			found = append(found, hang{name, since[name], at, over, slices.Clone(all)})
 		}
 	}
 	for _, s := range steps {
@@ -309,39 +334,49 @@ func (v *view) hangsOf() []hang {
 			waiting[name] = append(waiting[name], s.c)
 		case s.c.gaveUp(0): // it is still not answered
 		default:
-			close(name, s.at)
+			close(name, s.at, true)
 			since[name] = s.at
 			waiting[name] = slices.DeleteFunc(waiting[name], func(c *call) bool { return c == s.c || c.ended && !c.end().After(s.at) })
 		}
 	}
 	for name := range waiting {
-		close(name, v.now)
+		close(name, v.now, false)
 	}
 	return found
 }
 
-// hangs finds runtimes that answered nothing for some time.
+// hangs finds runtimes that answered nothing for some time, without being noted as gone.
 func (v *view) hangs() []Finding {
 	var found []Finding
 	for _, h := range v.hung {
+		if slices.ContainsFunc(v.changes, func(c *capture.Change) bool {
+			return c.Backend == h.backend && c.What == capture.Gone && !c.Time.Before(h.since) && !c.Time.After(h.till)
+		}) {
+			continue // see outages
+		}
 		f := shown(h.calls)
 		f.About, f.Level, f.Pods, f.Backends = h.backend, Error, nil, []string{h.backend}
-		answered := longest(h.calls)
-		f.decided(answered)
+		f.Since, f.Last = h.since, h.till
+		f.decided(longest(h.calls))
 		f.Text = fmt.Sprintf("%s answered nothing for %s, from %s on: %s waited (%s)", h.backend, round(f.Last.Sub(f.Since)), clock(f.Since), capture.Count(len(h.calls), "call"), methodsOf(h.calls))
 		f.Cause = "its process hung or was stopped, or got no time of a processor"
-		if answered.ok() {
+		if h.over {
 			f.Over, f.Level = true, Warning
 			f.Text += "; it answers again since " + clock(f.Last)
 		}
-		f.Cure = v.readLog(h.backend)
-		if v.cri {
-			f.Cure += "; if it hangs now, let it dump its goroutines (containerd and CRI-O: kill -USR1) before you restart it"
-		}
-		f.Cure += "; look at its state (ps: T is stopped, D waits for a disk) and at CPU and memory pressure"
+		f.Cure = v.afterHang(h.backend)
 		found = append(found, f)
 	}
 	return found
+}
+
+// afterHang says what to do about a runtime that hangs, or hung.
+func (v *view) afterHang(name string) string {
+	cure := v.readLog(name)
+	if v.cri {
+		cure += "; if it hangs now, let it dump its goroutines (containerd and CRI-O: kill -USR1) before you restart it"
+	}
+	return cure + "; look at its state (ps: T is stopped, D waits for a disk) and at CPU and memory pressure"
 }
 
 // inHang reports whether a call waited for a runtime that answered nothing at all.

@@ -110,6 +110,21 @@ func TestForgottenCallsAreNotTakenForSilence(t *testing.T) {
 	}
 	v := &view{now: at(59), calls: []*call{slow("ListPodSandbox", 0, 20), slow("Status", 1, 20), slow("ListContainers", 2, 20)}}
 	require.Len(t, v.hangsOf(), 1, "the runtime answered nothing for 20s")
+	v.hung = v.hangsOf()
+	require.True(t, v.hangs()[0].Over)
+	for _, c := range v.calls[:1] {
+		c.code = codes.DeadlineExceeded // its client left in the end
+	}
+	v.calls = append(v.calls, slow("Version", 21, 22))
+	v.hung = v.hangsOf()
+	require.True(t, v.hangs()[0].Over, "it answered others then")
+	v.changes = []*capture.Change{{Time: at(12), Backend: "primary", What: capture.Gone, Was: capture.Up, Why: "accepts connections, and has answered nothing for 10s"}}
+	assert.Empty(t, v.hangs(), "its condition says so")
+	assert.Contains(t, v.outages()[0].Cure, "T is stopped")
+	v.changes[0].Why = "connection refused"
+	assert.Contains(t, v.outages()[0].Cure, "OOM killer")
+	v.calls, v.changes, v.hung = v.calls[:3], nil, nil
+	v.calls[0].code = codes.OK
 	v.whole = at(30)
 	assert.Empty(t, v.hangsOf(), "it may have answered others")
 	probe := func(from int) *call {
