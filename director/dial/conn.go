@@ -202,10 +202,10 @@ const absentTime = time.Second
 // Run keeps the connection up until ctx ends, and then closes it. Its error is nil.
 func (c *Conn) Run(ctx context.Context) error {
 	defer c.cc.Close() // its error would change nothing
-	told := connectivity.Idle
-	tell := func(state connectivity.State, err error) {
-		if c.watch != nil && state != told {
-			told = state
+	notified := connectivity.Idle
+	notify := func(state connectivity.State, err error) {
+		if c.watch != nil && state != notified {
+			notified = state
 			c.watch(err)
 		}
 	}
@@ -213,9 +213,9 @@ func (c *Conn) Run(ctx context.Context) error {
 		state := c.cc.GetState()
 		switch state {
 		case connectivity.Ready:
-			tell(state, nil)
+			notify(state, nil)
 		case connectivity.TransientFailure:
-			tell(state, c.unreachable(c.failure()))
+			notify(state, c.unreachable(c.failure()))
 		}
 		if state == connectivity.Idle {
 			c.cc.Connect()

@@ -50,7 +50,7 @@ type backend struct {
 	counted    map[string]*memory.Finder // :: kind of name → finder of its list
 	remembered *answers                  // from memory
 	notes      *notes
-	tell       func(c capture.Change, changed bool)
+	notify     func(c capture.Change, changed bool)
 	do         func(func())                            // see [records.do]
 	prefix     string                                  // of its ids, as clients see them
 	retired    atomic.Bool                             // another connection to the runtime reports its condition, or none
@@ -65,7 +65,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator()}
 	own := r.of(b.String())
 	b.remembered, b.notes = &own.answers, &own.notes
-	b.tell = func(c capture.Change, changed bool) { r.notify(b.String(), c, changed) }
+	b.notify = func(c capture.Change, changed bool) { r.notify(b.String(), c, changed) }
 	b.do = r.do
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
@@ -155,7 +155,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 
 // newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
 func newPlainBackend(cfg *config.Config, d director.Config, r *records, budget dial.Budget) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, tell: func(capture.Change, bool) {}, do: func(f func()) { f() }}
+	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, notify: func(capture.Change, bool) {}, do: func(f func()) { f() }}
 	var err error
 	b.conn, err = dial.New(dial.Config{
 		Address: b.cfg.Address, GRPC: cfg.DataPath == config.GRPCPath, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
@@ -281,7 +281,7 @@ func (b *backend) logUp(change capture.Change) {
 func (b *backend) became(condition memory.Condition, since time.Time, why error) (capture.Change, bool) {
 	pods, containers := b.concerned()
 	change, changed := b.notes.became(condition.String(), since, why, pods, containers)
-	b.tell(change, changed)
+	b.notify(change, changed)
 	return change, changed
 }
 

@@ -16,7 +16,7 @@ import (
 type server interface {
 	grpc.ServiceRegistrar
 	Serve(l net.Listener, shake transport.Handshake) error
-	Drain(ctx context.Context, told func())
+	Drain(ctx context.Context, announced func())
 	EndSilent(of net.Listener)
 	Trim(of net.Listener, most int, silent func(net.Conn) bool) transport.Crowd
 	Peers() (known []credentials.AuthInfo, greeting []net.Listener)

@@ -147,19 +147,19 @@ func (r *records) restoreNotes(all map[string]noted, handed bool) {
 // replayNotes takes over the notes of a process that has ended. A crash may have cut them off; replay calls its argument
 // with all changes that were recorded, which are never older.
 func (r *records) replayNotes(all map[string]noted, replay func(func(*capture.Change))) {
-	told := map[string]*noted{}
+	replayed := map[string]*noted{}
 	replay(func(c *capture.Change) {
 		if c.Backend == "" {
 			return
 		}
-		if told[c.Backend] == nil {
-			told[c.Backend] = &noted{}
+		if replayed[c.Backend] == nil {
+			replayed[c.Backend] = &noted{}
 		}
-		told[c.Backend].replay(c)
+		replayed[c.Backend].replay(c)
 	})
 	whole := map[string]noted{}
 	maps.Copy(whole, all)
-	for name, k := range told {
+	for name, k := range replayed {
 		if was := all[name]; k.Condition != was.Condition || !k.Since.Equal(was.Since) {
 			k.Runtime, k.API = was.Runtime, was.API
 			whole[name] = *k

@@ -166,7 +166,7 @@ func readChanges(from io.Reader, path string, end time.Time, do func(*capture.Ch
 	r := bufio.NewReaderSize(from, maxChangeLine)
 	var before time.Time // of the latest change
 	first, why := 0, ""  // of the lines that cannot be read
-	tell := func(last int, after time.Time) error {
+	flush := func(last int, after time.Time) error {
 		if why == "" {
 			return nil
 		}
@@ -196,7 +196,7 @@ func readChanges(from io.Reader, path string, end time.Time, do func(*capture.Ch
 			reason = fmt.Sprintf("longer than %d KiB", maxChangeLine>>10)
 		}
 		if why != "" && reason != why {
-			if err := tell(n-1, one.Time); err != nil {
+			if err := flush(n-1, one.Time); err != nil {
 				return err
 			}
 		}
@@ -210,7 +210,7 @@ func readChanges(from io.Reader, path string, end time.Time, do func(*capture.Ch
 			before = one.Time
 		}
 		if err != nil {
-			return tell(n, end)
+			return flush(n, end)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (c *Changes) Add(change capture.Change) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.passedOn || c.told(&change) {
+	if c.passedOn || c.recorded(&change) {
 		return
 	}
 	if c.rec.rec != nil {
@@ -81,8 +81,8 @@ func (c *Changes) awake() {
 	}
 }
 
-// told reports whether the process that handed over has told the change of a plugin already. c.mu is held.
-func (c *Changes) told(change *capture.Change) bool {
+// recorded reports whether the process that handed over has recorded the change of a plugin already. c.mu is held.
+func (c *Changes) recorded(change *capture.Change) bool {
 	if change.Plugin == "" {
 		return false
 	}

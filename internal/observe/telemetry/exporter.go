@@ -167,7 +167,7 @@ func (e *Exporter) follow(ctx context.Context, f *capture.Follower, names calls.
 	assembler.Copy = true
 	left := tally{}
 	due := time.Now().Add(e.times.count)
-	tell := func() {
+	count := func() {
 		left.records(e.put)
 		due = time.Now().Add(e.times.count)
 	}
@@ -178,10 +178,10 @@ func (e *Exporter) follow(ctx context.Context, f *capture.Follower, names calls.
 		cancel()
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
-			tell()
+			count()
 			continue
 		case err != nil:
-			tell()
+			count()
 			return
 		}
 		s := e.now.Load()
@@ -195,7 +195,7 @@ func (e *Exporter) follow(ctx context.Context, f *capture.Follower, names calls.
 			left.add(c, e.recording.Schema)
 		}
 		if !time.Now().Before(due) {
-			tell()
+			count()
 		}
 	}
 }

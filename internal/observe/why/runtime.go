@@ -75,7 +75,7 @@ func (v *view) outages() []Finding {
 		}
 		why, each := reason(bad[0]), ""
 		if len(bad) > 1 {
-			why, each = "", told(causes)
+			why, each = "", eachCause(causes)
 		}
 		switch over := last.What == capture.Up || last.What == capture.Removed; {
 		case over:
@@ -109,7 +109,7 @@ func endedProcess(c *capture.Change) bool {
 }
 
 // causesOf puts the changes to one condition for one reason together, in the order in which they first appear. No more than
-// maxChanges causes are told.
+// maxChanges causes are named.
 func causesOf(bad []*capture.Change) [][]*capture.Change {
 	var causes [][]*capture.Change
 	for _, c := range bad {
@@ -140,8 +140,8 @@ func conditions(bad []*capture.Change) string {
 	return strings.Join(was, " and ")
 }
 
-// told says each cause, how often it was so, and when.
-func told(causes [][]*capture.Change) string {
+// eachCause says each cause, how often it was so, and when.
+func eachCause(causes [][]*capture.Change) string {
 	var text strings.Builder
 	for _, one := range causes {
 		var at []string
@@ -188,9 +188,9 @@ const leastUnreached = 3
 // unreached finds runtimes that calls of kubelet did not reach, or those of any client if none is kubelet, in recordings that
 // lack their conditions.
 func (v *view) unreached() []Finding {
-	told := map[string]bool{}
+	recorded := map[string]bool{}
 	for _, c := range v.changes {
-		told[c.Backend] = true
+		recorded[c.Backend] = true
 	}
 	kubelet := slices.ContainsFunc(v.calls, (*call).kubelet)
 	failed := filter(v.calls, func(c *call) bool {
@@ -199,7 +199,7 @@ func (v *view) unreached() []Finding {
 	var found []Finding
 	for _, all := range groups(failed, func(c *call) string { return notReached(c.message) }) {
 		name := notReached(all[0].message)
-		if told[name] || len(all) < leastUnreached {
+		if recorded[name] || len(all) < leastUnreached {
 			continue
 		}
 		f, last := shown(all), all[len(all)-1]
