@@ -42,7 +42,7 @@ type backend struct {
 	separator string
 	conn      *dial.Conn
 	bounded   *limits.Conn
-	lastKnown *memory.Conn    // nil without memory; then there is a watcher
+	lastKnown *memory.Conn // nil without memory; then there is a watcher
 	watcher   *memory.Watcher
 	top       grpc.ClientConnInterface
 	stop      context.CancelFunc // nil until it runs; only the proxy uses it
