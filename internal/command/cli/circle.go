@@ -41,13 +41,8 @@ func wiringOf(pid int, s config.Settings) wiring {
 	return w
 }
 
-// circles says of each backend of c how it leads back to a socket of c, over other criproxys of this machine; the empty text
-// if it does not. A call of check does not show it: the criproxy that serves c refuses only the calls that it made itself.
-func circles(ctx context.Context, c *config.Config) []string {
-	all := make([]string, len(c.Backends))
-	if len(all) == 0 {
-		return nil
-	}
+// wirings returns those of the criproxys on this machine.
+func wirings(ctx context.Context) []wiring {
 	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
 	defer cancel()
 	var running []wiring
@@ -57,6 +52,17 @@ func circles(ctx context.Context, c *config.Config) []string {
 			running = append(running, wiringOf(one.PID, s))
 		}
 	}
+	return running
+}
+
+// circles says of each backend of c how it leads back to a socket of c, over other criproxys of this machine; the empty text
+// if it does not. A call of check does not show it: the criproxy that serves c refuses only the calls that it made itself.
+func circles(ctx context.Context, c *config.Config) []string {
+	all := make([]string, len(c.Backends))
+	if len(all) == 0 {
+		return nil
+	}
+	running := wirings(ctx)
 	mine := wiringOf(0, c.Settings())
 	for i, b := range c.Backends {
 		for _, address := range b.AllAddresses() {

@@ -35,6 +35,8 @@ type Diagnosis struct {
 	Findings []why.Finding   `json:"findings"`          // the worst first
 	Kubelet  *doctor.Kubelet `json:"kubelet,omitempty"` // the kubelet of the node; nil if none runs
 	AsRuns   string          `json:"asRuns,omitempty"`  // the flags that come from the criproxy that runs
+
+	criproxys doctor.Criproxys // that run on this node
 }
 
 // wellKnown are the sockets of runtimes that the doctor examines if there is no configuration.
@@ -75,7 +77,10 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	if f.absent != nil {
 		return f.absent
 	}
-	d := Diagnosis{Findings: []why.Finding{}, AsRuns: asRuns}
+	d := Diagnosis{Findings: []why.Finding{}, AsRuns: asRuns, criproxys: doctor.Criproxys{}}
+	for _, one := range wirings(ctx) {
+		d.criproxys[one.pid] = one.sockets
+	}
 	cfg, err := f.readConfig()
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
@@ -85,7 +90,7 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	}
 	d.configuration(f, cfg)
 	d.running(ctx, cfg)
-	examined := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion}
+	examined := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion, Criproxys: d.criproxys}
 	found, kubelet := examined.Examine()
 	d.Findings, d.Kubelet = why.Sort(append(d.Findings, found...)), kubelet
 	if output.format == show.Text {
@@ -175,6 +180,9 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 		d.add(why.Note, about, "doctor-cannot-see-everything", "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
 		return
 	}
+	for _, l := range r.Listeners {
+		d.criproxys[r.PID] = append(d.criproxys[r.PID], l.Path)
+	}
 	for _, b := range r.Backends {
 		switch b.State {
 		case memory.Gone.String():
@@ -185,7 +193,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 			if cfg.Profile != "" {
 				cure = fmt.Sprintf("look at the log of %s, which is at %s", b.Name, b.Address)
 			}
-			if process, err := host.Serving(b.Address); err == nil && process.Name == "criproxy" {
+			if process, err := host.Serving(b.Address); err == nil && d.criproxys.Serves(process, b.Address) {
 				cure = fmt.Sprintf("%s serves its socket: %s", process, doctor.CircleCure(b.Name))
 			}
 			d.add(why.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), cure)

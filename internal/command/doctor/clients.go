@@ -26,9 +26,9 @@ func (e *examination) clients() {
 		owners, all := e.owners(inodes)
 		for _, p := range owners {
 			process := fmt.Sprintf("%s (process %d)", p.name, p.pid)
-			switch p.name {
-			case "criproxy", "criproxy-demo":
-			case "kubelet":
+			switch {
+			case e.Criproxys[p.pid] != nil, named(p.name):
+			case p.name == "kubelet":
 				if e.kubelet != nil && e.same(e.kubelet.Endpoint, b.Address) {
 					continue // kubelets has reported this
 				}

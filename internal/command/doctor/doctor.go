@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/observe/why"
@@ -34,6 +36,26 @@ type Node struct {
 
 	// Served returns the process that serves the socket at path. Nil means [host.Serving].
 	Served func(path string) (host.Process, error)
+
+	Criproxys Criproxys
+}
+
+// Criproxys are the processes that have answered as criproxys at their admin sockets, with the sockets at which each of them
+// serves clients.
+type Criproxys map[int][]string
+
+// Serves reports whether the process that serves the socket at path does that as a criproxy, whatever its program is called.
+// One without an admin socket, or with one that this user cannot open, is known by its name.
+func (c Criproxys) Serves(p host.Process, path string) bool {
+	if sockets, known := c[int(p.PID)]; known {
+		return slices.ContainsFunc(sockets, func(one string) bool { return host.SameSocket(one, path) })
+	}
+	return named(p.Name)
+}
+
+// named reports whether a program has the name of criproxy, perhaps with a version behind it.
+func named(program string) bool {
+	return program == "criproxy" || strings.HasPrefix(program, "criproxy-")
 }
 
 // Backend is one of the runtimes.

@@ -116,6 +116,20 @@ func TestNothingIsFoundOnAGoodNode(t *testing.T) {
 		Kubelet{Process: kubelet.Process, Version: kubelet.Version, Endpoint: kubelet.Endpoint, Images: kubelet.Images, Driver: kubelet.Driver})
 }
 
+// doctor took a criproxy whose program has another name for another program.
+func TestACriproxyIsKnownByItsAdminSocket(t *testing.T) {
+	m := newFakeNode(t)
+	m.process(21, "front", "front")
+	m.served["/run/criproxy.sock"] = host.Process{Name: "front", PID: 21}
+	m.has(21, 77)
+	m.connected["/run/kata.sock"] = []uint32{77}
+	assert.Len(t, m.examine(), 2, "it serves the socket, and bypasses criproxy")
+	m.Criproxys = Criproxys{21: {"/run/criproxy.sock"}}
+	assert.Empty(t, m.examine())
+	m.served["/run/kata.sock"] = host.Process{Name: "front", PID: 21} // as in a demo
+	assert.Empty(t, m.examine(), "its other sockets may be those of runtimes")
+}
+
 func TestDropInsAloneConfigureAKubelet(t *testing.T) {
 	m := newFakeNode(t)
 	m.process(10, "kubelet", "kubelet", "--config-dir=etc/conf.d") // as RKE2 starts it
@@ -217,6 +231,9 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"a folder for all": {func(m *fakeNode) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, why.Error, "every user can put another socket in place of", "chmod o-w /run"},
 		"another process":  {func(m *fakeNode) { m.served["/run/criproxy.sock"] = host.Process{Name: "crio", PID: 7} }, why.Error, "is served by crio (process 7), not by criproxy", "choose another path"},
 		"ourselves behind": {func(m *fakeNode) { m.served["/run/kata.sock"] = host.Process{Name: "criproxy", PID: 20} }, why.Warning, "is served by criproxy (process 20)", "come back to it"},
+		"a criproxy of another name behind": {func(m *fakeNode) {
+			m.Criproxys, m.served["/run/kata.sock"] = Criproxys{21: {"/run/kata.sock"}}, host.Process{Name: "front", PID: 21}
+		}, why.Warning, "is served by front (process 21)", "come back to it"},
 		"a socket that may not be opened": {func(m *fakeNode) {
 			m.Served = func(string) (host.Process, error) { return host.Process{}, syscall.EACCES }
 		}, why.Note, "may not connect to", "as root"},

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/criproxy/criproxy/internal/observe/why"
@@ -21,7 +20,7 @@ func (e *examination) sockets() {
 		e.add(why.Error, about, "other-users-can-get-root", fmt.Sprintf("every user can put another socket in place of %s", e.Listen), fmt.Sprintf("chmod o-w %s", filepath.Dir(e.Listen)))
 	}
 	if e.socket("criproxy", e.Listen, "start criproxy: systemctl start criproxy") {
-		if process, err := e.Served(e.file(e.Listen)); err == nil && process.Name != "" && !strings.HasPrefix(process.Name, "criproxy") && process.Name != "systemd" {
+		if process, err := e.Served(e.file(e.Listen)); err == nil && process.Name != "" && process.Name != "systemd" && !e.Criproxys.Serves(process, e.Listen) {
 			e.add(why.Error, about, "clients-cannot-connect", fmt.Sprintf("%s is served by %s, not by criproxy", e.Listen, process), "choose another path with listen, or stop that process")
 		}
 	}
@@ -29,7 +28,7 @@ func (e *examination) sockets() {
 		if !e.socket("backend "+b.Name, b.Address, fmt.Sprintf("start the runtime, or correct its address; calls to it fail until %s exists", b.Address)) {
 			continue
 		}
-		if process, err := e.Served(e.file(b.Address)); err == nil && process.Name == "criproxy" {
+		if process, err := e.Served(e.file(b.Address)); err == nil && e.Criproxys.Serves(process, b.Address) {
 			e.add(why.Warning, about, "a-socket-does-not-answer", fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, process), CircleCure(b.Name))
 		}
 	}
