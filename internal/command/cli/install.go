@@ -21,7 +21,9 @@ func Install(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs := subFlags("install")
 	fs.StringVar(&t.Path, "takeover", "", "the `PATH` of the runtime's own socket, where criproxy will listen: /run/containerd/containerd.sock or /run/crio/crio.sock")
 	addTakeoverFlags(fs, &t)
-	about := "install -takeover PATH makes criproxy listen at PATH, and containerd or CRI-O at another path beside it. It changes these files:"
+	about := `install -takeover PATH makes criproxy listen at PATH, and containerd or CRI-O at another path beside it. It changes
+the configuration of criproxy and of the runtime that serves PATH, and nothing if neither of the two serves it.
+-dry-run shows the changes.`
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
@@ -57,7 +59,7 @@ func Uninstall(_ context.Context, args []string, out, _ io.Writer) error {
 	var t takeover.Takeover
 	fs := subFlags("uninstall")
 	addTakeoverFlags(fs, &t)
-	if err := parseSub(fs, args, out, "uninstall reverts what install changed in these files:", 0, 0); err != nil {
+	if err := parseSub(fs, args, out, "uninstall reverts what install changed in the configuration of criproxy and of the runtime. -dry-run shows the changes.", 0, 0); err != nil {
 		return err
 	}
 	return t.Uninstall(out)
