@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"log"
 	"os"
 	"os/signal"
@@ -23,12 +25,21 @@ func setShares(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer,
 	return answer, nil
 }
 
+func usage() {
+	fmt.Fprintf(flag.CommandLine.Output(), `%s [FOLDER] serves a plugin for criproxy until Ctrl-C: it sets the CPU shares of containers by the annotation
+example.org/priority of their pod, which is low, normal or high. It registers in FOLDER, with its socket there (default
+%s, and the socket in %s).
+`, os.Args[0], plugin.DefaultFolder, plugin.DefaultSockets)
+}
+
 func main() {
+	flag.Usage = usage
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	p := plugin.Plugin{Name: "priority", PreCreateContainer: setShares, PreUpdateContainerResources: setShares}
-	if len(os.Args) > 1 { // another folder, for the plugin's file and socket
-		p.Folder, p.Socket = os.Args[1], os.Args[1]+"/priority.sock"
+	if folder := flag.Arg(0); folder != "" {
+		p.Folder, p.Socket = folder, folder+"/priority.sock"
 	}
 	if err := p.Run(ctx); err != nil {
 		log.Fatal(err)
