@@ -25,8 +25,12 @@ import (
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
-// StatusTime bounds how long a backend may take to answer for a report.
-const StatusTime = 3 * time.Second
+// StatusTime bounds how long a backend may take to answer for a report; slowTime, one that is known to be slow, for which
+// memory answers within that time.
+const (
+	StatusTime = 3 * time.Second
+	slowTime   = time.Second
+)
 
 // started is the time when this process began.
 var started = time.Now()
@@ -128,10 +132,19 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 			}
 		})
 	}
+	known := b.notes.list()
+	slow := known.Condition == capture.Slow
+	if slow {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, slowTime)
+		defer cancel()
+	}
 	var about runtimeapi.VersionResponse
-	ask(runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &about, func(time.Duration) {
-		r.Runtime = runtimeName(&about)
-	})
+	if !slow || known.Runtime == "" {
+		ask(runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &about, func(time.Duration) {
+			r.Runtime = runtimeName(&about)
+		})
+	}
 	var pods runtimeapi.ListPodSandboxResponse
 	ask(runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, &pods, func(time.Duration) {
 		r.Pods = new(len(pods.GetItems()))

@@ -16,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -66,6 +67,24 @@ func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 		n.runtimes[1].When(nil)
 		n.isUp(1)
 	})
+}
+
+// criproxy status took 3 s: it waited for the version, which it knew.
+func TestAReportDoesNotWaitForASlowRuntime(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(c *config.Config) { c.ListBudget = 500 * time.Millisecond })
+	n.run(1, "db", 1)
+	n.known()
+	known := n.proxy.Report(n.ctx()).Backends[1].Runtime
+	require.NotEmpty(t, known)
+	n.runtimes[1].When(testkit.Hanging())
+	testkit.Eventually(t, "it is seen to be slow", func() bool { return n.proxy.Health().Backends[1].State == capture.Slow })
+	began := time.Now()
+	r := n.proxy.Report(n.ctx()).Backends[1]
+	assert.Less(t, time.Since(began), 2*time.Second)
+	assert.Equal(t, "slow "+known, r.State+" "+r.Runtime)
+	assert.Equal(t, 1, *r.Pods)
+	n.runtimes[1].When(nil)
 }
 
 func TestASlowPrimaryIsAskedForItsStatus(t *testing.T) {
