@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -41,6 +43,9 @@ func (p *Proxy) Pods(ctx context.Context) (admin.Pods, error) {
 	for i, err := range errs {
 		if err != nil {
 			why := strings.TrimPrefix(status.Convert(err).Message(), "criproxy: ")
+			if status.Code(err) == codes.DeadlineExceeded && ctx.Err() != nil {
+				why = fmt.Sprintf("it has not answered within %s", StatusTime)
+			}
 			found.Silent = append(found.Silent, admin.Silent{Backend: s.backends[i].String(), Error: why})
 		}
 	}

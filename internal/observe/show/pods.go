@@ -57,7 +57,9 @@ func (q Query) showPods(pods *admin.Pods, f PodFilter) ([]admin.Silent, error) {
 	if !q.People() {
 		return pods.Silent, Encode(q.Out, q.Format, *pods)
 	}
-	printPods(q.Screen, pods.Pods, all, q.Format == Wide, time.Now())
+	if all > 0 || len(pods.Silent)+len(pods.Unanswered) == 0 { // otherwise there may be pods
+		printPods(q.Screen, pods.Pods, all, q.Format == Wide, time.Now())
+	}
 	return pods.Silent, nil
 }
 
