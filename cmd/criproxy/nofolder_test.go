@@ -43,7 +43,7 @@ func TestAHistoryWithoutAStateFolderSaysWhereItBegins(t *testing.T) {
 	}
 	begins := func() string {
 		return "criproxy: nothing is known from before " + p.happened("")[0].Time.Local().Format(time.DateTime) +
-			": without a state folder (stateDir), criproxy forgets what happened when it restarts\n"
+			": this criproxy has no state folder, and forgets what happened when it restarts; for a single runtime it uses stateDir only if that folder exists\n"
 	}
 	is(capture.Up)
 	outage()

@@ -35,7 +35,7 @@ func Events(ctx context.Context, args []string, out, errOut io.Writer) error {
 	e.StringVar(&e.backend, "backend", "", "only runtimes that match `PATTERN`; a primary without a name is called primary")
 	about := `events shows what happened to a running criproxy: when each runtime was slow, gone and up again, why, and
 how many pods that concerned; reloads and configurations that were refused; handovers; plugins that were
-lost and found. criproxy keeps the latest 10,000 events or more in its state folder.`
+lost and found. criproxy keeps the latest 10,000 events or more in its state folder, if it has one.`
 	if err := e.parse(args, out, about, 0); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func sayBegins(errOut io.Writer, node, begins string, from time.Time) {
 	if node != "" {
 		node += ": "
 	}
-	fmt.Fprintf(errOut, "criproxy: %snothing is known from before %s: without a state folder (stateDir), criproxy forgets what happened when it restarts\n", node, t.Local().Format(time.DateTime))
+	fmt.Fprintf(errOut, "criproxy: %snothing is known from before %s: this criproxy has no state folder, and forgets what happened when it restarts; for a single runtime it uses stateDir only if that folder exists\n", node, t.Local().Format(time.DateTime))
 }
 
 // ask requests the changes since a time.
