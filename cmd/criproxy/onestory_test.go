@@ -388,11 +388,11 @@ func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
 	refused := `criproxy refuses a new configuration: \S+/c\.yaml:6:1: goneAftre: unknown key \(did you mean "goneAfter"\?\)`
 	told := []string{
 		"criproxy serves",
-		"criproxy has a new configuration",
+		"criproxy has a new configuration: goneAfter: 20s, was none",
 		refused,
-		"criproxy has a new configuration: waits for a restart: ids: native, was prefix",
+		"criproxy has a new configuration: goneAfter: 30s, was 20s; waits for a restart: ids: native, was prefix",
 		refused,
-		"criproxy has a new configuration",
+		"criproxy has a new configuration: no setting has changed",
 		"criproxy took over",
 	}
 	alike := func(where string, got []string) {

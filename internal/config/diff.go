@@ -69,6 +69,50 @@ type Change struct {
 	Restart bool   `json:"restart,omitempty"` // it takes effect only at a restart
 }
 
+// String returns the change as text, such as "goneAfter: 20s, was 10s".
+func (c Change) String() string {
+	return fmt.Sprintf("%s: %s, was %s", c.Setting, OrNone(c.Will), OrNone(c.Was))
+}
+
+// Brief says in few words what differs in next of what a reload applies: of a runtime or a socket that is new or no longer
+// there, only that. It leaves out that a runtime has another address.
+func (s Settings) Brief(next Settings) []string {
+	var said []string
+	for _, c := range s.Changes(next) {
+		text := c.String()
+		if name, key, within := strings.Cut(c.Setting, "]."); within {
+			switch item := name + "]"; {
+			case !s.has(item):
+				text = item + " is new"
+			case !next.has(item):
+				text = item + " is no longer there"
+			case key == "address":
+				continue
+			}
+		}
+		if !c.Restart && !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	if more := len(said) - mostBrief; more > 0 {
+		said = append(said[:mostBrief], fmt.Sprintf("and %d more", more))
+	}
+	return said
+}
+
+// mostBrief bounds how many changes Brief names.
+const mostBrief = 5
+
+// has reports whether there is a setting of an item of a list, such as backends[kata.io].
+func (s Settings) has(item string) bool {
+	for key := range s {
+		if strings.HasPrefix(key, item+".") {
+			return true
+		}
+	}
+	return false
+}
+
 // Changes returns the settings that differ in next.
 func (s Settings) Changes(next Settings) []Change {
 	all := []Change{}

@@ -21,7 +21,7 @@ func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	if p.stopped {
 		return nil, ErrStopped
 	}
-	before := p.addresses()
+	before, was := p.addresses(), p.Config().Settings()
 	if err := p.reload(cfg); err != nil {
 		p.refuse(err)
 		return nil, err
@@ -34,8 +34,12 @@ func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	p.config.Store(&state)
 	now := p.addresses()
 	why := moved(before, now)
+	why = append(why, was.Brief(p.Config().Settings())...)
 	if len(waits) > 0 {
 		why = append(why, "waits for a restart: "+strings.Join(waits, "; "))
+	}
+	if len(why) == 0 {
+		why = []string{"no setting has changed"}
 	}
 	p.changes.Add(capture.Change{Time: state.Loaded, What: capture.Reloaded, Why: strings.Join(why, "; "), Addresses: now})
 	return waits, nil

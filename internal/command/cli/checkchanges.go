@@ -126,7 +126,7 @@ func checkAll(ctx context.Context, q show.Query, f *Flags, fs *flag.FlagSet) err
 
 // changeText says what a change is.
 func changeText(c config.Change) string {
-	text := fmt.Sprintf("%s: %s, was %s", c.Setting, config.OrNone(c.Will), config.OrNone(c.Was))
+	text := c.String()
 	if c.Restart {
 		text += "   (waits for a restart)"
 	}
