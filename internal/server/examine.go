@@ -84,12 +84,17 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 	}
 	if c.Profile == "" { // only CRI is for kubelet
 		var lack []string
-		for _, b := range r.Backends {
+		answered := *c
+		answered.Backends = nil
+		for i, b := range r.Backends {
 			if b.lacksMetrics {
 				lack = append(lack, b.Name)
 			}
+			if i == 0 || b.Error == "" {
+				answered.Backends = append(answered.Backends, c.Backends[i])
+			}
 		}
-		r.Notes = append(r.Notes, figureNotes(c, lack)...)
+		r.Notes = append(r.Notes, figureNotes(&answered, lack)...)
 	}
 	return r, nil
 }

@@ -187,7 +187,7 @@ func (r *Report) summary(out *show.Screen) {
 		}
 		if b.Error != "" {
 			failing++
-			row[2], row[3] = show.Cell{Text: "FAILS", Colour: show.Red}, show.Cell{Text: b.Error}
+			row[2], row[3] = show.Cell{Text: "FAILS", Colour: show.Red}, show.Cell{} // the errors above say why
 		}
 		rows = append(rows, row)
 	}
@@ -202,9 +202,7 @@ func (r *Report) summary(out *show.Screen) {
 		out.Paint(show.Green, 0, "This works.")
 	}
 	for _, text := range r.Errors {
-		if failing == 0 {
-			out.Paint(show.Red, 2, "- %s", text)
-		}
+		out.Paint(show.Red, 2, "- %s", text)
 	}
 	r.printWarnings(out)
 	out.Gap()
