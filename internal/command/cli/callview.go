@@ -38,6 +38,9 @@ type callView struct {
 	seen, shown int       // how many calls
 	latest      uint64    // number of the latest event
 	at          time.Time // of that event
+
+	changes map[capture.ChangeKey]bool // that have come, if the events are of a running criproxy
+	began   time.Time                  // when the first of them were asked for
 }
 
 // past selects which calls from before the start of the command are shown. The zero value shows all.
@@ -48,6 +51,7 @@ type past struct {
 	since time.Time // show no calls that began earlier
 	last  int       // show only the latest calls, so many; zero shows all
 
+	again  bool      // another process answers than before
 	passed time.Time // show none of the events that the process before passed on, until that time
 
 	kept []said // the latest calls, if last is not zero
@@ -166,9 +170,10 @@ func (l *callView) add(ev *capture.Event) error {
 	if !before {
 		l.present()
 	}
+	missed := l.missed(ev)
 	var err error
 	switch p := &l.past; {
-	case before && p.none:
+	case before && p.none && !missed:
 		l.assembler.Add(ev)
 	case l.story == nil && (!before || p.last == 0):
 		err = l.show(ev)
@@ -191,6 +196,18 @@ func (l *callView) add(ev *capture.Event) error {
 		l.present()
 	}
 	return err
+}
+
+// missed reports whether an event is a change of the process before this one that has not come: a crash ends the connection
+// before the latest events pass, but criproxy keeps each change at once.
+func (l *callView) missed(ev *capture.Event) bool {
+	if ev.Kind != capture.Changed || l.changes == nil {
+		return false
+	}
+	key := ev.Change.Key()
+	known := l.changes[key]
+	l.changes[key] = true
+	return l.past.again && !known && !ev.Change.Time.Before(l.began)
 }
 
 // write writes what was shown of a call.

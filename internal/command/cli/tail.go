@@ -86,6 +86,7 @@ After POD, as in tail web-1, it shows only the calls in the life of these pods.`
 // tail shows the calls of one criproxy. It reports whether that has ended, and calls next when another process has taken
 // over.
 func (l *callView) tail(ctx context.Context, client *admin.Client, response *http.Response, look past, out io.Writer, next func()) (ended bool, err error) {
+	l.changes = map[capture.ChangeKey]bool{}
 	for first := true; ; first = false {
 		err := l.follow(response, look, first, out)
 		if ctx.Err() != nil {
@@ -105,7 +106,7 @@ func (l *callView) tail(ctx context.Context, client *admin.Client, response *htt
 			return ctx.Err() == nil, nil
 		}
 		next()
-		look = past{none: true, over: look.over}
+		look = past{none: true, again: true, over: look.over}
 	}
 }
 
@@ -194,7 +195,9 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 		return err
 	}
 	from := admin.RecordedHeader
-	if !first { // what the process before this one recorded after it had passed on its recording has the same numbers
+	if first {
+		l.began = r.Header().Created
+	} else { // what the process before this one recorded after it had passed on its recording has the same numbers
 		from = admin.InheritedHeader
 	}
 	look.until, _ = strconv.ParseUint(response.Header.Get(from), 10, 64)
