@@ -159,6 +159,21 @@ func TestTapShowsAnyAPIAndChangesNothing(t *testing.T) {
 	}
 }
 
+// Two taps, each of which is the server of the other one, passed a call round and round.
+func TestATapRefusesACallThatComesBack(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	one, two := filepath.Join(dir, "one.sock"), filepath.Join(dir, "two.sock")
+	running(t, one, "tap", "-connect", two, "-listen", one, "-admin", "none", "-quiet")
+	running(t, two, "tap", "-connect", one, "-listen", two, "-admin", "none", "-quiet")
+	testkit.Eventually(t, "the call has come back", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := testkit.Dialed(t, one).Invoke(ctx, muxtest.Method("Get"), muxtest.Frame(t, "GetRequest", `book_id: "7f"`), &codec.Frame{})
+		return status.Code(err) == codes.FailedPrecondition && strings.Contains(err.Error(), "Get came back to the criproxy that passed it on")
+	})
+}
+
 func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

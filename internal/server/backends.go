@@ -154,12 +154,12 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 }
 
 // newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
-func newPlainBackend(cfg *config.Config, d director.Config, r *records, budget dial.Budget) (*backend, error) {
+func newPlainBackend(cfg *config.Config, d director.Config, s *assembly, r *records, budget dial.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, notify: func(capture.Change, bool) {}, do: func(f func()) { f() }}
 	var err error
 	b.conn, err = dial.New(dial.Config{
 		Address: b.cfg.Address, GRPC: cfg.DataPath == config.GRPCPath, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
-		Lost: r.losses.Of(b.String()),
+		Via: s.via, Lost: r.losses.Of(b.String()),
 	})
 	if err != nil {
 		return nil, err

@@ -271,7 +271,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
-		b, err := newPlainBackend(cfg, d, &p.records, p.memory)
+		b, err := newPlainBackend(cfg, d, s, &p.records, p.memory)
 		if err != nil {
 			return nil, d, err
 		}

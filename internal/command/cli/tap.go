@@ -40,7 +40,7 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs.IntVar(&cfg.Capture.MaxFiles, "capture-files", 0, "keep `N` files of -capture (default 5)")
 	fs.BoolVar(&cfg.UnsafeRaw, "unsafe-raw", false, "record and show secrets as well")
 	quiet := fs.Bool("quiet", false, "do not print the calls")
-	err := parseSub(fs, args, out, "tap passes calls on to one server, of CRI or any other gRPC API, changes nothing, and shows the calls.", 0, 0)
+	err := parseSub(fs, args, out, "tap passes calls on to one server, of CRI or any other gRPC API, changes no message, and shows the calls.", 0, 0)
 	if err != nil {
 		return err
 	}
