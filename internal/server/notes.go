@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,7 +63,7 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 		k.Since = time.Time{} // connecting is no condition
 	}
 	if k.Condition == condition {
-		if condition != capture.Up && reason != "" {
+		if condition != capture.Up && reason != "" && !sameTrouble(k.Why, reason) {
 			k.Why = reason // the outage keeps the reason with which it began, as its event does
 		}
 		return change, false
@@ -85,6 +86,14 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 	}
 	k.Condition, k.Since, k.Why = condition, since, reason
 	return change, true
+}
+
+// sameTrouble reports whether two reasons say, in the words of package dial, that a backend cannot be reached at one
+// address. A runtime that is killed ends its connection and then refuses others: the event has the first reason.
+func sameTrouble(a, b string) bool {
+	at, _, _ := strings.Cut(a, ": ")
+	other, _, _ := strings.Cut(b, ": ")
+	return at == other && strings.HasPrefix(at, "cannot be reached at ")
 }
 
 // replay notes a change that an earlier process has recorded. If those before it are lost, it says itself what was before.

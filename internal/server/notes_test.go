@@ -70,6 +70,16 @@ func TestAnOutageKeepsTheReasonOfItsEvent(t *testing.T) {
 	assert.Equal(t, "has answered nothing", n.list().Outages[0].Error)
 }
 
+// After a SIGKILL status said "connection refused" and its event "EOF".
+func TestAKilledRuntimeHasOneReason(t *testing.T) {
+	var n notes
+	n.became(capture.Gone, at(1), errors.New("cannot be reached at /run/a.sock: EOF"), nil, nil)
+	n.became(capture.Gone, at(1), errors.New("cannot be reached at /run/a.sock: connection refused"), nil, nil)
+	assert.Equal(t, "cannot be reached at /run/a.sock: EOF", n.list().Why)
+	n.became(capture.Gone, at(1), errors.New("answers Version with Internal: out of order"), nil, nil)
+	assert.Equal(t, "answers Version with Internal: out of order", n.list().Why, "another trouble")
+}
+
 // A clock that was set back must not make an outage of the future.
 func TestATimeToComeIsNotRestored(t *testing.T) {
 	future := time.Now().Add(24 * time.Hour)
