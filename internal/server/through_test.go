@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -46,6 +47,10 @@ type whim struct {
 	request []byte                       // without that field
 	header  metadata.MD
 	reply   *rude.Message
+
+	// How netHTTP sends the request.
+	piece   int    // length of each DATA frame; zero: one frame, and content-length
+	timeout string // as it stands in grpc-timeout; "": there is none
 }
 
 // newWhim returns the whim of a seed.
@@ -88,6 +93,10 @@ func newWhim(m *codec.Method, seed uint64) *whim {
 	if code != 0 {
 		w.fail(r, code)
 	}
+	if r.IntN(2) == 0 {
+		w.piece = 1 + r.IntN(40) + len(w.request)/20
+	}
+	w.timeout = []string{"", "99999999u", "100000m", "00000100S", "9M", "99999999H"}[r.IntN(6)]
 	return w
 }
 
@@ -216,8 +225,21 @@ func (c *capricious) answer(_ string, request *rude.Message) *rude.Message {
 	return c.whims[number[0]].reply
 }
 
+// A client makes the call of a whim, and returns what it gets and the error of the call.
+type client func(ctx context.Context, w *whim, md metadata.MD, request []byte) (outcome, error)
+
+// grpcGo is the client of grpc-go.
+func grpcGo(t *testing.T, socket string) client {
+	cc := testkit.Dialed(t, socket)
+	return func(ctx context.Context, w *whim, md metadata.MD, request []byte) (outcome, error) {
+		var s outcome
+		err := s.hear(metadata.NewOutgoingContext(ctx, md), cc, w.method, codec.NewFrame(request))
+		return s, err
+	}
+}
+
 // call makes the call of a whim, with an id in its request.
-func (c *capricious) call(t *testing.T, cc *grpc.ClientConn, number string, id string) outcome {
+func (c *capricious) call(t *testing.T, by client, number string, id string) outcome {
 	w := c.whims[number]
 	request := w.request
 	if w.id != nil {
@@ -225,10 +247,11 @@ func (c *capricious) call(t *testing.T, cc *grpc.ClientConn, number string, id s
 	}
 	md := w.header.Copy()
 	md.Set("x-whim", number)
-	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), md), testkit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	var s outcome
-	as := status.Convert(s.hear(ctx, cc, w.method, codec.NewFrame(request)))
+	s, err := by(ctx, w, md, request)
+	as, is := status.FromError(err)
+	require.True(t, is, "%s: not a reply of gRPC: %v", number, err)
 	s.code, s.text, s.details = as.Code(), string([]rune(as.Message())), as.Details() // each byte that is not UTF-8 becomes U+FFFD
 	s.header, s.trailer = metadata.Join(s.header), metadata.Join(s.trailer)           // nil becomes empty
 	for _, name := range append(hopFields, "content-type") {
@@ -345,37 +368,48 @@ func TestWhatWorksDirectlyWorksThroughTheProxy(t *testing.T) {
 		c := &capricious{whims: map[string]*whim{}, got: map[string]*rude.Message{}}
 		n, prefix := start(&rudeRuntime{answer: c.answer})
 		last := n.cfg.Backends[len(n.cfg.Backends)-1].Address
-		direct, through := testkit.Dialed(t, last), testkit.Dialed(t, n.cfg.Listen)
-		for _, m := range criMethods() {
-			for i := range calls {
-				seed := *throughSeed + uint64(i)
-				number := fmt.Sprint(m.Name, " ", seed)
-				w := newWhim(m, seed)
-				if prefix != "" && w.id == nil {
-					break
-				}
-				c.Lock()
-				c.whims[number] = w
-				c.Unlock()
-				want, got := c.call(t, direct, number, "c"), c.call(t, through, number, prefix+"c")
-				if m.Output.Fields().ByName("url") != nil && len(want.replies) == len(got.replies) {
-					got.replies = want.replies // a random URL that has no host gets one
-				}
-				if prefix != "" && len(want.replies) == 1 && len(got.replies) == 1 && equalReplies(m.Output, []byte(want.replies[0]), []byte(got.replies[0])) {
-					got.replies = want.replies
-				}
-				if prefix != "" && strings.Contains(got.text, "belong to different backends") {
-					continue // a random target_id is a name of the primary
-				}
-				if len(got.fields[transport.ViaField]) == 1 {
-					delete(got.fields, transport.ViaField) // what the proxy adds
-				}
-				if differs := want.differs(got); differs != "" {
-					t.Fatalf("%s: -through-seed %d: %s", m.Name, seed, differs)
+		for name, dial := range map[string]func(*testing.T, string) client{"grpc-go": grpcGo, "net/http": netHTTP} {
+			direct, through := dial(t, last), dial(t, n.cfg.Listen)
+			for _, m := range criMethods() {
+				for i := range calls {
+					seed := *throughSeed + uint64(i)
+					w := newWhim(m, seed)
+					if prefix != "" && w.id == nil {
+						break
+					}
+					if name == "net/http" { // which believes it
+						is := func(f rude.Field) bool { return f.Name == "content-length" }
+						w.reply.Header, w.reply.Trailer = slices.DeleteFunc(w.reply.Header, is), slices.DeleteFunc(w.reply.Trailer, is)
+					}
+					if differs := c.compare(t, w, fmt.Sprint(m.Name, " ", seed), direct, through, prefix); differs != "" {
+						t.Fatalf("%s by %s: -through-seed %d: %s", m.Name, name, seed, differs)
+					}
 				}
 			}
 		}
 	})
+}
+
+// compare makes the call of a whim directly and through the proxy, and says in what the outcomes differ; it returns "" if
+// they are equal.
+func (c *capricious) compare(t *testing.T, w *whim, number string, direct, through client, prefix string) string {
+	c.Lock()
+	c.whims[number] = w
+	c.Unlock()
+	want, got := c.call(t, direct, number, "c"), c.call(t, through, number, prefix+"c")
+	if w.method.Output.Fields().ByName("url") != nil && len(want.replies) == len(got.replies) {
+		got.replies = want.replies // a random URL that has no host gets one
+	}
+	if prefix != "" && len(want.replies) == 1 && len(got.replies) == 1 && equalReplies(w.method.Output, []byte(want.replies[0]), []byte(got.replies[0])) {
+		got.replies = want.replies
+	}
+	if prefix != "" && strings.Contains(got.text, "belong to different backends") {
+		return "" // a random target_id is a name of the primary
+	}
+	if len(got.fields[transport.ViaField]) == 1 {
+		delete(got.fields, transport.ViaField) // what the proxy adds
+	}
+	return want.differs(got)
 }
 
 // criMethods returns the methods of CRI v1.
