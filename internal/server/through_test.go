@@ -192,13 +192,14 @@ type outcome struct {
 
 // differs says in what another outcome differs; it returns "" if they are equal.
 func (o outcome) differs(other outcome) string {
+	type fields map[string][]string // metadata.MD does not print its values
 	for _, one := range []struct {
 		what        string
 		want, other any
 	}{
 		{"code", o.code, other.code}, {"text", o.text, other.text}, {"details", o.details, other.details},
-		{"header", o.header, other.header}, {"trailer", o.trailer, other.trailer}, {"replies", o.replies, other.replies},
-		{"request", o.request, other.request}, {"metadata of the request", o.fields, other.fields},
+		{"header", fields(o.header), fields(other.header)}, {"trailer", fields(o.trailer), fields(other.trailer)}, {"replies", o.replies, other.replies},
+		{"request", o.request, other.request}, {"metadata of the request", fields(o.fields), fields(other.fields)},
 	} {
 		if !assert.ObjectsAreEqual(one.want, one.other) {
 			return fmt.Sprintf("%s: directly %.500q, through the proxy %.500q", one.what, fmt.Sprint(one.want), fmt.Sprint(one.other))
