@@ -604,11 +604,15 @@ func TestHeadersAreReadForEachRequest(t *testing.T) {
 	n.sandbox("web", nil)
 	require.Eventually(t, func() bool { return n.State().Error != "" }, time.Minute, 5*time.Millisecond)
 	assert.Contains(t, n.State().Error, "export.headers.authorization: open "+file)
-	require.NoError(t, os.WriteFile(file, []byte("Bearer one\n"), 0o600))
+	write := func(token string) { // at once, because the exporter may read the file at any time
+		require.NoError(t, os.WriteFile(file+".new", []byte(token), 0o600))
+		require.NoError(t, os.Rename(file+".new", file))
+	}
+	write("Bearer one\n")
 	store.await(t, 1)
 	assert.Equal(t, "Bearer one", store.headers.Get("Authorization"))
 	assert.Equal(t, "shop", store.headers.Get("X-Scope-OrgID"))
-	require.NoError(t, os.WriteFile(file, []byte("Bearer two"), 0o600))
+	write("Bearer two")
 	n.sandbox("db", nil)
 	store.await(t, 2)
 	assert.Equal(t, "Bearer two", store.headers.Get("Authorization"))
