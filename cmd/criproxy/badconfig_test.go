@@ -110,7 +110,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	assert.Equal(t, []config.Change{
 		{Setting: "backends[beta.io].policy", Will: `"skip"`},
 		{Setting: "hooks", Was: `"/etc/runtime/hookserver.d"`, Restart: true},
-		{Setting: "listBudget", Will: "3s"},
+		{Setting: "listBudget", Was: "2s", Will: "3s"},
 		{Setting: "listeners[/run/r.sock].mode", Will: `"0600"`},
 		{Setting: "listeners[/run/r.sock].path", Will: `"/run/r.sock"`},
 	}, r.Changes)

@@ -388,7 +388,7 @@ func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
 	refused := `criproxy refuses a new configuration: \S+/c\.yaml:6:1: goneAftre: unknown key \(did you mean "goneAfter"\?\)`
 	told := []string{
 		"criproxy serves",
-		"criproxy has a new configuration: goneAfter: 20s, was none",
+		"criproxy has a new configuration: goneAfter: 20s, was 10s",
 		refused,
 		"criproxy has a new configuration: goneAfter: 30s, was 20s; waits for a restart: ids: native, was prefix",
 		refused,

@@ -159,6 +159,8 @@ func (c *Config) Check() error {
 	if c.EventInterval < 0 {
 		fail("eventInterval: %s: want a time such as 1s", c.EventInterval)
 	}
+	c.ListBudget, c.GoneAfter = cmp.Or(c.ListBudget, memory.DefaultBudget), cmp.Or(c.GoneAfter, memory.DefaultSilence)
+	c.EventInterval = cmp.Or(c.EventInterval, time.Second)
 	switch {
 	case c.StateDir == "":
 		c.StateDir = DefaultStateDir

@@ -101,7 +101,8 @@ type Config struct {
 	ListBudget time.Duration `yaml:"listBudget"`
 
 	// GoneAfter is how long a runtime that accepts connections may stay silent before it counts
-	// as gone. Default: 10s.
+	// as gone. With a single runtime this is what status, events, metrics and the log say; its calls wait for it, as
+	// they would without criproxy. Default: 10s.
 	GoneAfter time.Duration `yaml:"goneAfter"`
 
 	// EventInterval is how often criproxy compares the lists of a runtime that has no events, to make events for
