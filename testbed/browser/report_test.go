@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/bounded"
@@ -89,22 +90,44 @@ func TestFiltersMatchThoseOfTail(t *testing.T) {
 	p.fill("status", "Aborted")
 	p.see(`document.querySelector(".empty b").textContent.startsWith("None of ")`)
 	p.fill("status", "nonsense")
-	p.see(`document.querySelector("input[name=status]").parentElement.title.includes("is not a code")`)
+	p.see(`document.querySelector(".empty").textContent.includes('"nonsense" matches no code; want OK, ')`)
 }
 
-func TestAPatternForMethodsMeansWhatItMeansToTail(t *testing.T) {
+// Flags and fields did not take the same patterns.
+func TestTheFieldsTakeThePatternsOfTheFlags(t *testing.T) {
 	p := openReport(t)
-	events := record(0).events
-	for _, patterns := range []string{"Run*", "r*", "!Run*", "Run*|List*", "!run*, list*", "*Service*", "*", "ImageService/*", "Service/*", "!*/List*", "runtime.v1.*/List*", "/runtime.v1.ImageService/*", "/runtime.v2.*/*", "[^L]*", "[!L]*"} {
-		n := 0
-		for _, ev := range events {
-			if ev.Kind == capture.Start && ev.Leg == 0 && calls.MatchesMethod(patterns, ev.Method) {
-				n++
-			}
+	a := calls.NewAssembler(codec.NewSchema(), nil)
+	var all []*calls.Call
+	for _, ev := range record(0).events {
+		if c, what := a.Add(&ev); what == calls.Done {
+			all = append(all, c)
 		}
-		p.fill("method", patterns)
-		p.see(fmt.Sprintf(`%s.split(" of ")[0].replace(/\D/g, "") === "%d"`, count, n))
 	}
+	all = append(all, a.UnderWay()...)
+	table, err := os.ReadFile(filepath.Join("..", "..", "internal", "observe", "calls", "testdata", "patterns.txt"))
+	require.NoError(t, err)
+	n := 0
+	for line := range strings.Lines(string(table)) {
+		field, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		n++
+		patterns, says, refused := strings.Cut(rest, " -> ")
+		p.fill(field, patterns)
+		p.see(fmt.Sprintf(`((label) => label.title === %q && label.classList.contains("wrong") === %t)(document.querySelector("input[name=%s]").parentElement)`, says, refused, field))
+		if f, ok := map[string]calls.Filter{"method": {Method: patterns}, "backend": {Backend: patterns}, "status": {Status: patterns}, "client": {Client: patterns}}[field]; ok && !refused {
+			selected := 0
+			for _, c := range all {
+				if f.Match(c) {
+					selected++
+				}
+			}
+			p.see(fmt.Sprintf(`%s.split(" of ")[0].replace(/\D/g, "") === "%d"`, count, selected))
+		}
+		p.fill(field, "")
+	}
+	assert.Greater(t, n, 40)
 }
 
 func TestTheFilterIsShownAsACommand(t *testing.T) {

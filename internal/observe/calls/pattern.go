@@ -14,7 +14,7 @@ import (
 // Patterns have one grammar in every flag and setting that takes some: they are separated by | or commas, and one that
 // matches is enough; * stands for any text, ? for one character, [a-z] for one of several; a leading ! selects what none
 // matches. Case does not count. A pattern for methods is about a method's own name; one with a slash is about
-// Service/Method or the full name.
+// Service/Method or the full name. page/filter.js has the same grammar; testdata/patterns.txt holds both to it.
 
 // Matches reports whether patterns select something that has these names. Empty patterns select nothing.
 func Matches(patterns string, names ...string) bool {
@@ -62,13 +62,16 @@ func matchesAny(pattern string, names []string) bool {
 
 // checkPatterns returns the first mistake in the patterns of a flag.
 func checkPatterns(flag, patterns string) error {
-	parts, _ := alternatives(patterns)
+	parts, not := alternatives(patterns)
 	if len(parts) == 0 && patterns != "" {
 		return fmt.Errorf("-%s: %q has no pattern: want one such as web*; | separates several, and a leading ! selects all others", flag, patterns)
 	}
 	for _, p := range parts {
 		if _, err := path.Match(p, ""); err != nil {
 			return fmt.Errorf("-%s: %q is not a pattern: want letters, *, ? and [a-z]; | separates several, and a leading ! selects all others", flag, p)
+		}
+		if not && strings.Trim(p, "*") == "" {
+			return fmt.Errorf("-%s: %q selects nothing: * is any text, and a leading ! selects all others", flag, patterns)
 		}
 	}
 	return nil
@@ -99,19 +102,7 @@ func unmatched(flag, patterns, kind string, namesFor func(pattern string) []stri
 		if matchesAny(p, names) {
 			continue
 		}
-		hint := ""
-		if start, any := strings.CutSuffix(p, "*"); any {
-			var starts []string
-			for _, length := range []int{len(start) + 1, len(start), len(start) - 1} { // a letter may be missing, or be one too many
-				for _, n := range names {
-					starts = append(starts, n[:min(len(n), max(length, 1))]+"*")
-				}
-			}
-			hint = suggest.Nearest(p, starts)
-		}
-		if hint == "" {
-			hint = suggest.Nearest(p, names)
-		}
+		hint := suggest.Nearest(p, names)
 		if hint == "" && len(names) <= 20 {
 			hint = "; want " + strings.Join(names, ", ")
 		}

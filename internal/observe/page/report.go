@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -21,6 +22,7 @@ type Info struct {
 	Created  time.Time               `json:"created,omitzero"` // the recording
 	Listen   string                  `json:"listen,omitempty"`
 	Backends []capture.HeaderBackend `json:"backends,omitempty"`
+	Methods  []string                `json:"methods,omitempty"` // of the API: a filter that matches none is a mistake
 	Calls    int                     `json:"calls"`
 	Cut      bool                    `json:"cut,omitempty"`    // the recording ends in the middle of an event
 	Filter   string                  `json:"filter,omitempty"` // the flags that selected the calls of the page
@@ -45,6 +47,14 @@ func (i *Info) Add(node, file string, h *capture.FileHeader) {
 	for _, b := range h.Backends {
 		b.Name = named(node, b.Name)
 		i.Backends = append(i.Backends, b)
+	}
+}
+
+// describe fills in what a schema has.
+func (i *Info) describe(s *codec.Schema) {
+	i.Methods = nil
+	for _, m := range s.Methods() {
+		i.Methods = append(i.Methods, m.Name)
 	}
 }
 
@@ -107,6 +117,7 @@ func (w *Writer) Close(info Info) error {
 	w.flushDetails()
 	w.flushRows()
 	info.Calls = w.calls
+	info.describe(w.printer.Schema)
 	data, err := json.Marshal(info)
 	if err != nil {
 		return err

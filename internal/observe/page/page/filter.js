@@ -1,5 +1,5 @@
-// The filters, as in criproxy tail: internal/observe/calls/pattern.go says what patterns are. Here, one without * ? or [
-// is found anywhere; others must match the whole text.
+// The filters, as in criproxy tail: internal/observe/calls/pattern.go says what patterns are, and which are refused, in the
+// same words. Here, one without * ? [ or \ is found anywhere, except in the name of a code; others must match the whole text.
 
 const FILTERS = [
   { name: "find", label: "Find", hint: "anything (/)", wide: true },
@@ -18,7 +18,7 @@ const CHIPS = [
   { name: "memory", label: "from memory", title: "calls that criproxy answered from memory, for a runtime that was slow or gone" },
 ];
 
-const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, memory: false, shown: [], seen: 0, version: 0, made: 0 };
+const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, memory: false, wrong: [], shown: [], seen: 0, version: 0, made: 0 };
 
 // alternatives returns the single patterns, and whether what they match is left out.
 function alternatives(text) {
@@ -26,27 +26,88 @@ function alternatives(text) {
   return { not, parts: text.slice(not ? 1 : 0).split(/[|,]/).map((p) => p.trim()).filter(Boolean) };
 }
 
-// patternOf returns a test for patterns. namesOf returns the texts of a call that one of them may match.
-function patternOf(text, namesOf) {
-  const { not, parts } = alternatives(text);
-  const tests = parts.map((p) => {
-    if (!/[*?[]/.test(p)) {
-      const low = p.toLowerCase();
-      return (c) => namesOf(c, p).some((s) => s.toLowerCase().includes(low));
-    }
-    const source = p.replace(/\[([^\]]*)\]|[.+^${}()|\\/*?[\]]/g, (c, set) =>
-      set !== undefined ? `[${set.replace(/\\/g, "\\\\")}]` : c === "*" ? ".*" : c === "?" ? "." : `\\${c}`);
-    const whole = new RegExp(`^(?:${source})$`, "is");
-    return (c) => namesOf(c, p).some((s) => whole.test(s));
-  });
-  return (c) => tests.some((t) => t(c)) !== not;
+const wild = (pattern) => /[*?[\\]/.test(pattern);
+
+// VALID matches the patterns of Go's path.Match.
+const VALID = (() => {
+  const one = String.raw`(?:[^\\\]-]|\\.)`, set = `(?:${one}(?:-${one})?)+`;
+  return new RegExp(String.raw`^(?:[^\\[]|\\.|\[(?:\^${set}|(?!\^)${set})\])*$`, "s");
+})();
+
+// matcherOf returns a test of a text for one pattern.
+function matcherOf(pattern, whole) {
+  if (!wild(pattern)) {
+    const low = pattern.toLowerCase();
+    return whole ? (s) => s.toLowerCase() === low : (s) => s.toLowerCase().includes(low);
+  }
+  const literal = (c) => (/\w/.test(c) ? c : `\\${c}`);
+  const source = pattern.replace(/\\(.)|\[((?:\\.|[^\]\\])+)\]|[.+^${}()|/*?]/gs, (c, escaped, set) =>
+    set !== undefined ? `[${set.replace(/\\(.)/gs, (_, e) => literal(e))}]` : escaped !== undefined ? literal(escaped) : c === "*" ? ".*" : c === "?" ? "." : literal(c));
+  const all = new RegExp(`^(?:${source})$`, "is");
+  return (s) => all.test(s);
 }
 
-// methodNames returns the names of a call's method that a pattern may match.
-function methodNames(c, pattern) {
-  if (!pattern.includes("/")) return [c.name];
-  const full = c.method.slice(1), service = full.slice(0, full.indexOf("/"));
-  return [full.slice(service.lastIndexOf(".") + 1), full, c.method];
+// patternOf returns a test for patterns. namesOf returns the texts of a call that one of them may match. It throws if they
+// are invalid, or select nothing.
+function patternOf(text, namesOf, whole) {
+  const { not, parts } = alternatives(text), more = "| separates several, and a leading ! selects all others";
+  if (!parts.length) throw new Error(`${JSON.stringify(text)} has no pattern: want one such as web*; ${more}`);
+  for (const p of parts) {
+    if (!VALID.test(p)) throw new Error(`${JSON.stringify(p)} is not a pattern: want letters, *, ? and [a-z]; ${more}`);
+    if (not && /^\*+$/.test(p)) throw new Error(`${JSON.stringify(text)} selects nothing: * is any text, and a leading ! selects all others`);
+  }
+  const tests = parts.map((p) => [p, matcherOf(p, whole)]);
+  return (c) => tests.some(([p, fits]) => namesOf(c, p).some(fits)) !== not;
+}
+
+// methodNames returns the names of a method that a pattern may match.
+function methodNames(method, pattern) {
+  if (!pattern.includes("/")) return [method.slice(method.lastIndexOf("/") + 1)];
+  const full = method.slice(1), service = full.slice(0, full.indexOf("/"));
+  return [full.slice(service.lastIndexOf(".") + 1), full, method];
+}
+
+// KNOWN are the fields whose names are known: a pattern that matches none of them is a mistake. names returns those that a
+// pattern may match.
+const KNOWN = {
+  method: { kind: "method of this API", names: (p) => [...new Set([...model.info.methods || [], ...model.methods])].sort().flatMap((m) => methodNames(m, p)) },
+  backend: { kind: "backend", names: () => backendsOf().sort() },
+  status: { kind: "code", names: () => CODES.flatMap((_, code) => codeNames(code)), whole: true },
+};
+
+// unmatched says which of the patterns of a field matches nothing. It is undefined while the names are not known yet.
+function unmatched(field, patterns) {
+  const { kind, names, whole } = KNOWN[field];
+  for (const p of alternatives(field === "status" ? patterns.replaceAll("_", "") : patterns).parts) {
+    const all = names(p);
+    if (!all.length) return undefined;
+    if (!all.some(matcherOf(p, whole))) return `${JSON.stringify(p)} matches no ${kind}${nearest(p, all) || (all.length <= 20 ? `; want ${all.join(", ")}` : "")}`;
+  }
+  return "";
+}
+
+// nearest proposes the name that was probably meant, as internal/base/suggest does.
+function nearest(name, names) {
+  let best = "", most = Math.min(1 + Math.floor(name.length / 3), Math.floor(name.length / 2));
+  for (const n of names) {
+    const d = distance(name, n);
+    if (d <= most && (!best || d < most)) [best, most] = [n, d];
+  }
+  return best && ` (did you mean "${best}"?)`;
+}
+
+// distance returns how many letters must be inserted, deleted or exchanged to get from a to b.
+function distance(a, b) {
+  const row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 0; i < a.length; i++) {
+    let diagonal = row[0]++;
+    for (let j = 0; j < b.length; j++) {
+      const d = Math.min(row[j] + 1, row[j + 1] + 1, diagonal + (a[i] === b[j] ? 0 : 1));
+      diagonal = row[j + 1];
+      row[j + 1] = d;
+    }
+  }
+  return row[b.length];
 }
 
 // millisecondsOf parses a duration in Go's format. It throws if the text is invalid.
@@ -63,12 +124,13 @@ function millisecondsOf(text) {
   return sum;
 }
 
+// codeNames are the spellings of a code.
+const codeNames = (code) => (code === CANCELED ? [CODES[code], "Cancelled"] : [CODES[code] || `Code(${code})`]);
+
 function statusTest(text) {
-  const { not, parts: names } = alternatives(text.toLowerCase().replace(/_/g, "").replace("cancelled", "canceled"));
-  const known = CODES.map((c) => c.toLowerCase());
-  const codes = names.flatMap((n) => known.map((k, i) => (k === n || (!known.includes(n) && k.startsWith(n)) ? i : -1)).filter((i) => i >= 0));
-  if (names.length && !codes.length) throw new Error(`${text} is not a code: want one such as NotFound, several separated by commas, or ! before`);
-  return (call) => ended(call) && codes.includes(call.code === LEFT ? CANCELED : call.code) !== not;
+  const test = patternOf(text.replaceAll("_", ""), codeNames, true), selected = []; // :: code → whether it is
+  const selects = (code) => (selected[code] ??= test(code));
+  return (call) => ended(call) && selects(call.code === LEFT ? CANCELED : call.code);
 }
 
 const TESTS = {
@@ -79,7 +141,7 @@ const TESTS = {
       return words.every((w) => text.includes(w));
     };
   },
-  method: (v) => patternOf(v, methodNames),
+  method: (v) => patternOf(v, (c, p) => methodNames(c.method, p)),
   backend: (v) => patternOf(v, (c) => c.backends),
   pod: (v) => ((p) => (c) => c.pod !== "" && (p(c) || c.uid === v))(patternOf(v, (c) => [c.pod, podOf(c)])),
   client: (v) => patternOf(v, (c) => [c.client]),
@@ -123,29 +185,48 @@ function complete(name) {
   $(`list-${name}`).replaceChildren(...best);
 }
 
+const fieldOf = (name) => document.querySelector(`#filters input[name=${name}]`);
+
 function setFilter(name, value) {
-  const input = document.querySelector(`#filters input[name=${name}]`);
+  const input = fieldOf(name);
   if (input.value !== value) input.value = value;
-  const label = input.parentElement;
   let test;
   try {
     test = value.trim() ? TESTS[name](value.trim()) : undefined;
-    label.classList.remove("wrong");
-    label.title = "";
+    mark(name, "");
   } catch (e) {
-    label.classList.add("wrong");
-    label.title = e.message;
+    mark(name, e.message);
   }
-  label.classList.toggle("on", Boolean(test));
+  input.parentElement.classList.toggle("on", Boolean(test));
   if (test) filter.values[name] = { value: value.trim(), test };
   else delete filter.values[name];
   refilter();
 }
 
+// mark shows in a field what is wrong with it: nothing if that is empty.
+function mark(name, wrong) {
+  const label = fieldOf(name).parentElement;
+  label.classList.toggle("wrong", Boolean(wrong));
+  label.title = wrong;
+}
+
+// markUnmatched marks the fields that can match nothing. It returns what it says of them. A name may become known later.
+function markUnmatched() {
+  const all = [];
+  for (const name of Object.keys(KNOWN)) {
+    const set = filter.values[name];
+    if (!set || set.wrong === "") continue;
+    set.wrong = unmatched(name, set.value);
+    mark(name, set.wrong || "");
+    if (set.wrong) all.push(set.wrong);
+  }
+  return all;
+}
+
 // setFlag sets own or memory.
 function setFlag(name, on) {
   filter[name] = on;
-  document.querySelector("#filters input[name=own]").checked = filter.own;
+  fieldOf("own").checked = filter.own;
   facts();
   refilter();
 }
@@ -154,7 +235,7 @@ function clearFilters() {
   filter.memory = false;
   filter.from = -Infinity;
   filter.to = Infinity;
-  for (const f of FILTERS) if (document.querySelector(`#filters input[name=${f.name}]`).value) setFilter(f.name, "");
+  for (const f of FILTERS) if (fieldOf(f.name).value) setFilter(f.name, "");
   refilter();
 }
 
@@ -211,7 +292,7 @@ function command() {
     let v = set.value;
     if (["method", "backend", "pod", "client"].includes(f.name)) {
       const { not, parts } = alternatives(v);
-      v = (not ? "!" : "") + parts.map((p) => (/[*?[]/.test(p) || !not && exact(f.name, p) ? p : `*${p}*`)).join("|");
+      v = (not ? "!" : "") + parts.map((p) => (wild(p) || !not && exact(f.name, p) ? p : `*${p}*`)).join("|");
     }
     if (f.name === "slower" && /^[\d.]+$/.test(v)) v += "ms";
     words.push(`-${f.name} ${quoted(v)}`);

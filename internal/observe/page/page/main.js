@@ -51,6 +51,7 @@ function redraw() {
   drawing = true;
   requestAnimationFrame(() => {
     drawing = false;
+    filter.wrong = markUnmatched();
     drawStrip();
     drawOlder();
     drawOverview();
@@ -107,7 +108,7 @@ const KEYS = [
 function showKeys() {
   const box = $("help");
   box.replaceChildren(el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([k, what]) => [el("dt", {}, k.split(" ").map((one) => [el("kbd", {}, one), " "])), el("dd", {}, what)])),
-    el("p", {}, "Filters work like the flags of criproxy view: they take patterns with * ? and [a-z], separated by |. A word without these is found anywhere. Drag over the chart above to select a time; click it to clear the selection."),
+    el("p", {}, "Filters work like the flags of criproxy view: they take patterns with * ? and [a-z], separated by |. A word without these is found anywhere; Status takes whole names. Drag over the chart above to select a time; click it to clear the selection."),
     el("p", {}, el("button", { type: "button", onclick: () => box.close() }, "Close")));
   box.showModal();
 }

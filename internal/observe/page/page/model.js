@@ -14,6 +14,7 @@ const TEXT = new Set(["method", "client", "message", "namespace", "pod", "uid", 
 
 const model = {
   info: { backends: [] },
+  methods: new Set(),
   calls: [],          // in the order in which they ended
   open: new Map(),    // :: key → call that is under way
   homes: new Map(),   // :: node and uid of a pod → its runtime
@@ -65,6 +66,7 @@ function ingest(batch) {
       if (call.code === UNDER_WAY) model.open.set(call.key, call);
     }
     if (call.changes < 0) model.unread.set(call.key, call);
+    model.methods.add(call.method);
     model.from = Math.min(model.from, call.began);
     model.to = Math.max(model.to, call.began + call.took);
   }
