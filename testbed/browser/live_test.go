@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -188,6 +189,12 @@ func TestAnOutageIsABand(t *testing.T) {
 	p.see(`[...document.querySelectorAll(".card")].some((c) => /^What happened.*kata.io is gone/.test(c.textContent))`)
 	p.see(`[...document.querySelectorAll(".card")].some((c) => /^Latest errors.*StopPodSandbox of kata.io/.test(c.textContent))`)
 	p.picture("status")
+	// The report of criproxy can take seconds, because it asks the runtimes; the page does not wait for it.
+	base, _, _ := strings.Cut(m.link, "?")
+	other := open(t, base, command(page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: `const add = EventSource.prototype.addEventListener; EventSource.prototype.addEventListener = function (kind, f) { if (kind !== "status") add.call(this, kind, f); };`,
+	}))
+	other.see(`document.querySelector("#tab-status").getAttribute("aria-selected") === "true" && /kata.io.*gone/.test(document.querySelector(".card.gone").textContent)`)
 	p.keys("4")
 	for runtime, sign := range map[string]string{"primary": "up 50%", "kata.io": "gone 0px"} { // a circle, and a square
 		p.see(fmt.Sprintf(`((e) => e.className.slice(4) + " " + getComputedStyle(e).borderRadius)([...document.querySelectorAll(".talk g.who")].find((e) => e.getAttribute("aria-label").startsWith(%q)).querySelector(".dot")) === %q`, runtime, sign))

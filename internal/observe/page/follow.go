@@ -32,6 +32,7 @@ type link struct {
 type Finder interface {
 	Follow(*calls.Assembler) // the next calls are of another process
 	Take(*capture.Event, *calls.Call, calls.What)
+	AddChange(*capture.Change) // which may be older than the events, or there already
 	Forget(before time.Time)
 	JSON() []byte // for the page: what criproxy why -o json prints
 }
@@ -46,7 +47,6 @@ type follower struct {
 	changed chan struct{} // gets a value when the link changes
 	finder  Finder        // nil if nobody looks for what is wrong
 	wanted  atomic.Bool   // a browser wants to know what is wrong
-	wrong   atomic.Pointer[[]byte]
 
 	session  string        // by which a page notices that another follower, or server, has taken the place of this one
 	reach    uint64        // how many of the recorded events it reads, those that come later aside
@@ -128,16 +128,17 @@ func (f *follower) once(ctx context.Context) error {
 	}
 	info := *f.info.Load()
 	info.Of(r.Header())
+	info.describe(printer.Schema)
 	f.info.Store(&info)
 	f.history.follow(printer, r.Header())
 	if f.finder != nil {
 		f.finder.Follow(assembler)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	told := make(chan struct{})
+	changes, told := make(chan capture.Change), make(chan struct{})
 	go func() {
 		defer close(told)
-		f.changes(ctx)
+		f.changes(ctx, changes)
 	}()
 	defer func() { cancel(); <-told }()
 	f.set(&link{Up: true, PID: process.PID})
@@ -145,7 +146,7 @@ func (f *follower) once(ctx context.Context) error {
 		n, _ := strconv.ParseUint(response.Header.Get(header), 10, 64) // 0 of an older criproxy, which sends all it has
 		return n
 	}
-	f.take(ctx, r, assembler, number(admin.OldestHeader), number(admin.RecordedHeader))
+	f.take(ctx, r, assembler, changes, number(admin.OldestHeader), number(admin.RecordedHeader))
 	return nil
 }
 
@@ -154,7 +155,7 @@ const changesFor = 7 * 24 * time.Hour
 
 // changes reads what happened to the runtimes, also before the recording began, until ctx ends. A criproxy that does not
 // tell is one that puts no changes into recordings either.
-func (f *follower) changes(ctx context.Context) {
+func (f *follower) changes(ctx context.Context, to chan<- capture.Change) {
 	response, err := f.client.Get(ctx, "/changes?follow=true&since="+time.Now().Add(-changesFor).UTC().Format(time.RFC3339))
 	if err != nil {
 		return
@@ -165,13 +166,17 @@ func (f *follower) changes(ctx context.Context) {
 		if lines.Decode(&c) != nil {
 			return
 		}
-		f.history.change(c)
+		select {
+		case to <- c:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
-// take reads events until r ends. oldest and recorded are the numbers of the first and the last event that there was when
-// it began.
-func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembler, oldest, recorded uint64) {
+// take reads events and changes until r ends. oldest and recorded are the numbers of the first and the last event that there
+// was when it began.
+func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembler, changes <-chan capture.Change, oldest, recorded uint64) {
 	a.KeepBytes, a.Lists = keepBytes, true
 	before := f.history.latest // a process that has inherited a recording sends calls that are already here
 	events := make(chan capture.Event)
@@ -191,14 +196,19 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 	}()
 	tick := time.NewTicker(longEnough)
 	defer tick.Stop()
-	quiet := false
+	quiet, behind := false, true
+	var changed []capture.Change
 	for {
 		select {
+		case c := <-changes:
+			changed = append(changed, c)
 		case ev, more := <-events:
 			if !more {
+				f.tell(changed, time.Now(), !behind)
 				return
 			}
 			if f.at = ev.Seq; f.at >= recorded {
+				behind = false
 				f.upTo()
 			}
 			quiet = false
@@ -209,6 +219,10 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 				info := *f.info.Load()
 				info.From, info.Older = unix(ev.Time), oldest > 0 && f.first > oldest
 				f.info.Store(&info)
+			}
+			if ev.Kind == capture.Changed {
+				changed = append(changed, *ev.Change)
+				continue
 			}
 			f.history.take(&ev)
 			c, what := a.Add(&ev)
@@ -222,11 +236,13 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 				f.history.add(c)
 			}
 		case now := <-tick.C:
-			if f.finder != nil && f.wanted.Swap(false) {
-				f.finder.Forget(now.Add(-wrongFor))
-				wrong := f.finder.JSON()
-				f.wrong.Store(&wrong)
+			if quiet { // the latest numbers have no events
+				behind = false
+				f.upTo()
 			}
+			quiet = true
+			f.tell(changed, now, !behind)
+			changed = nil
 			var long []*calls.Call
 			for _, c := range a.UnderWay() {
 				if now.Sub(c.Began) >= longEnough {
@@ -234,10 +250,24 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 				}
 			}
 			f.history.underWay(long)
-			if quiet { // the latest numbers have no events
-				f.upTo()
-			}
-			quiet = true
 		}
+	}
+}
+
+// tell passes changes on together with what the finder says then, if it is to say something: a page must not show the
+// condition of a runtime beside what was wrong before.
+func (f *follower) tell(changed []capture.Change, now time.Time, find bool) {
+	var wrong []byte
+	if f.finder != nil {
+		for i := range changed {
+			f.finder.AddChange(&changed[i])
+		}
+		if find && (len(changed) > 0 || f.wanted.Swap(false)) {
+			f.finder.Forget(now.Add(-wrongFor))
+			wrong = f.finder.JSON()
+		}
+	}
+	if len(changed) > 0 || wrong != nil {
+		f.history.tell(changed, wrong)
 	}
 }

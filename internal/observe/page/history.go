@@ -31,7 +31,8 @@ type history struct {
 	latest  time.Time              // when the latest call ended
 	ended   uint64                 // how many calls have ended so far
 	story   Story
-	told    uint64 // counts what is new in story
+	wrong   []byte // what the [Finder] says; nil if it has said nothing yet
+	told    uint64 // counts what is new in story and wrong
 }
 
 // An entry is a call, or a newer state of an earlier entry's call, with the same key.
@@ -87,11 +88,16 @@ func (h *history) follow(p *calls.Printer, header *capture.FileHeader) {
 	h.news()
 }
 
-// change takes a change of a condition.
-func (h *history) change(c capture.Change) {
+// tell takes changes of conditions, and what the [Finder] says with them: nil if it says nothing new.
+func (h *history) tell(changes []capture.Change, wrong []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.story.Change(c)
+	for _, c := range changes {
+		h.story.Change(c)
+	}
+	if wrong != nil {
+		h.wrong = wrong
+	}
 	h.news()
 }
 
@@ -108,7 +114,7 @@ func (h *history) take(ev *capture.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	gaps := len(h.story.gaps)
-	if h.story.Take(ev); ev.Kind == capture.Changed || len(h.story.gaps) != gaps {
+	if h.story.Take(ev); len(h.story.gaps) != gaps {
 		h.news()
 	}
 }
@@ -126,14 +132,14 @@ func (h *history) nudge() {
 	h.wake()
 }
 
-// tell returns the story as JSON, if there is something new in it since told.
-func (h *history) tell(told uint64) ([]byte, uint64) {
+// newer returns the story and what is wrong, as JSON and of one moment, if there is something new since told.
+func (h *history) newer(told uint64) (story, wrong []byte, now uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if told == h.told {
-		return nil, told
+		return nil, nil, told
 	}
-	return h.story.JSON(), h.told
+	return h.story.JSON(), h.wrong, h.told
 }
 
 // end notes that the process that was followed has gone: the ends of its calls will not be known.

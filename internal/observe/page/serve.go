@@ -217,7 +217,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	var shown link
 	var info *Info
 	loading := false
-	var wrong *[]byte
+	f.wanted.Store(true)
 	status := poll(ctx, statusEvery, s.status)
 	linked := time.NewTicker(again)
 	defer linked.Stop()
@@ -238,15 +238,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		if now := f.wrong.Load(); now != wrong {
-			wrong = now
-			if !send("wrong", *now, "") {
-				return
-			}
-		}
 		b, last, changed := f.history.since(at, perBatch)
-		var story []byte
-		if story, told = f.history.tell(told); story != nil && !send("story", story, "") {
+		var story, wrong []byte
+		if story, wrong, told = f.history.newer(told); story != nil && !send("story", story, "") || wrong != nil && !send("wrong", wrong, "") {
 			return
 		}
 		if b.Len() > 0 {

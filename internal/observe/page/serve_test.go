@@ -169,8 +169,9 @@ func listen(t *testing.T, url string) (page *stream, leave func()) {
 // counter is a Finder that counts processes and calls.
 type counter struct{ followed, calls int }
 
-func (c *counter) Follow(*calls.Assembler) { c.followed++ }
-func (c *counter) Forget(time.Time)        {}
+func (c *counter) Follow(*calls.Assembler)   { c.followed++ }
+func (c *counter) AddChange(*capture.Change) {}
+func (c *counter) Forget(time.Time)          {}
 func (c *counter) JSON() []byte {
 	return fmt.Appendf(nil, `{"processes":%d,"calls":%d}`, c.followed, c.calls)
 }
@@ -312,4 +313,34 @@ func TestAPageBeginsWithTheLatestCalls(t *testing.T) {
 	page.until("wrong", `"calls":8`)
 	p.call(t, "/a.B/After")
 	page.until("calls", "/a.B/After")
+}
+
+// repeater is a Finder that says the latest change.
+type repeater struct {
+	counter
+	latest string
+}
+
+func (r *repeater) AddChange(c *capture.Change) { r.latest = c.What }
+func (r *repeater) JSON() []byte                { return fmt.Appendf(nil, "%q", r.latest) }
+
+// While a runtime was gone, a finding said for some seconds that it was slow.
+func TestWhatIsWrongComesWithTheChangeThatItIsAbout(t *testing.T) {
+	path := filepath.Join(testkit.SocketDir(t), "a.sock")
+	asked := make(chan struct{})
+	p := begin(t, path, 1, asked)
+	server := newServer(Config{Admin: path, Open: open, Find: func() Finder { return &repeater{} }}, "")
+	server.patience = testkit.Patience // and there is no status
+	page, leave := listen(t, follow(t, server))
+	defer leave()
+	<-asked
+	page.until("wrong", `""`)
+	for _, what := range []string{capture.Slow, capture.Gone} {
+		p.rec.Change(capture.Change{What: what, Time: time.Now(), Backend: "beta.io"})
+		page.until("story", `"`+what+`"`)
+		for _, next := range []string{"", "event: wrong", fmt.Sprintf("data: %q", what)} {
+			require.True(t, page.lines.Scan())
+			require.Equal(t, next, page.lines.Text())
+		}
+	}
 }

@@ -39,9 +39,9 @@ function listen() {
     openStatus();
     redraw();
   });
-  source.addEventListener("wrong", (e) => {
-    findings.report = JSON.parse(e.data);
-    redraw();
+  source.addEventListener("wrong", (e) => { // of the same moment as the story before it
+    live.wrong = e.data;
+    takeSoon();
   });
   source.addEventListener("link", (e) => {
     const l = JSON.parse(e.data);
@@ -74,10 +74,11 @@ function takeSoon() {
 
 function takeIn() {
   live.timer = undefined;
-  const all = live.waiting, { story } = live;
+  const all = live.waiting, { story, wrong } = live;
   live.waiting = [];
-  live.story = undefined;
+  live.story = live.wrong = undefined;
   if (story) takeStory(JSON.parse(story));
+  if (wrong) findings.report = JSON.parse(wrong);
   for (const data of all) {
     const one = JSON.parse(data);
     if (one.r) ingest(one);
@@ -89,11 +90,14 @@ function takeIn() {
   openWanted();
 }
 
-// openStatus opens Status, once, if there is trouble when the page opens.
+// openStatus opens Status, once, if there is trouble when the page opens. The story tells of it at once; the report of
+// criproxy waits for a runtime that is slow.
 function openStatus() {
-  if (live.opened || !status.report) return;
+  if (live.opened) return;
+  const trouble = worstOf(conditionsOf()) !== "up";
+  if (!trouble && !status.report) return;
   live.opened = true;
-  if (!state.viewed && !location.hash && worstOf(conditionsOf()) !== "up") {
+  if (trouble && !state.viewed && !location.hash) {
     showView("status");
     state.viewed = false; // nobody chose it
   }

@@ -9,15 +9,13 @@ function buildStatus(view) {
 
 function drawStatus() {
   const r = status.report;
-  if (!r && live.on) {
-    status.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No answer yet"), "This page asks criproxy for its status every few seconds."));
-    return;
-  }
   const facts = (pairs) => el("dl", {}, pairs.filter(([, v]) => v !== undefined && v !== "" && v !== null).map(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))]));
   const since = (t) => `${clock(Date.parse(t), 0)}, ${duration(Math.max(0, Date.now() - Date.parse(t)))} ago`;
-  const cards = r ? [el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, r.ready ? "ready" : "not ready")),
+  const cards = [];
+  if (r) cards.push(el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, r.ready ? "ready" : "not ready")),
     facts([["version", r.version], ["process", r.pid], ["began", since(r.started)], ["configuration", r.config.file], ["loaded", since(r.config.loaded)], ["clients", r.listeners.map((l) => l.path).join(", ")], ["recorded", r.recorder?.oldest && `since ${since(r.recorder.oldest)}`]]),
-    [r.config.error, ...r.listeners.map((l) => l.error)].map((e) => e && el("div", { class: "error" }, e)))] : [];
+    [r.config.error, ...r.listeners.map((l) => l.error)].map((e) => e && el("div", { class: "error" }, e))));
+  else if (live.on) cards.push(el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, "no answer yet")), "This page asks criproxy for its status every few seconds."));
   for (const c of conditionsOf()) {
     const b = r ? r.backends.find((one) => one.name === c.name) : model.info.backends?.find((one) => one.name === c.name);
     if (!b) continue; // criproxy itself, above
