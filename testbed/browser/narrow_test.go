@@ -2,12 +2,17 @@ package browser
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // On a telephone the head took two thirds of the height. Issue 43.
@@ -47,6 +52,30 @@ func TestATelephoneShowsAnOutage(t *testing.T) {
 		p.see(`document.querySelector("main").getBoundingClientRect().top <= 800 / 3`)
 	}
 	p.see(`((found, ...others) => others.length > 1 && others.every((e) => e.getBoundingClientRect().top >= found.getBoundingClientRect().bottom))(document.querySelector("#strip .found"), ...document.querySelectorAll("#strip .cond:not(.found)"))`)
+}
+
+// What was wrong was cut in the middle of a line, one had to scroll within the strip, and a list of runtimes was cut.
+func TestATelephoneCutsNothingInAnOutage(t *testing.T) {
+	n := &node{random: rand.New(rand.NewPCG(1, 2))}
+	pods := 12
+	for _, name := range []string{primary, kata, "gvisor.example.com"} {
+		n.backends = append(n.backends, capture.HeaderBackend{Name: name, Address: "/run/" + name + ".sock", State: capture.Gone, Since: began, Pods: &pods,
+			Why: "its process ended or was killed: dial unix /run/a-long-folder/of-the-runtime/" + name + ".sock: connect: connection refused"})
+	}
+	n.add(exchange{at: time.Second, took: time.Millisecond, by: kubelet, method: runtimeService + "ListPodSandbox", backends: []string{primary, kata, "gvisor.example.com"},
+		memory: []string{primary, kata, "gvisor.example.com"}, request: fixed(&runtimeapi.ListPodSandboxRequest{}),
+		list: func(string, string) proto.Message { return &runtimeapi.ListPodSandboxResponse{} }})
+	n.inOrder()
+	address, _ := report(t, n)
+	p := open(t, address)
+	p.do(chromedp.EmulateViewport(390, 800))
+	p.see(`document.body.dataset.ready && document.documentElement.scrollWidth <= 390 && document.querySelectorAll("#strip .cond.gone:not(.found)").length === 3`)
+	const whole = `(e) => e.scrollWidth <= e.clientWidth + 1 && e.scrollHeight <= e.clientHeight + 1`
+	p.see(`[document.querySelector("#strip"), ...document.querySelectorAll("#strip > button")].every(` + whole + `)`)
+	p.see(`((e) => e.clientHeight / parseFloat(getComputedStyle(e).lineHeight))(document.querySelector("#strip .found .why")).toFixed(1).match(/^[12]\.0$/)`) // whole lines
+	p.see(`document.querySelector("main").getBoundingClientRect().top <= 800 / 3`)
+	p.see(`((row) => row.querySelector(".backend").textContent === "primary, gvisor.example.com, kata.io" && [...row.children].every((e) => e.scrollWidth <= e.clientWidth + 1))(document.querySelector(".row:not(.said)"))`)
+	p.see(`[...document.querySelectorAll(".row.said")].length === 3 && [...document.querySelectorAll(".row.said > *")].every(` + whole + `)`)
 }
 
 // "criproxy serves" had the sign of "gone". Issue 43.

@@ -34,6 +34,8 @@ type node struct {
 	random *rand.Rand
 	pods   []*pod
 	listed time.Duration // interval between kubelet's lists
+
+	backends []capture.HeaderBackend // nil for primary and kata.io, whose conditions are not recorded
 }
 
 type pod struct {
@@ -440,8 +442,11 @@ func (n *node) inOrder() {
 // write writes the recording as JSON lines.
 func (n *node) write(t testing.TB, out io.Writer) {
 	t.Helper()
-	header := capture.FileHeader{Version: capture.Version, Program: "criproxy 1.0.0", Created: began, Listen: "/run/criproxy/criproxy.sock",
-		Backends: []capture.HeaderBackend{{Name: primary, Address: "/run/containerd/containerd.sock"}, {Name: kata, Address: "/run/kata-shim.sock"}}}
+	header := capture.FileHeader{Version: capture.Version, Program: "criproxy 1.0.0", Created: began, Listen: "/run/criproxy/criproxy.sock", Changes: n.backends != nil,
+		Backends: n.backends}
+	if n.backends == nil {
+		header.Backends = []capture.HeaderBackend{{Name: primary, Address: "/run/containerd/containerd.sock"}, {Name: kata, Address: "/run/kata-shim.sock"}}
+	}
 	i := 0
 	require.NoError(t, capture.WriteTo(out, capture.Binlog, &header, codec.NewSchema(), func(ev *capture.Event) error {
 		if i == len(n.events) {

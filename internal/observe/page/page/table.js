@@ -73,7 +73,7 @@ function drawTable() {
   table.none.hidden = !none;
   if (none) {
     table.none.replaceChildren(el("b", {}, model.calls.length ? `None of ${plural(model.calls.length, "call")} matches` : live.on ? "No calls yet" : "No calls are recorded here"),
-      model.calls.length ? `${notLoaded()} Change a filter, or press Esc to clear them all.` : live.on ? "They appear as they end." : "");
+      model.calls.length ? `${[...filter.wrong.map((w) => `${w}.`), notLoaded()].join(" ")} Change a filter, or press Esc to clear them all.` : live.on ? "They appear as they end." : "");
   }
   const top = state.back ? table.list.findIndex((one) => one.id === state.back) : -1;
   if (top >= 0) { // this page was here before it had older calls
@@ -99,7 +99,7 @@ function drawRows() {
 
 function noteOf(said, i) {
   const row = el("div", { class: `row said ${said.change ? classOf(said.change.backend ? said.change.what : "up") : "missing"}${i === table.at ? " at" : ""}`, role: "row", "data-i": i, "aria-rowindex": i + 2, title: said.note },
-    el("div", { class: "time", role: "gridcell" }, said.change ? clock(said.t) : ""), el("div", { class: "note", role: "gridcell" }, said.change?.backend ? signOf(classOf(said.change.what)) : "", said.note));
+    el("div", { class: "time", role: "gridcell" }, said.change ? clock(said.t, 0) : ""), el("div", { class: "note", role: "gridcell" }, said.change?.backend ? signOf(classOf(said.change.what)) : "", said.note));
   row.style.top = `${i * table.high}px`;
   return row;
 }
