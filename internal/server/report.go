@@ -133,7 +133,7 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 		})
 	}
 	known := b.notes.list()
-	slow := known.Condition == capture.Slow
+	slow := known.Condition == capture.Slow || known.Condition == capture.Gone // without memory, one that is gone may hang
 	if slow {
 		var cancel func()
 		ctx, cancel = context.WithTimeout(ctx, slowTime)

@@ -92,9 +92,10 @@ func (v *view) outages() []Finding {
 				f.Level = Error
 			}
 		}
-		f.Text += v.meanwhile(name, bad[0].Time, f.Last)
+		from := v.silentSince(bad[0])
+		f.Text += v.meanwhile(name, from, f.Last)
 		if slices.ContainsFunc(v.calls, func(c *call) bool {
-			return !c.own && c.failed() && (c.code == codes.Unavailable || c.code == codes.DeadlineExceeded) && !c.end().Before(bad[0].Time) && !c.began.After(f.Last)
+			return !c.own && c.failed() && (c.code == codes.Unavailable || c.code == codes.DeadlineExceeded) && !c.end().Before(from) && !c.began.After(f.Last)
 		}) {
 			f.Show = "-status 'Unavailable|DeadlineExceeded'"
 		}
@@ -104,8 +105,30 @@ func (v *view) outages() []Finding {
 }
 
 // endedProcess reports whether a change looks like the end of a runtime's process, and not like one that hangs.
-func endedProcess(c *capture.Change) bool {
-	return c.What == capture.Gone && !strings.Contains(c.Why, "has answered nothing")
+func endedProcess(c *capture.Change) bool { return c.What == capture.Gone && !hangs(c) }
+
+// hangs reports whether a runtime is gone because it answers nothing.
+func hangs(c *capture.Change) bool {
+	return c.What == capture.Gone && strings.Contains(c.Why, "has answered nothing")
+}
+
+// silentSince returns when a runtime that became slow or gone gave its last answer before, if it answered nothing until then;
+// otherwise it returns the time of the change.
+func (v *view) silentSince(c *capture.Change) time.Time {
+	if !hangs(c) {
+		return c.Time
+	}
+	var last time.Time
+	for _, one := range v.calls {
+		answered := one.ok() && slices.ContainsFunc(one.legs, func(l leg) bool { return l.backend == c.Backend })
+		if answered && one.end().Before(c.Time) && one.end().After(last) {
+			last = one.end()
+		}
+	}
+	if last.IsZero() {
+		return c.Time
+	}
+	return last
 }
 
 // causesOf puts the changes to one condition for one reason together, in the order in which they first appear. No more than

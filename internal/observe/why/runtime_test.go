@@ -121,6 +121,7 @@ func TestForgottenCallsAreNotTakenForSilence(t *testing.T) {
 	v.changes = []*capture.Change{{Time: at(12), Backend: "primary", What: capture.Gone, Was: capture.Up, Why: "accepts connections, and has answered nothing for 10s"}}
 	assert.Empty(t, v.hangs(), "its condition says so")
 	assert.Contains(t, v.outages()[0].Cure, "T is stopped")
+	assert.Contains(t, v.outages()[0].Text, "of the calls of kubelet, 1 failed")
 	v.changes[0].Why = "connection refused"
 	assert.Contains(t, v.outages()[0].Cure, "OOM killer")
 	v.calls, v.changes, v.hung = v.calls[:3], nil, nil
