@@ -74,6 +74,8 @@ func TestOlderCallsAreLoadedWhenSomebodyAsks(t *testing.T) {
 	p.see(`/^Calls before \d\d:\d\d:\d\d are not loaded; criproxy's recording reaches back to .*Click/.test(` + note + `)`)
 	before := p.texts(".row:not(.said)")[0]
 
+	m.version() // which draws the table anew, below the same row
+	p.see(fmt.Sprintf(`Number(%s.replaceAll(",", "")) > %d && document.querySelector(".row.missing.at")`, count, few))
 	p.keys("\r") // the row of what is not loaded
 	p.see(shown + fmt.Sprint(" >= ", calls))
 	t.Logf("all: %v of criproxy ui, %v of criproxy", used(t, m.ui.Process.Pid), used(t, m.proxy.Process.Pid))

@@ -58,7 +58,8 @@ function drawTable() {
   if (table.made !== filter.version) {
     table.list = table.sort ? filter.shown.slice().sort((a, b) => (table.down ? b.took - a.took : a.took - b.took)) : withNotes(filter.shown);
     table.made = filter.version;
-    if (current && table.list[table.at] !== current) table.at = table.list.indexOf(current);
+    const same = (one) => one === current || one.note && current.note && one.t === current.t; // notes are made anew
+    if (current && table.list[table.at] !== current) table.at = table.list.findIndex(same);
     if (table.at >= table.list.length) table.at = -1;
   }
   table.head.querySelectorAll("[role=columnheader]").forEach((h) => h.removeAttribute("aria-sort"));
