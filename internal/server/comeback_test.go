@@ -1,7 +1,10 @@
 package server
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,7 +24,8 @@ func TestARuntimeThatIsBackBeforeARestartIsUp(t *testing.T) {
 			t.Parallel()
 			old := fakecri.Config{NoMetrics: true, NoStreams: true, Events: fakecri.EventsUnimplemented}
 			n := newNode(t, hasty, machineConfig{Config: old}, machineConfig{backend: config.Backend{Name: "beta.io"}})
-			n.runtimes[0].When(testkit.Failing(status.Error(codes.Unknown, "failed to decode sandbox container metrics"), "ListPodSandboxStats"))
+			broken := testkit.Failing(status.Error(codes.Unknown, "failed to decode sandbox container metrics"), "ListPodSandboxStats")
+			n.runtimes[0].When(broken)
 			for range pods {
 				n.run(0, "web", 2)
 			}
@@ -29,6 +33,21 @@ func TestARuntimeThatIsBackBeforeARestartIsUp(t *testing.T) {
 			n.runtimes[0].Kill()
 			n.isDown(0)
 			n.stop()
+			asked := make(chan struct{})
+			isAsked := sync.OnceFunc(func() { close(asked) })
+			n.runtimes[0].When(func(ctx context.Context, method string, request any) error {
+				switch method {
+				case "ListPodSandboxStats":
+					defer isAsked()
+				case "ListPodSandbox", "ListContainers": // they say that it is back, when the other list has failed
+					select {
+					case <-asked:
+						time.Sleep(100 * time.Millisecond)
+					case <-ctx.Done():
+					}
+				}
+				return broken(ctx, method, request)
+			})
 			n.runtimes[0].Start()
 			n.start()
 			n.isUp(0)

@@ -149,7 +149,9 @@ func TestARequestTakesMemoryBeforeItComes(t *testing.T) {
 // is.
 func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}, Config: largeItems})
+	one := largeItems
+	one.BatchSize = 1 // so that no message is large, and only their sum is
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}, Config: one})
 	n.isUp(1)
 	n.runtimes[1].Fill(100) // about 1 MB
 	_, err := listContainers(nil).streamed(n)
