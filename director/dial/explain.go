@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // explain names the backend in errors that gRPC made on this side because it could not reach the
@@ -28,6 +29,8 @@ func (c *Conn) explain(w wording, err error, header, trailer metadata.MD) error 
 		why := errors.New(status.Convert(err).Message())
 		if e := c.dialError.Load(); e != nil && *e != nil {
 			why = *e // the cause, which gRPC wraps twice
+		} else if silent := new(transport.SilentError); errors.As(c.failure(), &silent) {
+			why = silent
 		}
 		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s %v", director.Backend{Name: c.name}, c.unreachable(why))}
 	case codes.Unimplemented:
@@ -45,6 +48,9 @@ func (c *Conn) explain(w wording, err error, header, trailer metadata.MD) error 
 
 // unreachable returns the error about a backend that cannot be reached: one text for calls and for its condition.
 func (c *Conn) unreachable(why error) error {
+	if silent := new(transport.SilentError); errors.As(why, &silent) {
+		return silent
+	}
 	var op *net.OpError
 	if errors.As(why, &op) && op.Addr != nil && op.Addr.String() == c.address {
 		why = op.Err // without the address, which c names already

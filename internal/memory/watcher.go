@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -139,8 +140,11 @@ func (s *silence) Error() string {
 	return fmt.Sprintf("accepts connections, and has answered nothing for %s", s.lasted)
 }
 
-// Hangs reports whether a state is [Gone] because the backend answers nothing.
+// Silent distinguishes a backend that hangs from one that cannot be reached.
+func (s *silence) Silent() bool { return true }
+
+// Hangs reports whether a state is [Gone] because the backend answers nothing. Errors that say so have a method Silent.
 func (s State) Hangs() bool {
-	_, ok := s.Err.(*silence)
-	return ok
+	var one interface{ Silent() bool }
+	return errors.As(s.Err, &one) && one.Silent()
 }

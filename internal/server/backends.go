@@ -319,7 +319,7 @@ func (b *backend) changed(s memory.State) {
 	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
 	case !changed && s.Condition != memory.Up && !b.logged.Swap(true):
-		klog.ErrorS(s.Err, "Backend is still "+s.Condition.String()+", as before this process began", "backend", b, "socket", b.cfg.Address, "since", s.Since)
+		klog.ErrorS(s.Err, "Backend is still "+s.Condition.String()+", as before the reload or this process", "backend", b, "socket", b.cfg.Address, "since", s.Since.Round(0))
 	case !changed:
 		// It goes on, for another reason.
 	case s.Condition == memory.Up && change.Was == "":

@@ -37,11 +37,8 @@ func (p *Proxy) begun() {
 func (p *Proxy) conditions() []capture.HeaderBackend {
 	var all []capture.HeaderBackend
 	for _, b := range p.backends() {
-		h := capture.HeaderBackend{Name: b.String(), Address: b.cfg.Address}
-		var err error
-		if h.State, h.Since, err = b.state(); err != nil {
-			h.Why = err.Error()
-		}
+		h := capture.HeaderBackend{Name: b.String(), Address: b.cfg.Address, Why: b.notes.list().Why}
+		h.State, h.Since, _ = b.state()
 		h.Pods, _ = b.concerned()
 		all = append(all, h)
 	}

@@ -30,7 +30,8 @@ type noted struct {
 	Outages   []admin.Outage `json:"outages,omitempty"`   // the latest first
 	Condition string         `json:"condition,omitempty"` // empty: not asked yet
 	Since     time.Time      `json:"since,omitzero"`      // zero: since the process began
-	Why       string         `json:"why,omitempty"`       // why it is slow or gone
+	Why       string         `json:"why,omitempty"`       // why it became slow or gone, as the event and the outage say
+	Now       string         `json:"now,omitempty"`       // why it still is, if that is other trouble
 }
 
 // is notes the runtime and the API that the backend has reported.
@@ -63,8 +64,11 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 		k.Since = time.Time{} // connecting is no condition
 	}
 	if k.Condition == condition {
-		if condition != capture.Up && reason != "" && !sameTrouble(k.Why, reason) {
-			k.Why = reason // the outage keeps the reason with which it began, as its event does
+		if condition != capture.Up && reason != "" {
+			k.Now = reason
+			if sameTrouble(k.Why, reason) {
+				k.Now = ""
+			}
 		}
 		return change, false
 	}
@@ -84,16 +88,26 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 	} else {
 		reason = ""
 	}
-	k.Condition, k.Since, k.Why = condition, since, reason
+	k.Condition, k.Since, k.Why, k.Now = condition, since, reason, ""
 	return change, true
 }
 
-// sameTrouble reports whether two reasons say, in the words of package dial, that a backend cannot be reached at one
-// address. A runtime that is killed ends its connection and then refuses others: the event has the first reason.
+// sameTrouble reports whether two reasons say the same: in the words of package dial, that a backend cannot be reached at one
+// address, or that it hangs. A runtime that is killed ends its connection and then refuses others; one that hangs does so for
+// longer and longer.
 func sameTrouble(a, b string) bool {
 	at, _, _ := strings.Cut(a, ": ")
 	other, _, _ := strings.Cut(b, ": ")
-	return at == other && strings.HasPrefix(at, "cannot be reached at ")
+	const hangs = "accepts connections, and has answered nothing"
+	return a == b || at == other && strings.HasPrefix(at, "cannot be reached at ") || strings.HasPrefix(a, hangs) && strings.HasPrefix(b, hangs)
+}
+
+// reason returns why the backend is slow or gone: why it became so and, if it is so for another reason now, that.
+func (k *noted) reason() string {
+	if k.Now == "" {
+		return k.Why
+	}
+	return k.Why + "; now: " + k.Now
 }
 
 // replay notes a change that an earlier process has recorded. If those before it are lost, it says itself what was before.

@@ -60,24 +60,28 @@ func TestAfterACrashTheNotesAreThoseOfTheHistory(t *testing.T) {
 	assert.Empty(t, restored(old, told(up, slow, capture.Change{What: capture.Removed, Time: at(4), Was: capture.Slow, Since: at(2)})).Condition)
 }
 
-// After a handover in an outage, status gave it another reason than its event has.
+// After a reload or a handover in an outage, status gave it another reason than its event has. What is said of one outage
+// begins with one reason everywhere.
 func TestAnOutageKeepsTheReasonOfItsEvent(t *testing.T) {
-	var n notes
-	n.became(capture.Gone, at(1), errors.New("has answered nothing"), nil, nil)
-	_, changed := n.became(capture.Gone, at(1), errors.New("cannot be reached"), nil, nil)
-	assert.False(t, changed)
-	assert.Equal(t, "cannot be reached", n.list().Why, "what is wrong now")
-	assert.Equal(t, "has answered nothing", n.list().Outages[0].Error)
-}
-
-// After a SIGKILL status said "connection refused" and its event "EOF".
-func TestAKilledRuntimeHasOneReason(t *testing.T) {
-	var n notes
-	n.became(capture.Gone, at(1), errors.New("cannot be reached at /run/a.sock: EOF"), nil, nil)
-	n.became(capture.Gone, at(1), errors.New("cannot be reached at /run/a.sock: connection refused"), nil, nil)
-	assert.Equal(t, "cannot be reached at /run/a.sock: EOF", n.list().Why)
-	n.became(capture.Gone, at(1), errors.New("answers Version with Internal: out of order"), nil, nil)
-	assert.Equal(t, "answers Version with Internal: out of order", n.list().Why, "another trouble")
+	for name, one := range map[string]struct{ first, later, now string }{
+		"killed":         {"cannot be reached at /run/a.sock: EOF", "cannot be reached at /run/a.sock: connection refused", ""},
+		"hangs":          {"accepts connections, and has answered nothing for 10s", "accepts connections, and has answered nothing for 5s", ""},
+		"hangs and ends": {"accepts connections, and has answered nothing for 10s", "cannot be reached at /run/a.sock: EOF", "; now: cannot be reached at /run/a.sock: EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n notes
+			n.became(capture.Gone, at(1), errors.New(one.first), nil, nil)
+			_, changed := n.became(capture.Gone, at(1), errors.New(one.later), nil, nil)
+			assert.False(t, changed)
+			k := n.list()
+			assert.Equal(t, one.first, k.Why)
+			assert.Equal(t, one.first, k.Outages[0].Error)
+			assert.Equal(t, one.first+one.now, k.reason())
+			n.became(capture.Gone, at(1), errors.New(one.first), nil, nil)
+			k = n.list()
+			assert.Equal(t, one.first, k.reason())
+		})
+	}
 }
 
 // A clock that was set back must not make an outage of the future.

@@ -103,7 +103,7 @@ func (b *backend) state() (state string, since time.Time, err error) {
 	case n.Condition == "":
 		return capture.Connecting, cmp.Or(n.Since, started), nil
 	case n.Why != "":
-		return n.Condition, n.Since, errors.New(n.Why)
+		return n.Condition, n.Since, errors.New(n.reason())
 	case b.lastKnown != nil && n.Condition == capture.Up:
 		return n.Condition, n.Since, b.lastKnown.State().Err
 	}

@@ -493,6 +493,8 @@ func TestAServerWithoutSettingsIsNotReady(t *testing.T) {
 	l := listen(t)
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l), ConnectTimeout: 50 * time.Millisecond})
 	assert.Equal(t, codes.Unavailable, status.Code(invoke(t, c)))
+	var silent *transport.SilentError
+	require.ErrorAs(t, c.Err(), &silent)
 	http1 := listen(t)
 	go func() {
 		for {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -65,7 +66,10 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 		// No SETTINGS_MAX_HEADER_LIST_SIZE: a grpc-go server would fail the call instead of sending a longer list, and
 		// we cut the list ourselves.
 	)
-	if err := unexpected(cc.firstSettings()); err != nil {
+	began := time.Now()
+	if err := unexpected(cc.firstSettings()); errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, &SilentError{time.Since(began).Round(time.Second)}
+	} else if err != nil {
 		return nil, fmt.Errorf("waiting for the server's settings: %w", err)
 	}
 	_ = nc.SetDeadline(time.Time{}) // reading or writing returns the error
@@ -73,6 +77,16 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 	cc.keepalive(c.cfg.PingAfter, c.cfg.PingTimeout)
 	return cc, nil
 }
+
+// A SilentError says that a server has accepted a connection, and sent nothing.
+type SilentError struct{ Lasted time.Duration }
+
+func (e *SilentError) Error() string {
+	return fmt.Sprintf("accepts connections, and has answered nothing for %s", e.Lasted)
+}
+
+// Silent distinguishes a server that hangs from one that cannot be reached.
+func (e *SilentError) Silent() bool { return true }
 
 // over ends the connection after the reader returned err. If err is a mistake of the server, over
 // reports it to the server.

@@ -27,7 +27,7 @@ type call struct {
 	about   calls.About
 	stream  bool
 	legs    []leg
-	memory  bool // memory answered for a runtime
+	memory  []string // the runtimes for which memory answered
 
 	asked time.Duration // the field timeout of a StopContainer or ExecSync
 	said  string        // of Version: the version; of Status: why the network or the runtime is not ready

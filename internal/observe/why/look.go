@@ -203,7 +203,9 @@ func (l *Look) brief(c *calls.Call) *call {
 	b := &call{
 		method: l.word(calls.ShortMethod(c.Method)), from: l.word(c.From()), pid: c.Peer.PID, own: c.Own,
 		began: c.Began, took: c.Took, timeout: front.Timeout, ended: c.Ended, code: c.Code, message: l.word(c.Message), about: c.About,
-		memory: len(c.Remembered()) > 0,
+	}
+	for _, name := range c.Remembered() {
+		b.memory = append(b.memory, l.word(name))
 	}
 	if b.began.After(l.last.Add(jump)) { // the clock was set back meanwhile
 		b.began = l.last.Add(-b.took)

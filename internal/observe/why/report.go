@@ -54,6 +54,7 @@ type view struct {
 	hung      []hang
 	cri       bool              // of runtimes of CRI
 	addresses map[string]string // :: runtime → where it is, as far as the recording says
+	inferred  bool              // the recording has no conditions of runtimes
 	whole     time.Time         // from then on there are all calls; before, only those that failed, were slow or are notable
 }
 
@@ -148,7 +149,7 @@ var looks = []string{"PodSandboxStatus", "ContainerStatus", "ListPodSandbox", "L
 
 // view returns what there is to see for o.
 func (l *Look) view(o Options) *view {
-	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed(), cri: l.cri, addresses: l.addresses}
+	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed(), cri: l.cri, addresses: l.addresses, inferred: l.inferred}
 	if v.now.IsZero() {
 		v.now = l.at
 	}

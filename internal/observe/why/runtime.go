@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ var runtimeChanged = Rule{
 	Not:      "criproxy or its clients: they ran, and asked",
 	Cure:     "read the runtime's log at that time (journalctl -u containerd, or crio)" + sinceNobody,
 	find: func(v *view) []Finding {
-		return slices.Concat(v.outages(), v.unreached(), v.hangs(), v.versions(), v.moves())
+		return slices.Concat(v.outages(), v.unreached(), v.remembered(), v.hangs(), v.versions(), v.moves())
 	},
 }
 
@@ -53,12 +54,18 @@ func (v *view) outages() []Finding {
 			continue
 		}
 		last, begun := all[len(all)-1], bad[0].Time
+		if i := slices.Index(all, bad[len(bad)-1]) + 1; i < len(all) {
+			last = all[i] // later ones say again that it is up, as after a restart of criproxy
+		}
 		for i := len(all) - 1; i >= 0 && all[i].What != capture.Up && all[i].What != capture.Removed; i-- {
 			begun = all[i].Time
 		}
 		causes := causesOf(bad)
 		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody}
-		if !slices.ContainsFunc(bad, endedProcess) {
+		switch {
+		case slices.ContainsFunc(bad, inCircle):
+			f.Cure, f.Not = "run criproxy check: the socket of "+name+" leads back to this criproxy, perhaps through another proxy; give "+name+" the socket of a runtime", "the runtime: the call did not reach one"
+		case !slices.ContainsFunc(bad, endedProcess):
 			f.Cure = v.afterHang(name)
 		}
 		left, omitted := 0, 0
@@ -106,6 +113,11 @@ func (v *view) outages() []Finding {
 
 // endedProcess reports whether a change looks like the end of a runtime's process, and not like one that hangs.
 func endedProcess(c *capture.Change) bool { return c.What == capture.Gone && !hangs(c) }
+
+// inCircle reports whether a runtime is gone because calls to it come back: see interceptors.go in the server.
+func inCircle(c *capture.Change) bool {
+	return strings.Contains(c.Why, "came back to the criproxy that passed it on")
+}
 
 // hangs reports whether a runtime is gone because it answers nothing.
 func hangs(c *capture.Change) bool {
@@ -246,6 +258,32 @@ func (v *view) unreached() []Finding {
 	return found
 }
 
+// remembered finds runtimes for which memory answered, in recordings that lack their conditions.
+func (v *view) remembered() []Finding {
+	if !v.inferred {
+		return nil
+	}
+	byBackend := map[string][]*call{}
+	for _, c := range v.calls {
+		for _, name := range c.memory {
+			byBackend[name] = append(byBackend[name], c)
+		}
+	}
+	var found []Finding
+	for _, name := range slices.Sorted(maps.Keys(byBackend)) {
+		all := byBackend[name]
+		f, last := shown(all), all[len(all)-1]
+		f.About, f.Pods, f.Backends, f.Show = name, nil, []string{name}, "-memory -backend "+name
+		f.Cure = v.readLog(name) + sinceNobody
+		f.Text = fmt.Sprintf("%s was slow or gone: memory answered for it in %s, from %s until %s", name, capture.Count(len(all), "call"), clock(f.Since), clock(f.Last))
+		f.Over = slices.ContainsFunc(v.calls, func(c *call) bool {
+			return c.ok() && c.began.After(last.began) && slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == name && one.ended })
+		})
+		found = append(found, f)
+	}
+	return found
+}
+
 // notReached returns the runtime that criproxy could not reach, as it says in its answer, or "".
 func notReached(message string) string {
 	_, rest, _ := strings.Cut(message, "criproxy: backend ")
@@ -277,7 +315,7 @@ func (v *view) meanwhile(backend string, from, to time.Time) string {
 			here = here || one.backend == backend
 		}
 		switch {
-		case c.memory:
+		case len(c.memory) > 0:
 			remembered++
 		case c.failed() && (here || c.code == codes.Unavailable):
 			failed++

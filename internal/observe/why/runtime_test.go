@@ -139,6 +139,38 @@ func TestForgottenCallsAreNotTakenForSilence(t *testing.T) {
 	assert.Contains(t, slowProbes(v)[0].Text, "time-out of 1s, twice of 2 on primary")
 }
 
+// A page inferred bands from a recording without conditions of which why said that nothing was wrong (issue 27).
+func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	list := func(second int, memory ...string) *call {
+		c := &call{method: "ListContainers", from: "crictl", began: at(second), took: time.Second, ended: true, memory: memory, legs: []leg{{backend: "primary", ended: true}}}
+		if memory == nil {
+			c.legs = append(c.legs, leg{backend: "kata.io", ended: true})
+		}
+		return c
+	}
+	v := &view{now: at(59), inferred: true, calls: []*call{list(1), list(2, "kata.io"), list(8, "kata.io")}}
+	f := v.remembered()[0]
+	assert.Contains(t, f.Text, "kata.io was slow or gone: memory answered for it in 2 calls, from 09:00:02.000 until 09:00:09.000")
+	assert.False(t, f.Over)
+	v.calls = append(v.calls, list(10))
+	assert.True(t, v.remembered()[0].Over)
+	v.inferred = false
+	assert.Empty(t, v.remembered())
+}
+
+func TestTheEndOfAnOutageIsTheFirstOne(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	v := &view{now: at(59), changes: []*capture.Change{
+		{Time: at(1), Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: "answers Version with FailedPrecondition: criproxy: Version came back to the criproxy that passed it on, through y"},
+		{Time: at(8), Backend: "kata.io", What: capture.Up, Was: capture.Gone},
+		{Time: at(30), Backend: "kata.io", What: capture.Up}, // of a criproxy that was restarted
+	}}
+	f := v.outages()[0]
+	assert.Contains(t, f.Text, "until 09:00:08.000")
+	assert.Contains(t, f.Cure, "criproxy check", "it is not the runtime whose log is to be read")
+}
+
 // why looks at the last hour, and a runtime may be gone for a day. The outage is older than all calls.
 func TestAnOutageMayBeOlderThanTheTimeLookedAt(t *testing.T) {
 	now := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
