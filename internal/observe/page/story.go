@@ -69,13 +69,14 @@ type gap struct {
 
 // Begin takes the header of a recording, before its events.
 func (s *Story) Begin(h *capture.FileHeader) {
-	s.known = s.known || h.Changes
+	known := s.known || h.Changes
 	s.reach(reached{s.at[s.node].latest, true})
 	for _, b := range h.Backends {
 		if b.State != "" {
 			s.Change(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
 		}
 	}
+	s.known = known // the conditions at one moment are no history
 }
 
 // Take takes an event of the recording.

@@ -156,13 +156,13 @@ func (l *Look) isAt(name, address string) {
 // Begin takes in the conditions of the runtimes when the recording was written: what happened earlier is not an event of
 // the recording.
 func (l *Look) Begin(h *capture.FileHeader) {
-	l.inferred = !h.Changes
 	for _, b := range h.Backends {
 		l.isAt(b.Name, b.Address)
 		if b.State == capture.Slow || b.State == capture.Gone {
 			l.AddChange(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
 		}
 	}
+	l.inferred = !h.Changes // the conditions at one moment are no history
 }
 
 // Forget forgets the calls that ended before a time, and the changes before it that are over.
