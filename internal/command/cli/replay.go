@@ -152,7 +152,11 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 			capture.Count(len(plan.send), "call"), time.Since(began).Round(time.Millisecond), sum.Same, sum.Different, sum.NotSent+sum.Left)
 	}
 	if err != nil {
-		fmt.Fprintf(errOut, "criproxy: interrupted: of %s, %d not sent, and of %d the answer not awaited\n", capture.Count(len(plan.send), "call"), sum.Left, sum.Unawaited)
+		unawaited := ""
+		if sum.Unawaited > 0 {
+			unawaited = fmt.Sprintf(", and of %d the answer not awaited", sum.Unawaited)
+		}
+		fmt.Fprintf(errOut, "criproxy: interrupted: of %s, %d not sent%s\n", capture.Count(len(plan.send), "call"), sum.Left, unawaited)
 	}
 	switch {
 	case err != nil:
