@@ -24,9 +24,15 @@ import (
 // doctor returns the output of criproxy doctor, as text and as JSON, and its error.
 func (p *process) doctor() (string, []why.Finding, error) {
 	p.Helper()
+	return p.doctorOf("-config", p.config)
+}
+
+// doctorOf is doctor with the flag that says what to examine.
+func (p *process) doctorOf(flag, path string) (string, []why.Finding, error) {
+	p.Helper()
 	var text, asJSON bytes.Buffer
-	err := run(p.Context(), []string{"doctor", "-config", p.config}, &text, &text)
-	_ = run(p.Context(), []string{"doctor", "-o", "json", "-config", p.config}, &asJSON, &asJSON) // as above
+	err := run(p.Context(), []string{"doctor", flag, path}, &text, &text)
+	_ = run(p.Context(), []string{"doctor", "-o", "json", flag, path}, &asJSON, &asJSON) // as above
 	var d cli.Diagnosis
 	require.NoError(p, json.Unmarshal(asJSON.Bytes(), &d), "%s", asJSON.String())
 	return text.String(), d.Findings, err
@@ -66,9 +72,15 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	p.runtimes[1].Kill()
 	p.write("listBudgte: 1s\n")
 	testkit.Eventually(t, "it is seen to be gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" && r.Config.Error != "" })
-	_, found, err = p.doctor()
-	require.ErrorIs(t, err, cli.ErrReported)
-	require.NotNil(t, finding(found, `did you mean "listBudget"?`), "%v", found)
+	// The mistake is named, and the rest is examined as it runs.
+	for _, which := range [][2]string{{"-config", p.config}, {"-admin", config.AdminBeside(p.front)}} {
+		_, found, err = p.doctorOf(which[0], which[1])
+		require.ErrorIs(t, err, cli.ErrReported)
+		require.NotNil(t, finding(found, p.config+`:6:1: listBudgte: unknown key (did you mean "listBudget"?)`), "%v", found)
+		assert.NotNil(t, finding(found, "backend beta.io is gone: "), "%v", found)
+		assert.NotNil(t, finding(found, "socket of backend beta.io, "+p.dir+"/1.sock, does not exist"), "%v", found)
+		assert.Nil(t, finding(found, "/run/criproxy."), "%v", found)
+	}
 	p.write("")
 	require.NoError(t, os.Chmod(p.config, 0o660))
 	text, found, err = p.doctor()

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -66,9 +67,7 @@ func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) (string, error) {
 	if f.given["config"] && f.config != "-" && !sameFile(f.config, file) { // what comes from standard input is to take its place
 		return "", nil
 	}
-	if f.config == "-" {
-		f.running = path
-	}
+	f.running = path
 	var added []string
 	add := func(name, value string) {
 		if !f.given[name] && fs.Lookup(name) != nil && fs.Set(name, value) == nil {
@@ -94,6 +93,46 @@ func sayAsRuns(out *show.Screen, added string) {
 		out.Say(0, "This is examined as the criproxy that runs was started, with %s", added)
 		out.Gap()
 	}
+}
+
+// settingsOf returns the settings that doctor examines of the criproxy at an admin socket, nil if none answers.
+func settingsOf(ctx context.Context, socket string) *config.Config {
+	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
+	defer cancel()
+	var s config.Settings
+	if _, err := admin.NewClient(socket).Read(ctx, "settings", &s); err != nil {
+		return nil
+	}
+	read := func(key string, to any) {
+		if text, ok := s[key]; ok {
+			_ = json.Unmarshal([]byte(text), to) // Settings has encoded it
+		}
+	}
+	list := func(key string) []string {
+		var all []string
+		for i := 0; s[fmt.Sprintf("%s[%d]", key, i)] != ""; i++ {
+			all = append(all, "")
+			read(fmt.Sprintf("%s[%d]", key, i), &all[i])
+		}
+		return all
+	}
+	c := &config.Config{Admin: socket, Proto: list("proto"), ProtoPath: list("protoPath")}
+	read("listen", &c.Listen)
+	read("tracing", &c.Tracing)
+	read("profile", &c.Profile)
+	read("rules", &c.Rules)
+	read("ids", &c.IDs)
+	read("stateDir", &c.StateDir)
+	read("hooks", &c.Hooks)
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if item, ok := strings.CutSuffix(key, "].address"); ok && strings.HasPrefix(item, "backends[") {
+			var b config.Backend
+			read(item+"].name", &b.Name)
+			read(key, &b.Address)
+			c.Backends = append(c.Backends, b)
+		}
+	}
+	return c
 }
 
 // fileOf returns the path of the configuration file of the criproxy that runs, empty if there is none.

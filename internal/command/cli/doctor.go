@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 		for line := range strings.Lines(err.Error()) {
 			d.add(why.Error, "configuration", "the-configuration-has-mistakes", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
 		}
-		cfg = withoutConfig()
+		cfg = f.insteadOf(ctx, cfg)
 	}
 	d.configuration(f, cfg)
 	d.running(ctx, cfg)
@@ -108,9 +109,16 @@ func (d *Diagnosis) add(level why.Level, about, entry, text, cure string) {
 	d.Findings = append(d.Findings, doctor.Found(level, about, entry, text, cure))
 }
 
-// withoutConfig returns a configuration for a node that has no valid one.
-func withoutConfig() *config.Config {
+// insteadOf returns what to examine in place of a configuration with mistakes: that of the criproxy that runs. If none
+// answers, it has the sockets that could be read, and a runtime that is there. wrong is nil if nothing could be read.
+func (f *Flags) insteadOf(ctx context.Context, wrong *config.Config) *config.Config {
 	cfg := &config.Config{Listen: config.DefaultListen, Admin: config.DefaultAdmin}
+	if wrong != nil {
+		cfg.Listen, cfg.Admin = wrong.Listen, wrong.Admin
+	}
+	if running := settingsOf(ctx, cmp.Or(f.running, cfg.Admin)); running != nil {
+		return running
+	}
 	for _, path := range wellKnown {
 		if _, err := os.Stat(path); err == nil {
 			cfg.Backends = append(cfg.Backends, config.Backend{Address: path})

@@ -1,12 +1,39 @@
 package cli
 
 import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
+
+func TestDoctorHasTheSettingsThatItExaminesFromTheAdminSocket(t *testing.T) {
+	dir := testkit.SocketDir(t)
+	want := &config.Config{
+		Listen: dir + "/l.sock", Admin: dir + "/a.sock", Tracing: "http://127.0.0.1:4317", IDs: config.NativeIDs, StateDir: dir + "/state", Hooks: dir + "/hooks",
+		Profile: dir + "/csi.yaml", Proto: []string{"b.proto", "a.proto"}, ProtoPath: []string{dir},
+		Rules:    &profile.Profile{Harmless: map[string][]string{"Volume": {"volume_id"}}},
+		Backends: []config.Backend{{Name: "beta.io", Address: dir + "/1.sock"}, {Address: dir + "/0.sock"}},
+	}
+	l, err := net.Listen("unix", want.Admin)
+	require.NoError(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "/settings", r.URL.Path)
+		assert.NoError(t, json.NewEncoder(w).Encode(want.Settings()))
+	})}
+	go server.Serve(l)
+	defer server.Close()
+	assert.Equal(t, want, settingsOf(t.Context(), want.Admin))
+	assert.Nil(t, settingsOf(t.Context(), filepath.Join(dir, "none.sock")))
+}
 
 func TestDoctorNamesAWrongVariableOfOpenTelemetry(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")

@@ -29,7 +29,7 @@ type Flags struct {
 	typed     config.Config // the values of Options on the command line
 	dry       bool          // a configuration without backends is valid
 	stdin     bool          // the file - is standard input
-	running   string        // the admin socket of the criproxy whose configuration the one from standard input is to replace
+	running   string        // the admin socket of the criproxy that has this configuration, or is to get the one from standard input; asRuns sets it
 	absent    error         // why the criproxy at the admin socket that says what to examine does not answer; may be nil
 
 	given map[string]bool // :: name of a flag → it was on the command line
