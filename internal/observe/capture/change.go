@@ -115,7 +115,7 @@ func (c *Change) String() string {
 	}
 	var more []string
 	if c.Was != "" && !c.Since.IsZero() {
-		more = append(more, fmt.Sprintf("%s for %s before", c.Was, Lasting(c.Since, c.Time)))
+		more = append(more, fmt.Sprintf("%s for %s before", strings.TrimPrefix(c.Was, "plugin-"), Lasting(c.Since, c.Time)))
 	}
 	if c.Pods != nil {
 		more = append(more, Count(*c.Pods, "pod"))
