@@ -9,6 +9,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/criproxy/criproxy/hook/plugin"
@@ -38,8 +39,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	p := plugin.Plugin{Name: "priority", PreCreateContainer: setShares, PreUpdateContainerResources: setShares}
-	if folder := flag.Arg(0); folder != "" {
-		p.Folder, p.Socket = folder, folder+"/priority.sock"
+	if flag.Arg(0) != "" {
+		folder, err := filepath.Abs(flag.Arg(0)) // criproxy does not run in the folder of this process
+		if err != nil {
+			log.Fatal(err)
+		}
+		p.Folder, p.Socket = folder, filepath.Join(folder, "priority.sock")
 	}
 	if err := p.Run(ctx); err != nil {
 		log.Fatal(err)

@@ -39,7 +39,10 @@ func TestTheExampleSetsCPUSharesByPriority(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 
-	example := exec.CommandContext(ctx, os.Args[0], dir)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	example := exec.CommandContext(ctx, self, filepath.Base(dir)) // criproxy must find its socket all the same
+	example.Dir = filepath.Dir(dir)
 	example.Env, example.Stderr = append(os.Environ(), "EXAMPLE=1"), os.Stderr
 	require.NoError(t, example.Start())
 	file := filepath.Join(dir, "priority.json")
