@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
@@ -177,9 +178,17 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 
 // whole reports whether a call lists all pods of a leg's backend.
 func whole(c *calls.Call, l *calls.Leg) bool {
-	return calls.ShortMethod(l.Method) == "ListPodSandbox" && l.Number != 0 && l.Ended && !l.Failed() && l.Requests.Count == 1 && l.Requests.Bytes == 0 &&
+	return calls.ShortMethod(l.Method) == "ListPodSandbox" && l.Number != 0 && l.Ended && !l.Failed() && l.Requests.Count == 1 && forAll(l.Requests.Last) &&
 		c.Ended && !c.Failed() && !c.Front().Replies.Last.Truncated
 }
+
+// forAll reports whether the request of a list has no filter, or an empty one, as crictl sends. A filter with an empty
+// state selects the pods that are ready.
+func forAll(request calls.Message) bool {
+	return request.Size == len(request.Payload) && strings.TrimPrefix(string(request.Payload), emptyFilter) == ""
+}
+
+const emptyFilter = "\x0a\x00" // field 1, a message without fields
 
 // Pods takes what criproxy says at a time of all pods: also those that no recorded call is about.
 func (s *Story) Pods(all []admin.Pod, now time.Time) {

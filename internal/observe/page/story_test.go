@@ -83,9 +83,9 @@ func TestAStoryKnowsThePodsOfLists(t *testing.T) {
 
 func TestAPodExistsFromItsCreationToTheFirstListWithoutIt(t *testing.T) {
 	var s Story
-	list := func(second, size int, backend string, names ...string) {
+	list := func(second int, request, backend string, names ...string) {
 		c := &calls.Call{Began: at(second), Ended: true, Legs: []*calls.Leg{{Method: "/runtime.v1.RuntimeService/ListPodSandbox"},
-			{Number: 1, Backend: backend, Method: "/runtime.v1.RuntimeService/ListPodSandbox", Ended: true, Requests: calls.Messages{Count: 1, Bytes: size}}}}
+			{Number: 1, Backend: backend, Method: "/runtime.v1.RuntimeService/ListPodSandbox", Ended: true, Requests: calls.Messages{Count: 1, Bytes: len(request), Last: calls.Message{Payload: []byte(request), Size: len(request)}}}}}
 		for _, name := range names {
 			c.Listed = append(c.Listed, calls.About{Pod: name, UID: name, Created: at(second / 2)})
 		}
@@ -99,12 +99,13 @@ func TestAPodExistsFromItsCreationToTheFirstListWithoutIt(t *testing.T) {
 		return all
 	}
 	s.Add(&calls.Call{Began: at(9), Own: true, Legs: []*calls.Leg{{Number: 1, Backend: "kata.io"}}, Listed: []calls.About{{Pod: "a", UID: "a"}}})
-	list(20, 0, "kata.io", "a", "b")
-	list(30, 0, "primary", "c")
-	list(40, 7, "kata.io", "b")
+	const all, empty, ready = "", "\x0a\x00", "\x0a\x02\x12\x00"
+	list(20, all, "kata.io", "a", "b")
+	list(30, all, "primary", "c")
+	list(40, ready, "kata.io", "b")
 	assert.Equal(t, map[string][2]float64{"a": {10_000}, "b": {10_000}, "c": {15_000}}, pods(), "the last list was of some pods only")
-	list(50, 0, "kata.io", "b")
-	list(60, 0, "kata.io", "b")
+	list(50, empty, "kata.io", "b")
+	list(60, all, "kata.io", "b")
 	assert.Equal(t, map[string][2]float64{"a": {10_000, 50_000}, "b": {10_000}, "c": {15_000}}, pods())
 	s.Add(&calls.Call{Began: at(70), Ended: true, About: calls.About{Pod: "a", UID: "a", Created: at(5)}, Legs: []*calls.Leg{{}, {Number: 1, Backend: "kata.io"}}})
 	assert.Equal(t, [2]float64{5000}, pods()["a"], "a status shows it")
