@@ -37,9 +37,11 @@ func TestATelephoneShowsAnOutage(t *testing.T) {
 	id := m.pod("vault", "kata.io")
 	p := open(t, m.link, dark(false))
 	p.see(`document.querySelectorAll(".row").length > 2`)
-	m.web.Kill()
-	m.vault.Kill()
 	p.do(chromedp.EmulateViewport(390, 800))
+	m.vault.Kill()
+	p.see(`((gone) => gone && (gone.click(), true))(document.querySelector("#strip .cond.gone:not(.found)"))`)
+	p.see(`((cards) => cards[1].matches(".gone") && cards[2].matches(".up"))(document.querySelectorAll("#view-status .card"))`) // trouble first, below criproxy
+	m.web.Kill()
 	p.see(`document.querySelectorAll("#strip .cond.gone:not(.found)").length === 2`)
 	_, err := m.client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	require.Error(t, err)

@@ -193,7 +193,8 @@ function inferred(calls) {
   return all;
 }
 
-// conditionsOf returns the condition of each runtime, now or at the end of the recording: what it is, since when, why.
+// conditionsOf returns the condition of each runtime, now or at the end of the recording, the worst first: what it
+// is, since when, why.
 function conditionsOf() {
   const told = status.report?.backends || [];
   const names = told.length ? told.map((b) => b.name) : model.info.backends?.length ? model.info.backends.map((b) => b.name) : [...model.states.keys()];
@@ -206,7 +207,7 @@ function conditionsOf() {
   const r = status.report;
   if (r && !r.ready) all.unshift({ name: "criproxy", what: "not ready", why: r.listeners?.find((l) => l.error)?.error || "" });
   if (r?.config.error) all.unshift({ name: "configuration", what: "refused", since: Date.parse(r.config.failed), why: r.config.error });
-  return all;
+  return all.sort((a, b) => rankOf(b.what) - rankOf(a.what));
 }
 
 // rankOf says how bad a condition is: 0 is not bad.

@@ -9,7 +9,6 @@ function drawStrip() {
   const inferring = !model.story.known && (!live.on || status.report) && model.calls.length;
   const wrong = presentFindings();
   box.hidden = !all.length && !inferring && !wrong.length;
-  all.sort((a, b) => rankOf(b.what) - rankOf(a.what));
   const then = live.on ? $("link").dataset.lost && "When criproxy last answered:" : "At the end of the recording:";
   box.replaceChildren(then && all.length ? el("span", { class: live.on ? "soft" : "soft end" }, then) : "", ...all.map((c) => el("button", { type: "button", class: `cond ${classOf(c.what)}`, onclick: () => showView("status") },
     signOf(classOf(c.what)), el("b", {}, c.name), ` ${c.what}`, c.since && (lastsOf(c.since) ? [el("span", { class: "begin" }, ` ${beginOf(c.since)},`), ` ${lastsOf(c.since)}`] : ` ${beginOf(c.since)}`), c.pods === undefined ? "" : `, ${plural(c.pods, "pod")}`, c.why && el("span", { class: "why" }, c.why))),
