@@ -113,6 +113,14 @@ func (b *backend) state() (state string, since time.Time, err error) {
 // report asks the backend for its version and its items, and returns its state.
 func (b *backend) report(ctx context.Context) admin.Backend {
 	r := admin.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
+	known, bound := b.notes.list(), StatusTime
+	slow := known.Condition == capture.Slow || known.Condition == capture.Gone // without memory, one that is gone may hang
+	if slow {
+		bound = slowTime
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, bound)
+		defer cancel()
+	}
 	var mu sync.Mutex // guards r
 	var wg sync.WaitGroup
 	// If several calls fail, the first error counts: the others would say the same.
@@ -128,16 +136,9 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 			if err == nil {
 				took(time.Since(began))
 			} else if r.Error == "" {
-				r.Error = unanswered(ctx, method, err)
+				r.Error = unanswered(ctx, bound, method, err)
 			}
 		})
-	}
-	known := b.notes.list()
-	slow := known.Condition == capture.Slow || known.Condition == capture.Gone // without memory, one that is gone may hang
-	if slow {
-		var cancel func()
-		ctx, cancel = context.WithTimeout(ctx, slowTime)
-		defer cancel()
 	}
 	var about runtimeapi.VersionResponse
 	if !slow || known.Runtime == "" {
@@ -182,9 +183,9 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 }
 
 // unanswered says which call for a report a backend has not answered, and why.
-func unanswered(ctx context.Context, method string, err error) string {
+func unanswered(ctx context.Context, bound time.Duration, method string, err error) string {
 	if ctx.Err() != nil {
-		return fmt.Sprintf("has not answered %s within %s", path.Base(method), StatusTime)
+		return fmt.Sprintf("has not answered %s within %s", path.Base(method), bound)
 	}
 	return fmt.Sprintf("%s fails: %s", path.Base(method), strings.TrimPrefix(status.Convert(err).Message(), "criproxy: "))
 }
