@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 const (
@@ -111,7 +112,7 @@ func (c *Conn) refresh() {
 		c.probe()
 	}
 	if silent >= c.patience {
-		c.goneNow(&silence{c.patience}, true)
+		c.goneNow(&transport.SilentError{Lasted: c.patience}, true)
 	}
 	c.bound()
 }

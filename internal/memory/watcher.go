@@ -3,13 +3,13 @@ package memory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // A Watcher is a connection to a backend that has no Memory. All calls pass, as without it; it notices when the backend can no
@@ -73,10 +73,7 @@ func (w *Watcher) Reached(err error) {
 	case err != nil:
 		w.goes(err)
 	case w.gone:
-		select {
-		case w.check <- struct{}{}:
-		default:
-		}
+		w.wake()
 	case !w.known:
 		w.known = true
 		w.Watch(State{Condition: Up, Since: time.Now()})
@@ -108,7 +105,7 @@ func (w *Watcher) look(ctx context.Context) {
 		w.gone = false
 		w.Watch(State{Condition: Up, Since: time.Now()})
 	case !w.gone && silent >= bound:
-		w.goes(&silence{bound})
+		w.goes(&transport.SilentError{Lasted: bound})
 	}
 	if (silent > 0 || w.gone && !w.down) && !w.probing {
 		w.probing = true
@@ -126,25 +123,20 @@ func (w *Watcher) probe(ctx context.Context) {
 	defer w.mu.Unlock()
 	w.probing = false
 	if w.gone && w.pulse.answers.Load() != before {
-		select {
-		case w.check <- struct{}{}:
-		default:
-		}
+		w.wake()
 	}
 }
 
-// silence is why a backend that answers nothing is gone.
-type silence struct{ lasted time.Duration }
-
-func (s *silence) Error() string {
-	return fmt.Sprintf("accepts connections, and has answered nothing for %s", s.lasted)
+// wake has Run look now.
+func (w *Watcher) wake() {
+	select {
+	case w.check <- struct{}{}:
+	default:
+	}
 }
 
-// Silent distinguishes a backend that hangs from one that cannot be reached.
-func (s *silence) Silent() bool { return true }
-
-// Hangs reports whether a state is [Gone] because the backend answers nothing. Errors that say so have a method Silent.
+// Hangs reports whether a state is [Gone] because the backend answers nothing.
 func (s State) Hangs() bool {
-	var one interface{ Silent() bool }
-	return errors.As(s.Err, &one) && one.Silent()
+	silent := new(transport.SilentError)
+	return errors.As(s.Err, &silent)
 }

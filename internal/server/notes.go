@@ -9,6 +9,7 @@ import (
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // maxOutages is how many outages of a backend the notes hold.
@@ -98,8 +99,7 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 func sameTrouble(a, b string) bool {
 	at, _, _ := strings.Cut(a, ": ")
 	other, _, _ := strings.Cut(b, ": ")
-	const hangs = "accepts connections, and has answered nothing"
-	return a == b || at == other && strings.HasPrefix(at, "cannot be reached at ") || strings.HasPrefix(a, hangs) && strings.HasPrefix(b, hangs)
+	return a == b || at == other && strings.HasPrefix(at, "cannot be reached at ") || strings.HasPrefix(a, transport.Silent) && strings.HasPrefix(b, transport.Silent)
 }
 
 // reason returns why the backend is slow or gone: why it became so and, if it is so for another reason now, that.

@@ -60,8 +60,7 @@ func TestAfterACrashTheNotesAreThoseOfTheHistory(t *testing.T) {
 	assert.Empty(t, restored(old, told(up, slow, capture.Change{What: capture.Removed, Time: at(4), Was: capture.Slow, Since: at(2)})).Condition)
 }
 
-// After a reload or a handover in an outage, status gave it another reason than its event has. What is said of one outage
-// begins with one reason everywhere.
+// After a reload in an outage, status and the event gave two reasons. Both begin with the event's now.
 func TestAnOutageKeepsTheReasonOfItsEvent(t *testing.T) {
 	for name, one := range map[string]struct{ first, later, now string }{
 		"killed":         {"cannot be reached at /run/a.sock: EOF", "cannot be reached at /run/a.sock: connection refused", ""},

@@ -78,15 +78,13 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 	return cc, nil
 }
 
-// A SilentError says that a server has accepted a connection, and sent nothing.
+// A SilentError says that a server accepts connections, and has answered nothing for some time: it hangs.
 type SilentError struct{ Lasted time.Duration }
 
-func (e *SilentError) Error() string {
-	return fmt.Sprintf("accepts connections, and has answered nothing for %s", e.Lasted)
-}
+func (e *SilentError) Error() string { return fmt.Sprintf("%s for %s", Silent, e.Lasted) }
 
-// Silent distinguishes a server that hangs from one that cannot be reached.
-func (e *SilentError) Silent() bool { return true }
+// Silent is how the text of a SilentError begins.
+const Silent = "accepts connections, and has answered nothing"
 
 // over ends the connection after the reader returned err. If err is a mistake of the server, over
 // reports it to the server.

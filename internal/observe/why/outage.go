@@ -1,0 +1,236 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/transport"
+)
+
+// outages finds times in which a runtime was gone or slow.
+func (v *view) outages() []Finding {
+	var found []Finding
+	byBackend := map[string][]*capture.Change{}
+	var order []string
+	for _, c := range v.changes {
+		if c.Backend == "" {
+			continue
+		}
+		if byBackend[c.Backend] == nil {
+			order = append(order, c.Backend)
+		}
+		byBackend[c.Backend] = append(byBackend[c.Backend], c)
+	}
+	for _, name := range order {
+		var bad []*capture.Change // the changes to slow or gone that count
+		all := byBackend[name]
+		if c := all[0]; c.What == capture.Up && (c.Was == capture.Gone || c.Was == capture.Slow) { // the outage began before the recording
+			all = slices.Insert(all, 0, &capture.Change{Time: c.Since, Backend: name, What: c.Was})
+		}
+		for _, c := range all {
+			if c.What == capture.Gone || c.What == capture.Slow {
+				bad = append(bad, c)
+			}
+		}
+		if len(bad) == 0 {
+			continue
+		}
+		last, begun := all[len(all)-1], bad[0].Time
+		if i := slices.Index(all, bad[len(bad)-1]) + 1; i < len(all) {
+			last = all[i] // later ones say again that it is up, as after a restart of criproxy
+		}
+		for i := len(all) - 1; i >= 0 && all[i].What != capture.Up && all[i].What != capture.Removed; i-- {
+			begun = all[i].Time
+		}
+		causes := causesOf(bad)
+		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody}
+		switch {
+		case slices.ContainsFunc(bad, inCircle):
+			f.Cure, f.Not = "run criproxy check: the socket of "+name+" leads back to this criproxy, perhaps through another proxy; give "+name+" the socket of a runtime", "the runtime: the call did not reach one"
+		case !slices.ContainsFunc(bad, endedProcess):
+			f.Cure = v.afterHang(name)
+		}
+		left, omitted := 0, 0
+		for i, c := range all {
+			if i == 0 || i >= len(all)-maxChanges || slices.ContainsFunc(causes, func(one []*capture.Change) bool { return one[0] == c }) {
+				f.Evidence = append(f.Evidence, Proof{c.Time, c.String()})
+			} else if left++; left == 1 {
+				omitted = len(f.Evidence)
+				f.Evidence = append(f.Evidence, Proof{Time: c.Time})
+			}
+		}
+		if left > 0 {
+			f.Evidence[omitted].Text = fmt.Sprintf("left out here: %s, which criproxy events -backend %s shows", capture.Count(left, "change"), name)
+		}
+		why, each := reason(bad[0]), ""
+		if len(bad) > 1 {
+			why, each = "", eachCause(causes)
+		}
+		switch over := last.What == capture.Up || last.What == capture.Removed; {
+		case over:
+			f.Over = true
+			f.Text = fmt.Sprintf("%s was %s%s, from %s until %s%s", name, conditions(bad), why, clock(bad[0].Time), clock(last.Time), each)
+		default:
+			f.Last = v.now
+			f.Since = begun
+			f.Text = fmt.Sprintf("%s is %s since %s%s", name, last.What, clock(last.Time), why)
+			if len(bad) > 1 {
+				f.Text += fmt.Sprintf("; from %s on it was %s%s", clock(bad[0].Time), conditions(bad), each)
+			}
+			if last.What == capture.Gone {
+				f.Level = Error
+			}
+		}
+		from := v.silentSince(bad[0])
+		f.Text += v.meanwhile(name, from, f.Last)
+		if slices.ContainsFunc(v.calls, func(c *call) bool {
+			return !c.own && c.failed() && (c.code == codes.Unavailable || c.code == codes.DeadlineExceeded) && !c.end().Before(from) && !c.began.After(f.Last)
+		}) {
+			f.Show = "-status 'Unavailable|DeadlineExceeded'"
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// endedProcess reports whether a change looks like the end of a runtime's process, and not like one that hangs.
+func endedProcess(c *capture.Change) bool { return c.What == capture.Gone && !hangs(c) }
+
+// inCircle reports whether a runtime is gone because calls to it come back: see interceptors.go in the server.
+func inCircle(c *capture.Change) bool {
+	return strings.Contains(c.Why, "came back to the criproxy that passed it on")
+}
+
+// hangs reports whether a runtime is gone because it answers nothing.
+func hangs(c *capture.Change) bool {
+	return c.What == capture.Gone && strings.Contains(c.Why, transport.Silent)
+}
+
+// silentSince returns when a runtime that became slow or gone gave its last answer before, if it answered nothing until then;
+// otherwise it returns the time of the change.
+func (v *view) silentSince(c *capture.Change) time.Time {
+	if !hangs(c) {
+		return c.Time
+	}
+	var last time.Time
+	for _, one := range v.calls {
+		answered := one.ok() && slices.ContainsFunc(one.legs, func(l leg) bool { return l.backend == c.Backend })
+		if answered && one.end().Before(c.Time) && one.end().After(last) {
+			last = one.end()
+		}
+	}
+	if last.IsZero() {
+		return c.Time
+	}
+	return last
+}
+
+// causesOf puts the changes to one condition for one reason together, in the order in which they first appear. No more than
+// maxChanges causes are named.
+func causesOf(bad []*capture.Change) [][]*capture.Change {
+	var causes [][]*capture.Change
+	for _, c := range bad {
+		i := slices.IndexFunc(causes, func(one []*capture.Change) bool { return one[0].What == c.What && one[0].Why == c.Why })
+		if i >= 0 {
+			causes[i] = append(causes[i], c)
+		} else {
+			causes = append(causes, []*capture.Change{c})
+		}
+	}
+	return causes[:min(len(causes), maxChanges)]
+}
+
+// conditions says how often a runtime was gone and slow.
+func conditions(bad []*capture.Change) string {
+	var was []string
+	for _, what := range []string{capture.Gone, capture.Slow} {
+		n := 0
+		for _, c := range bad {
+			if c.What == what {
+				n++
+			}
+		}
+		if n > 0 {
+			was = append(was, what+" "+times(n))
+		}
+	}
+	return strings.Join(was, " and ")
+}
+
+// eachCause says each cause, how often it was so, and when.
+func eachCause(causes [][]*capture.Change) string {
+	var text strings.Builder
+	for _, one := range causes {
+		var at []string
+		for _, c := range one[:min(len(one), maxChanges)] {
+			at = append(at, clock(c.Time))
+		}
+		fmt.Fprintf(&text, "; %s %s, at %s", one[0].What, times(len(one)), strings.Join(at, ", "))
+		if len(one) > len(at) {
+			text.WriteString(", ...")
+		}
+		text.WriteString(reason(one[0]))
+	}
+	return text.String()
+}
+
+// reason returns the reason of a change in parentheses, or "".
+func reason(c *capture.Change) string {
+	if c.Why == "" {
+		return ""
+	}
+	return " (" + calls.Cut(c.Why, 120) + ")"
+}
+
+// maxChanges is how many of the latest changes of a condition a finding shows, beside the first.
+const maxChanges = 5
+
+// whose returns whose calls count, and which do: those of kubelet, or of all clients if none of them is kubelet.
+func (v *view) whose() (name string, counts func(*call) bool) {
+	if slices.ContainsFunc(v.calls, (*call).kubelet) {
+		return "kubelet", func(c *call) bool { return !c.own && c.kubelet() }
+	}
+	return "clients", func(c *call) bool { return !c.own }
+}
+
+// meanwhile says what happened between two times to the calls that count.
+func (v *view) meanwhile(backend string, from, to time.Time) string {
+	failed, remembered, sandboxes := 0, 0, 0
+	whose, counts := v.whose()
+	for _, c := range v.calls {
+		if !counts(c) || c.end().Before(from) || c.began.After(to) {
+			continue
+		}
+		here := false
+		for _, one := range c.legs {
+			here = here || one.backend == backend
+		}
+		switch {
+		case len(c.memory) > 0:
+			remembered++
+		case c.failed() && (here || c.code == codes.Unavailable):
+			failed++
+		case c.method == "RunPodSandbox" && c.ok() && here:
+			sandboxes++
+		}
+	}
+	var all []string
+	for _, one := range []struct {
+		n    int
+		what string
+	}{{remembered, "answered from memory"}, {failed, "failed"}, {sandboxes, "made a new sandbox"}} {
+		if one.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", one.n, one.what))
+		}
+	}
+	if len(all) == 0 {
+		return "; no call of " + whose + " failed because of it"
+	}
+	return "; of the calls of " + whose + ", " + strings.Join(all, ", ")
+}
