@@ -132,14 +132,20 @@ func (p *process) hammer() func() int64 {
 	}
 }
 
-// handOver makes the serving process hand over to a new one, and returns the new one.
+// handOver makes the serving process hand over to a new one, and returns the new one. Both answer on the admin socket for
+// a moment: handOver waits until the old one has ended that, just before it logs that it stops.
 func (p *process) handOver() (pid int) {
 	p.Helper()
-	old := p.serving()
+	old, stopped := p.serving(), p.logged(stopping)
 	require.NoError(p, syscall.Kill(old, syscall.SIGUSR2))
-	testkit.Eventually(p, "another process serves", func() bool { pid = p.serving(); return pid != old })
+	testkit.Eventually(p, "the old process stops", func() bool { return p.logged(stopping) > stopped })
+	pid = p.serving()
+	require.NotEqual(p, old, pid)
 	return pid
 }
+
+// stopping is in the log since a process no longer answers on the admin socket.
+const stopping = `"Stopping"`
 
 // end stops the serving process. A process that has just taken over may end before the one before it knows: that serves on,
 // so end stops it, too.
