@@ -14,7 +14,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // modelTest is the test of internal/testing/model that accepts a seed.
@@ -30,23 +33,32 @@ type runner string
 // wholePackage is the name of a failure that TestMain finds after all tests have passed.
 const wholePackage = "TestMain"
 
+// atOnce is how many mutants run at the same time: most tests wait more than they compute.
+const atOnce = 2
+
 // run runs all mutants, and prints the outcome of each to out. Its error names the mutants that not
 // all of their tests have noticed.
 func (r runner) run(all []mutant, out io.Writer) error {
 	if err := r.healthy(all); err != nil {
 		return err
 	}
-	var errs []error
-	for _, m := range all {
-		began := time.Now()
-		err := r.one(m)
-		word := "noticed"
-		if err != nil {
-			word = "SURVIVED"
-			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
-		}
-		fmt.Fprintf(out, "%-9s %-40s %5.1fs\n", word, m.name, time.Since(began).Seconds())
+	errs := make([]error, len(all))
+	var printing sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, m := range all {
+		group.Go(func() error {
+			began, word := time.Now(), "noticed"
+			if err := r.one(m); err != nil {
+				word, errs[i] = "SURVIVED", fmt.Errorf("%s: %w", m.name, err)
+			}
+			printing.Lock()
+			defer printing.Unlock()
+			fmt.Fprintf(out, "%-9s %-40s %5.1fs\n", word, m.name, time.Since(began).Seconds())
+			return nil
+		})
 	}
+	_ = group.Wait() // errs has what it would return
 	return errors.Join(errs...)
 }
 
