@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// checker walks a message as a decoder would, and keeps only its verdict. Because lists of
+// checker reads a message as a decoder would, and keeps only its verdict. Because lists of
 // thousands of items pass through it, it has a loop of its own instead of that of walker.
 type checker struct {
 	src     []byte
@@ -16,7 +16,7 @@ type checker struct {
 }
 
 // message checks the message of type n in src[i:end]. If group is not zero, the message ends with
-// that end-group tag instead. It returns the offset behind the message, the tag included.
+// that end-group tag instead. It returns the offset after the message, the tag included.
 func (c *checker) message(n *node, i, end int, group protowire.Number, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, malformed(i, "nested too deep")

@@ -46,7 +46,7 @@ func Reachable(roots []protoreflect.MessageDescriptor) *Messages {
 	return m
 }
 
-// All returns the messages, map entries included, each once: the roots in their order, and behind
+// All returns the messages, map entries included, each once: the roots in their order, and after
 // each the messages that it leads to. The caller must not change the slice.
 func (m *Messages) All() []protoreflect.MessageDescriptor { return m.all }
 

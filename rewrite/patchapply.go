@@ -29,7 +29,7 @@ func (n *patchNode) forget() {
 }
 
 // survey notes where in src, which begins at base, each field to be changed last occurs, and
-// checks everything that edit will walk over. A message may occur in several pieces, which a
+// checks everything that edit will read. A message may occur in several pieces, which a
 // decoder merges; new fields go into the last piece.
 func (n *patchNode) survey(src []byte, base int) error {
 	for i := 0; i < len(src); {

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// A Class is the kind of content that a field holds, in the caller's own numbering. Zero is no
-// class: a plan never looks at such a field.
+// A Class is the kind of content that a field holds, in the caller's own numbering. Zero means
+// no class: a plan never reads such a field.
 type Class uint16
 
 // An Edit appends to dst the new content of a field of class c, whose content was value, and
@@ -55,7 +55,7 @@ type absentField struct {
 // the schema says is an unknown field to a decoder, and copied as well.
 type step struct {
 	class  Class
-	packed packing // of a list of numbers; only a [Shape] looks at it
+	packed packing // of a list of numbers; only a [Shape] uses it
 	into   *node   // of a length-delimited message
 	group  *node   // of a message that is encoded as a group
 }
@@ -91,7 +91,7 @@ func (p *Plan) Apply(dst, src []byte, edit Edit) ([]byte, error) {
 	return w.dst, nil
 }
 
-// walker walks src and edits it into dst or, without an edit, collects the classified fields. The
+// walker reads src and edits it into dst or, without an edit, collects the classified fields. The
 // bytes from src[run:] up to the current place are not copied yet: a run grows until something
 // must change, so that a message in which nothing changes is copied in one piece.
 type walker struct {
@@ -108,8 +108,8 @@ func (w *walker) flush(to int) {
 	w.run = to
 }
 
-// message walks the message of type n in src[i:end]. If group is not zero, the message ends with
-// that end-group tag instead. It returns the offset behind the message, the tag not included.
+// message reads the message of type n in src[i:end]. If group is not zero, the message ends with
+// that end-group tag instead. It returns the offset after the message, the tag not included.
 func (w *walker) message(n *node, i, end int, group protowire.Number, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, malformed(i, "nested too deep")
@@ -237,7 +237,7 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 	return nil
 }
 
-// lengthSize returns how many bytes the length takes that stands, behind the tag, at the end of
+// lengthSize returns how many bytes the length takes that stands, after the tag, at the end of
 // src[start:body].
 func lengthSize(src []byte, start, body int) int {
 	for src[start] >= 0x80 {
@@ -250,7 +250,7 @@ func lengthSize(src []byte, start, body int) int {
 var zeros [10]byte
 
 // setLength replaces the length before dst[body:], which takes size bytes, by n. It moves the
-// bytes behind the length if n takes more or fewer.
+// bytes after the length if n takes more or fewer.
 func (w *walker) setLength(body, size, n int) {
 	if size == 1 && n < 0x80 { // as nearly always
 		w.dst[body-1] = byte(n)
@@ -270,7 +270,7 @@ func (w *walker) setLength(body, size, n int) {
 
 // Find appends the classified fields of src to found, in the order of the wire, and returns found.
 // The values are parts of src, not copies. Find fails with a [MalformedError] even if src is
-// malformed only behind the last classified field, but it does not look into messages that lead to
+// malformed only after the last classified field, but it does not look into messages that lead to
 // no class. The nil Plan checks nothing.
 func (p *Plan) Find(found []Found, src []byte) ([]Found, error) {
 	if p == nil {

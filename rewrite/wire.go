@@ -25,7 +25,7 @@ func malformed(offset int, reason string) error {
 	return &MalformedError{Offset: offset, Reason: reason}
 }
 
-// varint reads the varint at src[i:] and returns it with the offset behind it.
+// varint reads the varint at src[i:] and returns it with the offset after it.
 // A negative offset means that src ends too early or the varint is too long.
 //
 // Nearly all tags and lengths are one or two bytes long.
@@ -46,7 +46,7 @@ func varint(src []byte, i int) (uint64, int) {
 	return v, i + n
 }
 
-// skipVarint returns the offset behind the varint at src[i:], negative if it
+// skipVarint returns the offset after the varint at src[i:], negative if it
 // ends too early or is too long.
 func skipVarint(src []byte, i int) int {
 	for end := i; end < len(src) && end < i+protowire.SizeVarint(math.MaxUint64); end++ {
@@ -64,7 +64,7 @@ func skipVarint(src []byte, i int) int {
 type field struct {
 	num  protowire.Number
 	typ  protowire.Type
-	body int // where the value begins: behind the length of a BytesType, behind the tag of all others
+	body int // where the value begins: after the length of a BytesType, after the tag of all others
 	end  int // where the next field begins; for groups, the same as body
 }
 
@@ -84,8 +84,8 @@ func short(src []byte, i int) (f field, ok bool) {
 	return field{protowire.Number(src[i] >> 3), protowire.BytesType, body, body + n}, body+n <= len(src)
 }
 
-// next reads the field at src[i:]. It does not look at the body of a group, which the caller walks
-// or skips. It fails for anything that is no valid field, a length beyond the end of src included.
+// next reads the field at src[i:]. It does not read the body of a group, which the caller reads
+// or skips. It fails for an invalid field, a length beyond the end of src included.
 func next(src []byte, i int) (f field, err error) {
 	tag, j := varint(src, i)
 	if j < 0 {
@@ -126,7 +126,7 @@ func next(src []byte, i int) (f field, err error) {
 }
 
 // whole reads the field at src[i:], if it is a group to its end, and returns it with the offset
-// behind it.
+// after it.
 func whole(src []byte, i int) (f field, after int, err error) {
 	if f, err = next(src, i); err != nil {
 		return f, 0, err
@@ -142,7 +142,7 @@ func whole(src []byte, i int) (f field, after int, err error) {
 	}
 }
 
-// skipGroup returns the offset behind the group num whose body starts at i.
+// skipGroup returns the offset after the group num whose body starts at i.
 func skipGroup(src []byte, i int, num protowire.Number, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, malformed(i, "nested too deep")

@@ -141,7 +141,7 @@ func (s *Slowness) of(method string) time.Duration {
 }
 
 // Intercept is the interceptor for a relay. Half of the delay passes before the call reaches the runtime and half before
-// its answer is forwarded, so that the answer is older than it looks.
+// its answer is forwarded, so that the answer is older than its arrival.
 func (s *Slowness) Intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	delay := s.of(info.FullMethod)
 	if delay == 0 {

@@ -98,7 +98,7 @@ func (p *process) beginnings() map[string]capture.HeaderBackend {
 	return all
 }
 
-// During one outage every place must tell the same story.
+// During one outage every place must have the same events.
 func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 	untested.TakesLong(t)
 	for name, handsOver := range map[string]bool{"one process": false, "over handovers": true} {
@@ -224,7 +224,7 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 }
 
 // Each change follows the one before it, also while one process takes over from another, and no command lacks one or
-// has one twice. A change during a handover was told by both processes or missing in the recording, and tail showed
+// has one twice. A change during a handover was noted by both processes or missing in the recording, and tail showed
 // what it had shown before.
 func TestFlappingDuringHandoversIsOneStory(t *testing.T) {
 	t.Parallel()
@@ -287,7 +287,7 @@ func TestFlappingDuringHandoversIsOneStory(t *testing.T) {
 }
 
 // The end of evidence and recording is lost in a crash, that of the history is not. Status and recording had lost the
-// outage that the history had, and told another one.
+// outage that the history had, and had another one.
 func TestACrashLosesNoPartOfTheStory(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -364,7 +364,7 @@ func TestEventsFollowWhatHappensToTheProxy(t *testing.T) {
 	assert.Equal(t, []string{capture.Serving, capture.Reloaded, capture.Refused, capture.Reloaded, capture.HandedOver, capture.Draining, capture.Stopped}, slices.Compact(told))
 }
 
-// What happens to criproxy itself is told in the same words and order in every place, over a handover, and after a stop.
+// What happens to criproxy itself has the same words and order in every place, over a handover, and after a stop.
 func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

@@ -171,7 +171,7 @@ type Config struct {
 // Capture is a file of calls. docs/capture.md describes it.
 type Capture struct {
 	// Path is the file. The ending of its name determines the format: .jsonl, .pcapng or
-	// .binlog. With .zst behind it, as in calls.jsonl.zst, the file is compressed.
+	// .binlog. With .zst after it, as in calls.jsonl.zst, the file is compressed.
 	Path string `yaml:"path"`
 
 	// MaxBytes is the size at which a new file begins. Default: 64 MiB; -1 for no limit.

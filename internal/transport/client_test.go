@@ -595,7 +595,7 @@ func TestContentLengthIsNotSentAsMetadata(t *testing.T) {
 	assert.Equal(t, metadata.MD{"x-t": {"2"}}, trailer)
 }
 
-// What HTTP/2 can carry passes as it is, printable or not; the rest stays behind. The call goes on in either case.
+// What HTTP/2 can carry passes as it is, printable or not; the rest is dropped. The call goes on in either case.
 func TestNoByteOfMetadataFailsACall(t *testing.T) {
 	var mu sync.Mutex
 	var lost []transport.Loss

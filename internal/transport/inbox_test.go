@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A receiver that is always a few messages behind never emptied the inbox, which therefore grew with
+// A receiver that always has a few messages to receive never emptied the inbox, which therefore grew with
 // each message.
 func TestOldMessagesLeaveTheListOfAStream(t *testing.T) {
 	const messages = 100_000

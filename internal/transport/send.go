@@ -187,7 +187,7 @@ func (c *conn) mayAppend(waited bool) bool {
 
 // awaitTurn waits until the connection may have room for a header block, or until ctx ends. The
 // caller must check mayAppend again. It must also call nudge in the end, whatever happens: otherwise
-// the senders behind it would wait for ever. c.mu is held; awaitTurn releases it while it waits.
+// the senders after it would wait for ever. c.mu is held; awaitTurn releases it while it waits.
 func (c *conn) awaitTurn(ctx context.Context) error {
 	turn := make(chan struct{})
 	c.turns = append(c.turns, turn)

@@ -43,7 +43,7 @@ func (s *serverStream) sendStatus(st *status.Status) {
 	}
 }
 
-// lost tells that HTTP/2 cannot carry a field of the reply.
+// lost notes that HTTP/2 cannot carry a field of the reply.
 func (s *serverStream) lost(name string) {
 	s.on.server.cfg.Lost(Loss{s.method, name, true, LossBytes})
 }

@@ -31,7 +31,7 @@ func (s *Server) Peers() (known []credentials.AuthInfo, greeting []net.Listener)
 // Drain accepts no more connections, sends GOAWAY to the clients, and returns when the calls
 // under way have ended and all connections are closed. When ctx ends, Drain stops the server. A
 // client in the handshake gets GOAWAY after the handshake; see EndSilent. Drain calls told, which
-// may be nil, once it is certain that each client reads the GOAWAY before the end of any call.
+// may be nil, as soon as each client reads the GOAWAY before the end of any call.
 func (s *Server) Drain(ctx context.Context, told func()) {
 	s.mu.Lock()
 	s.draining = true

@@ -26,7 +26,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// A call that gets its turn and cannot begin passes the turn to the call behind it.
+// A call that gets its turn and cannot begin passes the turn to the next call.
 func TestACallThatCannotBeginPassesItsTurnOn(t *testing.T) {
 	l := listen(t)
 	began, release := make(chan struct{}, 3), make(chan struct{})

@@ -40,7 +40,7 @@ func resident(t *testing.T, pid int) float64 {
 	return float64(pages*os.Getpagesize()) / 1e6
 }
 
-// Nobody looks most of the time. Then a hundred thousand calls, and more that come as from a kubelet, must cost little:
+// Most of the time no browser asks. Then a hundred thousand calls, and more that come as from a kubelet, must cost little:
 // the test counts CPU time, which other processes of the machine do not add to.
 func TestAPageThatNobodySeesCostsLittle(t *testing.T) {
 	const many, atOnce = 100_000, 8

@@ -154,7 +154,7 @@ func TestAKubeletAtCRIOsPathHasCRIOsFigures(t *testing.T) {
 	require.NoError(t, host.Await(ctx, "the figures of CRI-O's pod", func() error { return n.figures(ctx) }))
 }
 
-// figures says what the kubelet does not tell of CRI-O's pod.
+// figures says what the kubelet does not say of CRI-O's pod.
 func (n *node) figures(ctx context.Context) error {
 	body, err := n.kubelet.Page(ctx, "/stats/summary")
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package figures has no code, only tests: what a kubelet tells of the pods of two containerds behind criproxy, in
+// Package figures has no code, only tests: what a kubelet says of the pods of two containerds behind criproxy, in
 // /stats/summary, /metrics/cadvisor and /metrics/resource, with its own settings and with those that docs/usage.md advises.
 package figures

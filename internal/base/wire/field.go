@@ -1,4 +1,4 @@
-// Package wire walks over serialized protobuf messages without decoding them. It does not copy or
+// Package wire reads the fields of serialized protobuf messages without decoding them. It does not copy or
 // allocate: the slices that it returns are parts of the message.
 //
 //	for f, err := range wire.Fields(message) {

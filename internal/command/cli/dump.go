@@ -149,7 +149,7 @@ func (c *choice) has(ev *capture.Event) bool {
 	if ev.Kind == capture.Missed || ev.Kind == capture.Changed {
 		return in
 	}
-	again := ev.Kind == capture.Start && ev.Leg == 0 && !ev.Again // another recording, behind the first, counts from 1 as well
+	again := ev.Kind == capture.Start && ev.Leg == 0 && !ev.Again // another recording, after the first, counts from 1 as well
 	if first, known := c.calls[ev.Call]; known && !again {
 		return first
 	}

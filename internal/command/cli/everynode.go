@@ -185,7 +185,7 @@ func (m *merger) caughtUp() {
 	m.behind--
 }
 
-// release writes what came before a time, and what happened before that. It writes nothing while a node is behind.
+// release writes what came before a time, and what happened before that. It writes nothing while a node has not said all of that.
 func (m *merger) release(came time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
-// Only the folder of the path itself was watched: behind a symbolic link the file changed, and nothing happened. See issue
+// Only the folder of the path itself was watched: the file that a symbolic link names changed, and nothing happened. See issue
 // 40.
 func TestAConfigurationIsWatchedAtEachLevelOfLinks(t *testing.T) {
 	t.Parallel()

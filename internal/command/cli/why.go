@@ -168,7 +168,7 @@ func (w *whyFlags) look(ctx context.Context, errOut io.Writer) (*why.Report, err
 	return &report, nil
 }
 
-// lookNow looks at the criproxy that runs.
+// lookNow reads the calls of the criproxy that runs.
 func (w *whyFlags) lookNow(ctx context.Context, o why.Options) (*why.Report, error) {
 	o.Now = time.Now()
 	o.Since = o.Now.Add(-time.Duration(w.since))

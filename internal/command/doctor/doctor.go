@@ -53,7 +53,7 @@ func (c Criproxys) Serves(p host.Process, path string) bool {
 	return named(p.Name)
 }
 
-// named reports whether a program has the name of criproxy, perhaps with a version behind it.
+// named reports whether a program has the name of criproxy, perhaps with a version after it.
 func named(program string) bool {
 	return program == "criproxy" || strings.HasPrefix(program, "criproxy-")
 }

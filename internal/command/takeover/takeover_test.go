@@ -179,7 +179,7 @@ func TestUninstallRestoresEveryFileThatInstallChanges(t *testing.T) {
 	}
 }
 
-// What is added behind a last line that had no end leaves it one.
+// What is added after a last line that had no end leaves it one.
 func TestUninstallKeepsALineThatWasAddedAtTheEnd(t *testing.T) {
 	n := newTakeoverNode(t, "version = 2\n", "backends:\n- address: /run/c.sock")
 	require.NoError(t, n.install())

@@ -29,7 +29,7 @@ type Call struct {
 	About   About
 	Legs    []*Leg  // the client's first, if there is one
 	Partial bool    // its beginning was not recorded
-	Listed  []About // what its reply lists, if the Assembler was told to keep that
+	Listed  []About // what its reply lists, if the Assembler keeps that
 
 	names  Namer // may be nil
 	stream bool

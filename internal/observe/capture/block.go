@@ -25,7 +25,7 @@ import (
 //	           'I' the index of the block, which ends it, as JSON
 //	           'm' and 'i', the same of the latest block of notable calls
 //
-// The version is that of the section. A reader skips what it does not know, and the numbers of the events tell how many are
+// The version is that of the section. A reader skips what it does not know, and the numbers of the events show how many are
 // missing.
 
 const (
@@ -38,7 +38,7 @@ const (
 	partNotable      = 'N'
 	partMore         = 'M'
 	partIndex        = 'I'
-	partMoreNotable  = 'm' // more of the latest block of notable calls, behind which another block may have begun
+	partMoreNotable  = 'm' // more of the latest block of notable calls, after which another block may have begun
 	partIndexNotable = 'i'
 
 	maxPlain  = 4 << 20  // of the bytes of a block before compression, from which it ends

@@ -60,7 +60,7 @@ func (c *Change) Lasted() time.Duration {
 	return max(c.Time.Sub(c.Since), 0)
 }
 
-// Known reports whether this version of criproxy knows what happened. A newer one may tell more.
+// Known reports whether this version of criproxy knows what happened. A newer one may have more.
 func (c *Change) Known() bool {
 	switch c.What {
 	case Up, Slow, Gone, Removed, PluginUp, PluginLost:

@@ -222,7 +222,7 @@ func (f *Follower) read(ev *Event) (bool, <-chan struct{}) {
 			if f.next == 0 || last < f.next {
 				return false, nil
 			}
-			*ev = Event{Kind: Missed, Missed: last + 1 - f.next, Seq: last, Time: time.Now()} // nothing comes behind it
+			*ev = Event{Kind: Missed, Missed: last + 1 - f.next, Seq: last, Time: time.Now()} // nothing comes after it
 			f.next = last + 1
 			return true, nil
 		default:
@@ -262,7 +262,7 @@ func (f *Follower) pass(ev *Event) bool {
 	return true
 }
 
-// leave goes on in the ring behind what the archive had, or in what the archive has got meanwhile.
+// leave goes on in the ring after what the archive had, or in what the archive has got meanwhile.
 func (f *Follower) leave() {
 	empty := f.past.at == 0
 	if !empty {

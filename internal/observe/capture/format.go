@@ -25,7 +25,7 @@ const (
 // Formats are all of them.
 var Formats = []Format{JSONL, PCAPNG, Binlog}
 
-// FormatOf returns the format that the extension of a file name stands for, with or without [Compressed] behind it.
+// FormatOf returns the format that the extension of a file name stands for, with or without [Compressed] after it.
 func FormatOf(path string) (Format, error) {
 	for _, f := range Formats {
 		if strings.HasSuffix(strings.TrimSuffix(path, Compressed), "."+string(f)) {

@@ -75,7 +75,7 @@ func (e *pcapEncoder) Begin(dst []byte, h *FileHeader) []byte {
 	for _, b := range h.Backends {
 		dst, _ = e.iface(dst, b.Name)
 	}
-	return appendHosts(dst, hosts, order) // behind the interfaces: Wireshark opens the file either way, but saves no other
+	return appendHosts(dst, hosts, order) // after the interfaces: Wireshark opens the file either way, but saves no other
 }
 
 // host returns the address of a backend, or of criproxy itself for "". It is from a network that is

@@ -31,7 +31,7 @@ const (
 	roundEvery   = 10 * time.Second // the least time between two rounds, in which all nodes are asked
 	roundShare   = 4                // a pause is at least so many times as long as the round before it, because ssh and kubectl cost
 	fleetHistory = 24 * time.Hour
-	unwatched    = time.Minute // after which nobody looks
+	unwatched    = time.Minute // after which no browser asks
 	maxNodePages = 8
 )
 
@@ -74,7 +74,7 @@ type fleetBackend struct {
 	Outages [][3]int64 `json:"outages,omitempty"` // from, to (0 if not over), and 1 if it was gone, 0 if slow
 }
 
-// nodePage is the page of a node while somebody looks at it.
+// nodePage is the page of a node while a browser shows it.
 type nodePage struct {
 	server  *Server
 	handler http.Handler
@@ -94,7 +94,7 @@ func (f *Fleet) URL() string { return f.guard.url() }
 // Port returns the port of the link.
 func (f *Fleet) Port() string { return f.guard.port }
 
-// Serve asks the nodes while a browser looks, and answers it, until ctx ends.
+// Serve asks the nodes while a browser shows them, and answers it, until ctx ends.
 func (f *Fleet) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	html, policy := fleetPage()
@@ -104,7 +104,7 @@ func (f *Fleet) Serve(ctx context.Context, l net.Listener) error {
 	return serve(ctx, l, f.guard.wrap(mux), f.run)
 }
 
-// run asks all nodes, again and again, while a browser looks.
+// run asks all nodes, again and again, while a browser shows them.
 func (f *Fleet) run(ctx context.Context) {
 	defer f.closePages(func(*nodePage) bool { return true })
 	for ctx.Err() == nil {

@@ -45,7 +45,7 @@ type follower struct {
 	info    atomic.Pointer[Info]
 	link    atomic.Pointer[link]
 	changed chan struct{} // gets a value when the link changes
-	finder  Finder        // nil if nobody looks for what is wrong
+	finder  Finder        // nil if nothing finds what is wrong
 	wanted  atomic.Bool   // a browser wants to know what is wrong
 
 	session  string        // by which a page notices that another follower, or server, has taken the place of this one
@@ -73,7 +73,7 @@ func newFollower(cfg Config, title string, reach uint64) *follower {
 	return f
 }
 
-// wrongFor is how far back the page looks for what is wrong.
+// wrongFor is how far back the page finds what is wrong.
 const wrongFor = time.Hour
 
 // run follows one process after the other until ctx ends. A handover ends the connection; run then connects to the new
@@ -154,7 +154,7 @@ func (f *follower) once(ctx context.Context) error {
 const changesFor = 7 * 24 * time.Hour
 
 // changes reads what happened to the runtimes, also before the recording began, until ctx ends. A criproxy that does not
-// tell is one that puts no changes into recordings either.
+// have them is one that puts no changes into recordings either.
 func (f *follower) changes(ctx context.Context, to chan<- capture.Change) {
 	response, err := f.client.Get(ctx, "/changes?follow=true&since="+time.Now().Add(-changesFor).UTC().Format(time.RFC3339))
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	maxGaps = 1000
 )
 
-// A Story is what a page tells besides the calls: the conditions of the runtimes, the pods that lists have shown, and
+// A Story is what a page shows besides the calls: the conditions of the runtimes, the pods that lists have shown, and
 // what is missing. The zero Story is empty. Only one goroutine at a time may use it.
 type Story struct {
 	known   bool             // conditions are events; if they are not, the page infers them from calls

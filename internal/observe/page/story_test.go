@@ -30,7 +30,7 @@ func TestAStoryHasEachChangeOnce(t *testing.T) {
 	assert.False(t, told(t, &s).Known, "then the page infers")
 	pods := 3
 	gone := capture.Change{Time: at(20), What: capture.Gone, Backend: "kata.io", Was: capture.Up, Since: at(1), Pods: &pods, PID: 7}
-	// The header of a recording, the recording, and the admin socket all tell of it, in any order.
+	// The header of a recording, the recording, and the admin socket all have it, in any order.
 	s.Begin(&capture.FileHeader{Changes: true, Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Gone, Since: at(20)}, {Name: "primary", State: capture.Up, Since: at(1), Pods: &pods}}})
 	s.Take(&capture.Event{Kind: capture.Changed, Change: &gone})
 	s.Change(gone)

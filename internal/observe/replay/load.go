@@ -68,7 +68,7 @@ func Load(r *capture.Reader, backend string) ([]*Call, error) {
 		}
 		id := leg{ev.Call, ev.Leg}
 		c := calls[id]
-		if c != nil && ev.Kind == capture.Start && !ev.Again { // another recording, behind the first, counts from 1 as well
+		if c != nil && ev.Kind == capture.Start && !ev.Again { // another recording, after the first, counts from 1 as well
 			clear(calls)
 			c, shift = nil, latest
 		}

@@ -210,7 +210,7 @@ func serve(t testing.TB, h muxtest.Handler) string {
 	return muxtest.Serve(t, filepath.Join(muxtest.Dir(t), "s"), h).Path
 }
 
-// load writes recordings to a file, one behind the other, and reads its calls.
+// load writes recordings to a file, one after the other, and reads its calls.
 func load(t testing.TB, redact bool, recs ...*capture.Recorder) []*replay.Call {
 	t.Helper()
 	var file bytes.Buffer

@@ -86,7 +86,7 @@ func EachNode(ctx context.Context, nodes []admin.Node, timeout time.Duration, wa
 	}
 }
 
-// moment is how long people wait without being told for what.
+// moment is how long a command waits without saying for what.
 const moment = 900 * time.Millisecond
 
 // An Answer is what a node answered.

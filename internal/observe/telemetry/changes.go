@@ -32,7 +32,7 @@ type Changes struct {
 	dropped   uint64           // how many older ones are no longer in latest
 	unwritten []capture.Change
 	handed    uint64        // how many changes [Changes.Latest] had returned, and those before them
-	passedOn  bool          // another process tells
+	passedOn  bool          // another process notes what happens
 	news      chan struct{} // closed when a change comes
 	wake      chan struct{} // has room for one; wakes Keep
 }
@@ -119,7 +119,7 @@ func (c *Changes) GoOn() {
 	c.held = false
 }
 
-// PassOn says that another process tells from now on what happens, and writes what this one has not written. This one writes
+// PassOn says that another process notes from now on what happens, and writes what this one has not written. This one writes
 // only what happened since [Changes.Latest].
 func (c *Changes) PassOn() {
 	c.disk.Lock()
@@ -208,7 +208,7 @@ func (c *Changes) write() error {
 }
 
 // compare drops from unwritten the changes that are in a file: another process may have written them, or a write failed that
-// had written all. They are there in the order in which they were told: what came after the last of them is not. c.disk is
+// had written all. They are there in the order in which they were noted: what came after the last of them is not. c.disk is
 // held.
 func (c *Changes) compare() error {
 	if !c.unsure {
@@ -248,7 +248,7 @@ func identify(c *capture.Change) identity {
 }
 
 // each calls do with the changes since a time: those in the files, and those that are not there yet. They come in the order
-// in which they were told, whatever the clock said. It returns the number of the next change that comes.
+// in which they were noted, whatever the clock said. It returns the number of the next change that comes.
 func (c *Changes) each(since time.Time, do func(*capture.Change) error) (next uint64, err error) {
 	files, rest, next := c.now()
 	defer files.close()
@@ -288,7 +288,7 @@ func (c *Changes) now() (files changeFiles, rest []capture.Change, next uint64) 
 	return files, slices.Clone(rest), c.dropped + uint64(len(c.latest))
 }
 
-// Replay calls do with the changes of the files, which the processes before this one have told, and adds to the recording
+// Replay calls do with the changes of the files, which the processes before this one have noted, and adds to the recording
 // those that it lacks, because a crash has cut off its end. It must be called before Add.
 func (c *Changes) Replay(do func(*capture.Change)) {
 	if c.dir == "" {

@@ -262,7 +262,7 @@ func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
 	}
 }
 
-// After each handover events told again that a plugin answers, or why it does not.
+// After each handover events said again that a plugin answers, or why it does not.
 func TestAHandoverRepeatsNothingOfPlugins(t *testing.T) {
 	before, stop := keeping(t, "")
 	stop()
@@ -335,7 +335,7 @@ func TestAHandoverOnAFullDiskLosesNoChange(t *testing.T) {
 	assert.Equal(t, "a b c", pluginsOf(since(NewChanges(&Recording{}, dir), time.Time{})))
 }
 
-// A plugin is lost while the next process starts. The process that hands over tells of it, once.
+// A plugin is lost while the next process starts. The process that hands over notes it, once.
 func TestAHandoverLosesNothingToldMeanwhile(t *testing.T) {
 	dir := t.TempDir()
 	c := NewChanges(&Recording{}, dir)

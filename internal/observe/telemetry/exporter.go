@@ -57,7 +57,7 @@ type settings struct {
 
 // times are how long an exporter waits. Tests have others.
 type times struct {
-	count          time.Duration // until the calls are told that were only counted
+	count          time.Duration // until a record has the number of the calls that were only counted
 	linger         time.Duration // until a batch is sent that could become larger
 	attempt        time.Duration // for an answer
 	pause, longest time.Duration // between attempts: the first, and the longest, because it doubles

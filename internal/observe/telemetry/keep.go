@@ -75,7 +75,7 @@ func (r *Recording) RestoreFiles(dir string) error {
 	return r.Restore(snapshots...)
 }
 
-// complete records those of the changes, the latest that earlier processes have told, that came after the recording that
+// complete records those of the changes, the latest that earlier processes have noted, that came after the recording that
 // they have left.
 func (r *Recording) complete(latest []capture.Change) {
 	if r.rec == nil || len(latest) == 0 {

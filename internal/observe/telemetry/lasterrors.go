@@ -57,7 +57,7 @@ func (l *LastErrors) List() []admin.CallError {
 	return slices.Clone(l.all)
 }
 
-// Restore adds the errors of another process behind those that the list has.
+// Restore adds the errors of another process after those that the list has.
 func (l *LastErrors) Restore(all []admin.CallError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func (e *errorLeg) End(err error, _ metadata.MD) {
 	e.all.add(e.method, backend, err)
 }
 
-// failingLeg is the leg of a backend. It tells the client's leg if the backend had an error.
+// failingLeg is the leg of a backend. It notifies the client's leg if the backend had an error.
 type failingLeg struct {
 	quietLeg
 	call    *errorLeg

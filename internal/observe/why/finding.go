@@ -28,7 +28,7 @@ type Finding struct {
 	Runbook string `json:"runbook"`
 
 	Rule     string    `json:"rule,omitempty"`  // which rule found it
-	Cause    string    `json:"cause,omitempty"` // what is behind it, inferred; Text has what the calls show
+	Cause    string    `json:"cause,omitempty"` // what caused it, inferred; Text has what the calls show
 	Sure     string    `json:"sure,omitempty"`  // "certain", or "likely" if there is a Cause
 	Not      string    `json:"not,omitempty"`   // what it is not, although it looks like it
 	Since    time.Time `json:"since,omitzero"`

@@ -101,7 +101,7 @@ func (l *Look) keepTime(ev *capture.Event) {
 		for _, c := range l.assembler.UnderWay() {
 			l.lost[c] = true
 		}
-	case ev.Time.Before(l.at.Add(-jump)): // the clock was set back: tell all times by the clock as it is now
+	case ev.Time.Before(l.at.Add(-jump)): // the clock was set back: give all times by the clock as it is now
 		l.shift(step)
 	case step > jump: // it was set forward, the machine slept, or this is another recording
 		l.tear(ev.Time)

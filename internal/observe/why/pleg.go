@@ -76,7 +76,7 @@ var kubeletGap = Rule{
 	Symptoms: []string{"nodestatusunknown", "kubelet stopped posting node status", "nodenotready", "housekeeping took longer than", "readiness probe*client.timeout"},
 	Means:    "kubelet lists pods every second and asks for the runtime's status every five. When it makes no call at all, although none of its calls waits for an answer, kubelet itself stands still.",
 	Shown:    "a gap between kubelet's calls in which it waits for no answer",
-	Not:      "the runtime: it owed kubelet no answer in this time",
+	Not:      "the runtime: kubelet waited for no answer of it in this time",
 	Cure:     "see what kubelet's process did in this time: its log, CPU throttling of its cgroup, memory pressure and swap, a stopped or migrated machine, a debugger. For a kubelet that hangs, read its goroutines (/debug/pprof/goroutine) before the restart",
 	find:     gaps,
 }

@@ -18,7 +18,7 @@ var probes = Rule{
 	find:     slowProbes,
 }
 
-// many is of how many things one finding tells together.
+// many is of how many things one finding names together.
 const many = 3
 
 func slowProbes(v *view) []Finding {

@@ -86,7 +86,7 @@ func (v *view) waiting(pull *call) []*call {
 	return all
 }
 
-// pullTroubles are causes of failed pulls that the runtime's answer tells.
+// pullTroubles are causes of failed pulls that the runtime's answer shows.
 var pullTroubles = []obstacle{
 	{[]string{"401 Unauthorized", "403 Forbidden", "authorization failed", "no basic auth credentials", "pull access denied", "insufficient_scope"}, "the registry refuses the credentials, or there are none",
 		"check the pull secrets of the pod and its service account, or kubelet's credential provider; a private image that does not exist looks the same"},

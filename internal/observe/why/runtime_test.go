@@ -36,7 +36,7 @@ func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
 	assert.Equal(t, "-status 'Unavailable|DeadlineExceeded'", v.outages()[0].Show)
 }
 
-// It told the reason of the first of four outages, as if it were that of all, and left out of the evidence the line that the
+// It gave the reason of the first of four outages, as if it were that of all, and left out of the evidence the line that the
 // other reason stands in (issue 43, item 8).
 func TestEachOutageHasItsOwnReason(t *testing.T) {
 	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 54, second, 0, time.UTC) }

@@ -21,14 +21,14 @@ var stuckTerminating = Rule{
 	find:  stuck,
 }
 
-// An obstacle is what keeps a pod from ending, which the answer of the runtime tells.
+// An obstacle is what keeps a pod from ending, which the answer of the runtime shows.
 type obstacle struct {
 	words []string // one of them is in the message
 	text  string
 	cure  string
 }
 
-// trouble returns the first obstacle that a message tells, or nil.
+// trouble returns the first obstacle that a message shows, or nil.
 func trouble(all []obstacle, message string) *obstacle {
 	i := slices.IndexFunc(all, func(o obstacle) bool { return containsAny(message, o.words) })
 	if i < 0 {

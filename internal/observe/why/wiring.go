@@ -27,7 +27,7 @@ var wiring = Rule{
 // noHandler is the misfit of a handler that the runtime lacks.
 const noHandler = 1
 
-// misfits are configurations that do not go together, which the answer of a runtime tells.
+// misfits are configurations that do not go together, which the answer of a runtime shows.
 var misfits = []obstacle{
 	{[]string{"expected cgroupsPath to be of format"}, "the cgroup drivers differ: the runtime uses systemd, kubelet cgroupfs",
 		"give the runtime the driver that kubelet has: SystemdCgroup in containerd's runc options, cgroup_manager in CRI-O, cgroupDriver of kubelet. criproxy doctor compares them"},

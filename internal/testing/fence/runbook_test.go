@@ -23,7 +23,7 @@ const (
 	runbookURL = "https://github.com/criproxy/criproxy/blob/main/" + runbook + "#"
 )
 
-// A sign is what tells of trouble: an alert, a finding of doctor, or a line of the log at warning or above.
+// A sign is what shows trouble: an alert, a finding of doctor, or a line of the log at warning or above.
 type sign struct {
 	kind  string // "alert", "doctor" or "log"
 	text  string // with … for what only the running program knows

@@ -23,7 +23,7 @@ func (p *proxy) asks(path string) []byte {
 	return answer.Body.Bytes()
 }
 
-// changes returns what a process tells of itself and of those before it: criproxy events.
+// changes returns what a process says of itself and of those before it: criproxy events.
 func (p *proxy) changes() (all []capture.Change) {
 	d := json.NewDecoder(bytes.NewReader(p.asks("/changes")))
 	for d.More() {
@@ -67,7 +67,7 @@ func (w *world) judgeMistakes() {
 	}
 }
 
-// judgeHistory reports what events, status and log do not tell alike. What changes at this moment is judged again a
+// judgeHistory reports what events, status and log do not say alike. What changes at this moment is judged again a
 // second later.
 func (w *world) judgeHistory() {
 	w.mu.Lock()
@@ -93,16 +93,16 @@ func (w *world) judgeHistory() {
 	}
 }
 
-// inconsistent returns what the events of a process do not tell as its status and its log do.
+// inconsistent returns what the events of a process do not say as its status and its log do.
 func (p *proxy) inconsistent() (wrong []string) {
 	all := p.changes()
-	began := 0 // where this process began to tell, or one before it that handed over
+	began := 0 // where this process began, or one before it that handed over
 	for i, c := range all {
 		if c.What == capture.Serving {
 			began = i
 		}
 	}
-	for began > 0 && !all[began-1].Time.Before(p.began) { // it tells of backends before it serves
+	for began > 0 && !all[began-1].Time.Before(p.began) { // it notes backends before it serves
 		began--
 	}
 	latest := map[string]capture.Change{} // :: backend
@@ -153,7 +153,7 @@ func (p *proxy) inconsistent() (wrong []string) {
 		}
 		switch {
 		case b.State == capture.Connecting || !known:
-			continue // a runtime that connects has nothing to tell; without an event it is as before this process
+			continue // a runtime that connects has no condition; without an event it is as before this process
 		case c.What != b.State || !c.Time.Equal(b.Since):
 			wrong = append(wrong, fmt.Sprintf("the status of %s is %s since %s, and the latest event is %s", b.Name, b.State, b.Since.Format(time.StampMilli), told(c)))
 		}
@@ -162,7 +162,7 @@ func (p *proxy) inconsistent() (wrong []string) {
 	return wrong
 }
 
-// unlikeConfig returns what the events do not tell as the configuration does. at has where the backends are.
+// unlikeConfig returns what the events do not say as the configuration does. at has where the backends are.
 func (p *proxy) unlikeConfig(latest map[string]capture.Change, at map[string]string) (wrong []string) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
@@ -222,7 +222,7 @@ func (b *backend) podsAt(at time.Time) (n int, ok bool) {
 	return n, true
 }
 
-// unlikeLog returns the lines of the log that no event tells.
+// unlikeLog returns the lines of the log that no event has.
 func (p *proxy) unlikeLog(all []capture.Change) (wrong []string) {
 	p.world.mu.Lock()
 	crashed := p.world.crashed

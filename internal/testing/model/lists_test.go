@@ -56,7 +56,7 @@ func TestAConfirmedStopDelaysNoList(t *testing.T) {
 	})
 }
 
-// A list showed that a container ran before the client was told so. Then lists waited for a list that shows what it did.
+// A list showed that a container ran before the client had its answer. Then lists waited for a list that shows what it did.
 func TestAStartThatIsListedEarlyDelaysNoList(t *testing.T) {
 	inPeace(t, func(t *testing.T, w *world, c *client, second *runtime) {
 		pod := w.now.cfg.front(1, second.items[sandboxes][0].id)

@@ -48,7 +48,7 @@ type outcome struct {
 	Took     time.Duration // of the processor
 }
 
-// A meeting is a situation, and how many calls met it.
+// A meeting is a situation, and the number of calls in it.
 type meeting struct {
 	Fault, Operation, Condition string
 	Calls                       int
@@ -269,7 +269,7 @@ func TestASeedHappensInTheSameWayEachTime(t *testing.T) {
 	}
 }
 
-// neverMet returns the pairs of fault and operation that no call met.
+// neverMet returns the pairs of fault and operation without a call.
 func neverMet(met map[situation]int) []string {
 	var never []string
 	for _, fault := range faultNames() {
@@ -302,7 +302,7 @@ func faultNames() []string {
 	return append(names, cutClient)
 }
 
-// table returns the situations as a table: for each fault and operation, how many calls met it while the runtime was up,
+// table returns the situations as a table: for each fault and operation, the number of calls while the runtime was up,
 // slow or gone.
 func table(met map[situation]int) string {
 	var b strings.Builder

@@ -102,7 +102,7 @@ func (c *conn) body(id uint32, end bool, b []byte) error {
 	return c.framer.WriteData(id, end, prefixed(b))
 }
 
-// prefixed returns a message behind the prefix that gRPC gives it.
+// prefixed returns a message after the prefix that gRPC gives it.
 func prefixed(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
 }

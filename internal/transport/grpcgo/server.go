@@ -34,7 +34,7 @@ type Server struct {
 	clock transport.Clock
 
 	mu        sync.Mutex
-	changed   sync.Cond // a client has begun, was told or has gone, or the server stops
+	changed   sync.Cond // a client has begun, was asked to leave or has gone, or the server stops
 	listeners map[*listener]struct{}
 	conns     map[*conn]struct{}
 	stopped   bool
