@@ -7,13 +7,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // One runtime under two names listed each pod twice with one uid, and criproxy as its own backend called itself all the
 // time. See issue 40.
 func TestOneSocketIsNotTwoThings(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := testkit.SocketDir(t)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "run"), 0o700))
 	require.NoError(t, os.Symlink("run", filepath.Join(dir, "varrun")))
 	run, varrun := filepath.Join(dir, "run")+"/", filepath.Join(dir, "varrun")+"/"

@@ -151,7 +151,7 @@ func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
 // A backend without known had two texts for one cause: that of its condition, and that of the calls that it failed (issue
 // 43, item 14).
 func TestABackendWithoutKnownIsGoneInOneWording(t *testing.T) {
-	dir := t.TempDir()
+	dir := testkit.SocketDir(t)
 	profile := filepath.Join(dir, "health.yaml")
 	require.NoError(t, os.WriteFile(profile, []byte(healthProfile), 0o600))
 	one, two := filepath.Join(dir, "one.sock"), filepath.Join(dir, "two.sock")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -47,7 +48,7 @@ func TestWhatIsNoAddressIsQuotedWithWhatIs(t *testing.T) {
 }
 
 func TestDialReachesSocketsAndPorts(t *testing.T) {
-	for network, at := range map[string]string{"unix": filepath.Join(t.TempDir(), "s"), "tcp": "127.0.0.1:0"} {
+	for network, at := range map[string]string{"unix": filepath.Join(testkit.SocketDir(t), "s"), "tcp": "127.0.0.1:0"} {
 		l, err := net.Listen(network, at)
 		require.NoError(t, err)
 		conn, err := transport.Dial(t.Context(), l.Addr().String())
@@ -60,7 +61,7 @@ func TestDialReachesSocketsAndPorts(t *testing.T) {
 
 // The kernel says "connection refused", as of a socket that no process serves.
 func TestAFileThatIsNotASocketIsNamed(t *testing.T) {
-	dir := t.TempDir()
+	dir := testkit.SocketDir(t)
 	file := filepath.Join(dir, "hostname")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for path, mode := range map[string]string{file: "-rw-------", dir: "drwx"} {
@@ -73,7 +74,7 @@ func TestAFileThatIsNotASocketIsNamed(t *testing.T) {
 func TestADialEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, to := range []string{filepath.Join(t.TempDir(), "s"), "127.0.0.1:1", "vsock:4294967295:1"} {
+	for _, to := range []string{filepath.Join(testkit.SocketDir(t), "s"), "127.0.0.1:1", "vsock:4294967295:1"} {
 		conn, err := transport.Dial(ctx, to)
 		assert.Error(t, err, to)
 		assert.Nil(t, conn, to)

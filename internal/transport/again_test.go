@@ -17,11 +17,12 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // refusing is a server that refuses the first attempt of each call, and does not answer the second.
 func refusing(t *testing.T) net.Listener {
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s.sock"))
+	l, err := net.Listen("unix", filepath.Join(testkit.SocketDir(t), "s.sock"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -81,7 +82,7 @@ func dialGRPC(t testing.TB, dial func(context.Context) (net.Conn, error)) grpc.C
 
 // listen returns a listener on a unix socket.
 func listen(t testing.TB) net.Listener {
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s.sock"))
+	l, err := net.Listen("unix", filepath.Join(testkit.SocketDir(t), "s.sock"))
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l

@@ -12,13 +12,14 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // A receiver that always has a few messages to receive never emptied the inbox, which therefore grew with
 // each message.
 func TestOldMessagesLeaveTheListOfAStream(t *testing.T) {
 	const messages = 100_000
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	l, err := net.Listen("unix", filepath.Join(testkit.SocketDir(t), "s"))
 	require.NoError(t, err)
 	most := make(chan int, 1)
 	srv := NewServer(ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {

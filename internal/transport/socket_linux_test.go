@@ -14,6 +14,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
@@ -23,7 +24,7 @@ import (
 // if both is set.
 func sockets(t testing.TB, both bool) (ours, theirs net.Conn) {
 	t.Helper()
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	l, err := net.Listen("unix", filepath.Join(testkit.SocketDir(t), "s"))
 	require.NoError(t, err)
 	defer l.Close()
 	dialed, err := net.Dial("unix", l.Addr().String())
@@ -76,7 +77,7 @@ func TestASocketWaitsForRoom(t *testing.T) {
 }
 
 func TestASocketReadsEarlierInput(t *testing.T) {
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	l, err := net.Listen("unix", filepath.Join(testkit.SocketDir(t), "s"))
 	require.NoError(t, err)
 	defer l.Close()
 	theirs, err := net.Dial("unix", l.Addr().String())

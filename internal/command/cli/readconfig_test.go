@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 func TestNoConfigurationIsReadThatOthersCanWrite(t *testing.T) {
@@ -56,7 +57,7 @@ func TestTheFileInEtcIsReadIfNothingElseIsSaid(t *testing.T) {
 	assert.Equal(t, "/run/a.sock", c.Backends[0].Address)
 	assert.Equal(t, "/run/b.sock", c.Listen, "flags override the file")
 	assert.Equal(t, file, f.config, "it is watched")
-	for _, args := range [][]string{{"-connect", "/run/c.sock"}, {"-remote-runtime-service-endpoint", "/run/c.sock", "-koord-runtimeproxy-endpoint", t.TempDir() + "/p.sock"}} {
+	for _, args := range [][]string{{"-connect", "/run/c.sock"}, {"-remote-runtime-service-endpoint", "/run/c.sock", "-koord-runtimeproxy-endpoint", testkit.SocketDir(t) + "/p.sock"}} {
 		c, f, err = read(args...)
 		require.NoError(t, err)
 		assert.Equal(t, "/run/c.sock", c.Backends[0].Address)

@@ -59,7 +59,7 @@ func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
 		close(began)
 		<-r.Context().Done()
 	})
-	dir := t.TempDir()
+	dir := testkit.SocketDir(t)
 	var err error
 	a.Listener, err = net.Listen("unix", filepath.Join(dir, "a"))
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
 
 // The process that was asked may end, because another has taken over.
 func TestAnUnansweredQuestionIsAskedAgain(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a")
+	path := filepath.Join(testkit.SocketDir(t), "a")
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	defer l.Close()

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // meetingListener is a listener whose Close waits until as many calls of it wait as missing says,
@@ -52,7 +53,7 @@ func TestASocketMayBeClosedByTwoAtOnce(t *testing.T) {
 
 // A command that gets the File of a net.Listener makes the socket a blocking one for every process that has it.
 func TestASocketThatACommandGetsDoesNotBlock(t *testing.T) {
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	l, err := net.Listen("unix", filepath.Join(testkit.SocketDir(t), "s"))
 	require.NoError(t, err)
 	defer l.Close()
 	f, err := FileOf(l)
