@@ -15,7 +15,6 @@ import (
 
 // outages finds times in which a runtime was gone or slow.
 func (v *view) outages() []Finding {
-	var found []Finding
 	byBackend := map[string][]*capture.Change{}
 	var order []string
 	for _, c := range v.changes {
@@ -27,76 +26,115 @@ func (v *view) outages() []Finding {
 		}
 		byBackend[c.Backend] = append(byBackend[c.Backend], c)
 	}
+	var found []Finding
 	for _, name := range order {
-		var bad []*capture.Change // the changes to slow or gone that count
-		all := byBackend[name]
-		if c := all[0]; c.What == capture.Up && (c.Was == capture.Gone || c.Was == capture.Slow) { // the outage began before the recording
-			all = slices.Insert(all, 0, &capture.Change{Time: c.Since, Backend: name, What: c.Was})
+		if all := outagesOf(byBackend[name]); len(all) > 0 {
+			found = append(found, v.outagesAre(name, all))
 		}
-		for _, c := range all {
-			if c.What == capture.Gone || c.What == capture.Slow {
-				bad = append(bad, c)
-			}
-		}
-		if len(bad) == 0 {
-			continue
-		}
-		last, begun := all[len(all)-1], bad[0].Time
-		if i := slices.Index(all, bad[len(bad)-1]) + 1; i < len(all) {
-			last = all[i] // later ones say again that it is up, as after a restart of criproxy
-		}
-		for i := len(all) - 1; i >= 0 && all[i].What != capture.Up && all[i].What != capture.Removed; i-- {
-			begun = all[i].Time
-		}
-		causes := causesOf(bad)
-		f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody}
-		switch {
-		case slices.ContainsFunc(bad, inCircle):
-			f.Cure, f.Not = "run criproxy check: the socket of "+name+" leads back to this criproxy, perhaps through another proxy; give "+name+" the socket of a runtime", "the runtime: the call did not reach one"
-		case !slices.ContainsFunc(bad, endedProcess):
-			f.Cure = v.afterHang(name)
-		}
-		left, omitted := 0, 0
-		for i, c := range all {
-			if i == 0 || i >= len(all)-maxChanges || slices.ContainsFunc(causes, func(one []*capture.Change) bool { return one[0] == c }) {
-				f.Evidence = append(f.Evidence, Proof{c.Time, c.String()})
-			} else if left++; left == 1 {
-				omitted = len(f.Evidence)
-				f.Evidence = append(f.Evidence, Proof{Time: c.Time})
-			}
-		}
-		if left > 0 {
-			f.Evidence[omitted].Text = fmt.Sprintf("left out here: %s, which criproxy events -backend %s shows", capture.Count(left, "change"), name)
-		}
-		why, each := reason(bad[0]), ""
-		if len(bad) > 1 {
-			why, each = "", eachCause(causes)
-		}
-		switch over := last.What == capture.Up || last.What == capture.Removed; {
-		case over:
-			f.Over = true
-			f.Text = fmt.Sprintf("%s was %s%s, from %s until %s%s", name, conditions(bad), why, clock(bad[0].Time), clock(last.Time), each)
-		default:
-			f.Last = v.now
-			f.Since = begun
-			f.Text = fmt.Sprintf("%s is %s since %s%s", name, last.What, clock(last.Time), why)
-			if len(bad) > 1 {
-				f.Text += fmt.Sprintf("; from %s on it was %s%s", clock(bad[0].Time), conditions(bad), each)
-			}
-			if last.What == capture.Gone {
-				f.Level = Error
-			}
-		}
-		from := v.silentSince(bad[0])
-		f.Text += v.meanwhile(name, from, f.Last)
-		if slices.ContainsFunc(v.calls, func(c *call) bool {
-			return !c.own && c.failed() && (c.code == codes.Unavailable || c.code == codes.DeadlineExceeded) && !c.end().Before(from) && !c.began.After(f.Last)
-		}) {
-			f.Show = "-status 'Unavailable|DeadlineExceeded'"
-		}
-		found = append(found, f)
 	}
 	return found
+}
+
+// An outage is what happened to a runtime in one: it became slow or gone, perhaps one after the other and, if it is over, up
+// or no longer configured.
+type outage []*capture.Change
+
+func (o outage) last() *capture.Change { return o[len(o)-1] }
+
+func isBad(c *capture.Change) bool { return c.What == capture.Slow || c.What == capture.Gone }
+
+// outagesOf returns the outages among the changes of a runtime. A process that begins notes the condition as new, also if it
+// is the one before: that is left out.
+func outagesOf(all []*capture.Change) (found []outage) {
+	if c := all[0]; c.What == capture.Up && (c.Was == capture.Gone || c.Was == capture.Slow) { // the outage began before the recording
+		all = slices.Insert(all, 0, &capture.Change{Time: c.Since, Backend: c.Backend, What: c.Was})
+	}
+	var now outage
+	for _, c := range all {
+		switch {
+		case isBad(c) && (now == nil || c.What != now.last().What):
+			now = append(now, c)
+		case now != nil && (c.What == capture.Up || c.What == capture.Removed):
+			found, now = append(found, append(now, c)), nil
+		}
+	}
+	if now != nil {
+		found = append(found, now)
+	}
+	return found
+}
+
+// outagesAre returns the finding about all outages of a runtime.
+func (v *view) outagesAre(name string, all []outage) Finding {
+	changes := slices.Concat(all...)
+	bad := slices.DeleteFunc(slices.Clone(changes), func(c *capture.Change) bool { return !isBad(c) })
+	causes, latest := causesOf(bad), all[len(all)-1]
+	last := latest.last()
+	f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody, Evidence: proofs(all, causes)}
+	switch {
+	case slices.ContainsFunc(bad, inCircle):
+		f.Cure, f.Not = "run criproxy check: the socket of "+name+" leads back to this criproxy, perhaps through another proxy; give "+name+" the socket of a runtime", "the runtime: the call did not reach one"
+	case !slices.ContainsFunc(bad, endedProcess):
+		f.Cure = v.afterHang(name)
+	}
+	why, each := reason(bad[0]), ""
+	if len(bad) > 1 {
+		why, each = "", eachCause(causes)
+	}
+	if f.Over = !isBad(last); f.Over {
+		f.Text = fmt.Sprintf("%s was %s%s, from %s until %s%s", name, conditions(bad), why, clock(bad[0].Time), clock(last.Time), each)
+	} else {
+		f.Last = v.now
+		f.Since = latest[0].Time
+		f.Text = fmt.Sprintf("%s is %s since %s%s", name, last.What, clock(last.Time), why)
+		if len(bad) > 1 {
+			f.Text += fmt.Sprintf("; from %s on it was %s%s", clock(bad[0].Time), conditions(bad), each)
+		}
+		if last.What == capture.Gone {
+			f.Level = Error
+		}
+	}
+	from := v.silentSince(bad[0])
+	f.Text += v.meanwhile(name, from, f.Last)
+	if slices.ContainsFunc(v.calls, func(c *call) bool {
+		return !c.own && c.failed() && (c.code == codes.Unavailable || c.code == codes.DeadlineExceeded) && !c.end().Before(from) && !c.began.After(f.Last)
+	}) {
+		f.Show = "-status 'Unavailable|DeadlineExceeded'"
+	}
+	return f
+}
+
+// proofs returns the changes of outages as evidence: those of the first outage, of the latest ones, and of the first one that
+// had each cause. Of one with many changes they are the first and the last ones. What is left out is more than one change.
+func proofs(all []outage, causes [][]*capture.Change) (lines []Proof) {
+	left := func(i, j int) bool {
+		first := func(c *capture.Change) bool {
+			return slices.ContainsFunc(causes, func(one []*capture.Change) bool { return one[0] == c })
+		}
+		return i > 0 && i < len(all)-maxOutages && !slices.ContainsFunc(all[i], first) || j >= maxEnds && j < len(all[i])-maxEnds && !first(all[i][j])
+	}
+	var out []*capture.Change // left out, since the latest line
+	flush := func() {
+		switch len(out) {
+		case 0:
+		case 1:
+			lines = append(lines, Proof{out[0].Time, out[0].String()})
+		default:
+			lines = append(lines, Proof{out[0].Time, "left out here: " + capture.Count(len(out), "change")})
+		}
+		out = nil
+	}
+	for i, o := range all {
+		for j, c := range o {
+			if left(i, j) {
+				out = append(out, c)
+				continue
+			}
+			flush()
+			lines = append(lines, Proof{c.Time, c.String()})
+		}
+	}
+	return lines
 }
 
 // endedProcess reports whether a change looks like the end of a runtime's process, and not like one that hangs.
@@ -132,7 +170,7 @@ func (v *view) silentSince(c *capture.Change) time.Time {
 }
 
 // causesOf puts the changes to one condition for one reason together, in the order in which they first appear. No more than
-// maxChanges causes are named.
+// maxCauses causes are named.
 func causesOf(bad []*capture.Change) [][]*capture.Change {
 	var causes [][]*capture.Change
 	for _, c := range bad {
@@ -143,7 +181,7 @@ func causesOf(bad []*capture.Change) [][]*capture.Change {
 			causes = append(causes, []*capture.Change{c})
 		}
 	}
-	return causes[:min(len(causes), maxChanges)]
+	return causes[:min(len(causes), maxCauses)]
 }
 
 // conditions says how often a runtime was gone and slow.
@@ -168,7 +206,7 @@ func eachCause(causes [][]*capture.Change) string {
 	var text strings.Builder
 	for _, one := range causes {
 		var at []string
-		for _, c := range one[:min(len(one), maxChanges)] {
+		for _, c := range one[:min(len(one), maxCauses)] {
 			at = append(at, clock(c.Time))
 		}
 		fmt.Fprintf(&text, "; %s %s, at %s", one[0].What, times(len(one)), strings.Join(at, ", "))
@@ -188,8 +226,11 @@ func reason(c *capture.Change) string {
 	return " (" + calls.Cut(c.Why, 120) + ")"
 }
 
-// maxChanges is how many of the latest changes of a condition a finding shows, beside the first.
-const maxChanges = 5
+const (
+	maxCauses  = 5 // that a finding names, each with as many times
+	maxOutages = 4 // the latest ones that a finding shows, beside the first
+	maxEnds    = 3 // changes at the beginning, and at the end, of an outage that a finding shows
+)
 
 // whose returns whose calls count, and which do: those of kubelet, or of all clients if none of them is kubelet.
 func (v *view) whose() (name string, counts func(*call) bool) {

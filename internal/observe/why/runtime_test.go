@@ -2,6 +2,7 @@ package why
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,6 +158,43 @@ func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
 	assert.True(t, v.remembered()[0].Over)
 	v.inferred = false
 	assert.Empty(t, v.remembered())
+}
+
+// Of five outages why left out the end of the first one, in a line of its own, and of seven it showed three times that the
+// runtime is up, as a process says that begins.
+func TestTheEvidenceHasEachOutageWithItsEnd(t *testing.T) {
+	began := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	flapping := func(outages int) *view {
+		v := &view{now: began.Add(time.Hour)}
+		add := func(what, was string) {
+			v.changes = append(v.changes, &capture.Change{Time: began.Add(time.Duration(len(v.changes)) * time.Second), Backend: "kata.io", What: what, Was: was})
+		}
+		add(capture.Up, "")
+		for range outages {
+			add(capture.Gone, capture.Up)
+			add(capture.Up, capture.Gone)
+			add(capture.Up, "") // criproxy was started again
+		}
+		return v
+	}
+	for outages, want := range map[int]string{
+		1: "gone up", 5: "gone up gone up gone up gone up gone up", 6: "gone up left out here: 2 changes gone up gone up gone up gone up",
+		9: "gone up left out here: 8 changes gone up gone up gone up gone up",
+	} {
+		var shown []string
+		for _, p := range flapping(outages).outages()[0].Evidence {
+			shown = append(shown, strings.TrimPrefix(p.Text, "kata.io is "))
+		}
+		assert.Equal(t, want, strings.Join(shown, " "))
+	}
+	long := &view{now: began.Add(time.Hour)}
+	for i := range 20 {
+		long.changes = append(long.changes, &capture.Change{Time: began.Add(time.Duration(i) * time.Second), Backend: "kata.io", What: []string{capture.Slow, capture.Gone}[i%2]})
+	}
+	shown := long.outages()[0].Evidence
+	require.Len(t, shown, 7, "one outage")
+	assert.Equal(t, "left out here: 14 changes", shown[3].Text)
+	assert.Empty(t, (&view{changes: flapping(0).changes}).outages(), "it was never gone")
 }
 
 func TestTheEndOfAnOutageIsTheFirstOne(t *testing.T) {
