@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A recording of a criproxy that did not record conditions opens everywhere, and who draws conclusions from it says from
-// what. The page's own words are tested in a browser: TestPodsAreLanesWithOutages.
+// A recording of a criproxy that did not record conditions, or from which they were cut out, opens everywhere, and who
+// draws conclusions from it says from what. The page's own words are tested in a browser: TestPodsAreLanesWithOutages.
 func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
@@ -26,12 +26,15 @@ func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
 		_, err := client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox})
 		require.Error(t, err)
 	}
-	newer, older := filepath.Join(p.dir, "newer.jsonl"), filepath.Join(p.dir, "older.jsonl")
-	_, err := p.ask("dump", newer)
+	_, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}) // memory answers
+	require.NoError(t, err)
+	p.restartRuntime(false, true)
+	newer, cut, older := filepath.Join(p.dir, "newer.jsonl"), filepath.Join(p.dir, "cut.jsonl"), filepath.Join(p.dir, "older.jsonl")
+	_, err = p.ask("dump", newer)
 	require.NoError(t, err)
 	data, err := os.ReadFile(newer)
 	require.NoError(t, err)
-	var without strings.Builder
+	var without, promised strings.Builder
 	for line := range strings.Lines(string(data)) {
 		var ev map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &ev))
@@ -39,6 +42,7 @@ func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
 		case "change":
 			continue
 		case "file":
+			promised.WriteString(line)
 			delete(ev, "changes")
 			for _, b := range ev["backends"].([]any) {
 				for _, key := range []string{"state", "since", "why", "pods"} {
@@ -48,13 +52,16 @@ func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
 			changed, err := json.Marshal(ev)
 			require.NoError(t, err)
 			line = string(changed) + "\n"
+		default:
+			promised.WriteString(line)
 		}
 		without.WriteString(line)
 	}
+	require.NoError(t, os.WriteFile(cut, []byte(promised.String()), 0o600))
 	require.NoError(t, os.WriteFile(older, []byte(without.String()), 0o600))
 
 	const said = "No conditions of runtimes are recorded here: outages are inferred from calls."
-	for path, infers := range map[string]bool{newer: false, older: true} {
+	for path, infers := range map[string]bool{newer: false, cut: true, older: true} {
 		var text, asJSON, out strings.Builder
 		_ = run(t.Context(), []string{"why", path}, &text, &text) // it fails if it finds something
 		assert.Equal(t, infers, strings.Contains(text.String(), said), "%s", &text)
@@ -62,6 +69,8 @@ func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
 		var r why.Report
 		require.NoError(t, json.Unmarshal([]byte(asJSON.String()), &r), "%s%s", &asJSON, &out)
 		assert.Equal(t, infers, r.Seen.Inferred, path)
+		require.NotEmpty(t, r.Findings, path)
+		assert.Equal(t, infers, strings.Contains(text.String(), "memory answered for it"), "%s", &text)
 		require.NoError(t, run(t.Context(), []string{"view", path}, &out, &out), "%s", &out)
 		require.NoError(t, run(t.Context(), []string{"view", "-html", path + ".html", path}, &out, &out), "%s", &out)
 	}

@@ -22,12 +22,12 @@ const (
 // A Story is what a page shows besides the calls: the conditions of the runtimes, the pods that lists have shown, and
 // what is missing. The zero Story is empty. Only one goroutine at a time may use it.
 type Story struct {
-	known   bool             // conditions are events; if they are not, the page infers them from calls
 	changes []capture.Change // by time
 	pods    map[string]*listed
 	gaps    []gap
-	at      map[string]reached // :: node → how far its recording is
-	node    string             // where the recording is from, if there are several
+	at      map[string]reached           // :: node → how far its recording is
+	has     map[string]*calls.Conditions // :: node → whether its recording has the conditions of runtimes
+	node    string                       // where the recording is from, if there are several
 }
 
 // reached is how far a recording is.
@@ -70,14 +70,13 @@ type gap struct {
 
 // Begin takes the header of a recording, before its events.
 func (s *Story) Begin(h *capture.FileHeader) {
-	known := s.known || h.Changes
 	s.reach(reached{s.at[s.node].latest, true})
+	s.conditions().Begin(h)
 	for _, b := range h.Backends {
 		if b.State != "" {
-			s.Change(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
+			s.put(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
 		}
 	}
-	s.known = known // the conditions at one moment are no history
 }
 
 // Take takes an event of the recording.
@@ -107,6 +106,28 @@ func (s *Story) reach(at reached) {
 	s.at[s.node] = at
 }
 
+// known reports whether the recording of a node has the conditions of its runtimes. If none has, the page infers outages
+// from calls.
+func (s *Story) known() bool {
+	for _, k := range s.has {
+		if !k.Lacking() {
+			return true
+		}
+	}
+	return false
+}
+
+// conditions returns those of the node that the story is told of.
+func (s *Story) conditions() *calls.Conditions {
+	if s.has == nil {
+		s.has = map[string]*calls.Conditions{}
+	}
+	if s.has[s.node] == nil {
+		s.has[s.node] = &calls.Conditions{}
+	}
+	return s.has[s.node]
+}
+
 func (s *Story) gap(g gap) {
 	s.gaps = append(s.gaps, g)
 	s.gaps = s.gaps[max(len(s.gaps)-maxGaps, 0):]
@@ -114,7 +135,11 @@ func (s *Story) gap(g gap) {
 
 // Change takes a change that may be there already.
 func (s *Story) Change(c capture.Change) {
-	s.known = true
+	s.conditions().Change(&c)
+	s.put(c)
+}
+
+func (s *Story) put(c capture.Change) {
 	c.Backend = named(s.node, c.Backend)
 	order := func(a, b capture.Change) int {
 		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.What, b.What))
@@ -134,6 +159,11 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 	older := func(g gap) bool { return g.Time == 0 && g.node == s.node && c.ID <= g.Calls && c.ID > 0 }
 	if at := slices.IndexFunc(s.gaps, older); at >= 0 {
 		s.gaps[at].Calls-- // it began before the first one that the recording has as a whole
+	}
+	if k := s.has[s.node]; k != nil {
+		known := s.known()
+		k.Call(c)
+		news = known != s.known()
 	}
 	if s.pods == nil {
 		s.pods = map[string]*listed{}
@@ -233,7 +263,7 @@ func (s *Story) JSON() []byte {
 	for _, c := range s.changes {
 		changes = append(changes, said{c, c.String()})
 	}
-	return marshal(map[string]any{"known": s.known, "changes": changes, "pods": list(pods), "gaps": list(s.gaps)})
+	return marshal(map[string]any{"known": s.known(), "changes": changes, "pods": list(pods), "gaps": list(s.gaps)})
 }
 
 // named returns what the page calls a runtime, or another part, of a node. node is empty if there is only one.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -42,6 +43,34 @@ func TestAStoryHasEachChangeOnce(t *testing.T) {
 		got.Changes[0].Backend + " " + got.Changes[0].What, got.Changes[1].Backend + " " + got.Changes[1].What, got.Changes[2].Backend + " " + got.Changes[2].What})
 	assert.Equal(t, 3, *got.Changes[0].Pods, "the recording may lack the event")
 	assert.Equal(t, 3, *got.Changes[2].Pods, "the event says more than the header")
+}
+
+// A page said nothing of outages if the header of the recording promised changes that were cut out.
+func TestAStoryInfersWhatARecordingLacks(t *testing.T) {
+	call := func(second int) *calls.Call {
+		return &calls.Call{Began: at(second), Ended: true, Legs: []*calls.Leg{{Header: map[string][]string{memory.HeaderKey: {"kata.io"}}}}}
+	}
+	promises := func(state string, since int) *capture.FileHeader {
+		return &capture.FileHeader{Changes: true, Backends: []capture.HeaderBackend{{Name: "kata.io", State: state, Since: at(since)}}}
+	}
+	var s Story
+	s.Begin(promises(capture.Up, 30))
+	s.Add(call(40))
+	assert.True(t, told(t, &s).Known, "one error does not make a runtime slow")
+	assert.True(t, s.Add(call(20)))
+	assert.False(t, told(t, &s).Known)
+	s.Change(capture.Change{What: capture.Reloaded, Time: at(25)})
+	assert.False(t, told(t, &s).Known, "it is not of a runtime")
+	s.Change(capture.Change{What: capture.Gone, Backend: "kata.io", Time: at(19)})
+	assert.True(t, told(t, &s).Known)
+	s = Story{}
+	s.Begin(promises(capture.Up, 30))
+	assert.True(t, s.Add(&calls.Call{Began: at(20), Ended: true, Message: "criproxy: backend kata.io is gone since 15:04:05: connection refused"}))
+	assert.False(t, told(t, &s).Known, "a call of this runtime alone has no answer from memory")
+	s = Story{}
+	s.Begin(promises(capture.Gone, 10))
+	s.Add(call(20))
+	assert.True(t, told(t, &s).Known, "it has been gone since before")
 }
 
 func TestAStorySaysWhatIsMissing(t *testing.T) {

@@ -36,7 +36,7 @@ type Look struct {
 	pauses []time.Time
 	whole  time.Time // before it, quick calls may have been forgotten
 
-	inferred bool // the recording has no conditions of runtimes
+	conditions calls.Conditions
 }
 
 // New returns a Look for recordings of an API. names must not be nil.
@@ -77,6 +77,7 @@ func (l *Look) Take(ev *capture.Event, c *calls.Call, what calls.What) {
 	}
 	switch what {
 	case calls.Done:
+		l.conditions.Call(c)
 		if l.lost[c] {
 			delete(l.lost, c)
 			return
@@ -128,12 +129,19 @@ func (l *Look) shift(by time.Duration) {
 	l.last, l.torn, l.whole = l.last.Add(by), l.torn.Add(by), l.whole.Add(by)
 }
 
-// AddChange takes in a change that may be older than the events. It ignores one that it has.
+// AddChange takes in a change that may be older than the events, or there already.
 func (l *Look) AddChange(c *capture.Change) {
-	l.inferred = false
-	if slices.ContainsFunc(l.changes, func(o *capture.Change) bool {
+	l.conditions.Change(c)
+	l.put(c)
+}
+
+func (l *Look) put(c *capture.Change) {
+	if i := slices.IndexFunc(l.changes, func(o *capture.Change) bool {
 		return o.Time.Equal(c.Time) && o.What == c.What && o.Backend == c.Backend && o.Plugin == c.Plugin
-	}) {
+	}); i >= 0 {
+		if l.changes[i].PID == 0 { // of a header, which says less
+			l.changes[i] = c
+		}
 		return
 	}
 	if c.What == capture.Serving || c.What == capture.Stopped || c.What == capture.HandedOver {
@@ -156,13 +164,13 @@ func (l *Look) isAt(name, address string) {
 // Begin takes in the conditions of the runtimes when the recording was written: what happened earlier is not an event of
 // the recording.
 func (l *Look) Begin(h *capture.FileHeader) {
+	l.conditions.Begin(h)
 	for _, b := range h.Backends {
 		l.isAt(b.Name, b.Address)
 		if b.State == capture.Slow || b.State == capture.Gone {
-			l.AddChange(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
+			l.put(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
 		}
 	}
-	l.inferred = !h.Changes // the conditions at one moment are no history
 }
 
 // Forget forgets the calls that ended before a time, and the changes before it that are over.

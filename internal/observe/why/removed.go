@@ -32,7 +32,7 @@ const leastTries = 3
 // staying finds what kubelet cannot remove: each sandbox and container, and the images of a runtime together.
 func staying(v *view) []Finding {
 	what := func(c *call) string { return c.method + " " + cmp.Or(c.id(), c.about.Image) }
-	tried := v.of(func(c *call) bool { return c.ok() || c.kubelet() && c.failed() && notReached(c.message) == "" }, "RemovePodSandbox", "RemoveContainer", "RemoveImage")
+	tried := v.of(func(c *call) bool { return c.ok() || c.kubelet() && c.failed() && calls.NotReached(c.message) == "" }, "RemovePodSandbox", "RemoveContainer", "RemoveImage")
 	var fails []*call
 	for _, all := range groups(tried, what) {
 		if failed := filter(all, (*call).failed); len(failed) >= leastTries && all[len(all)-1].failed() {

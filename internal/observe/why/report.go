@@ -54,8 +54,9 @@ type view struct {
 	hung      []hang
 	cri       bool              // of runtimes of CRI
 	addresses map[string]string // :: runtime → where it is, as far as the recording says
-	inferred  bool              // the recording has no conditions of runtimes
-	whole     time.Time         // from then on there are all calls; before, only those that failed, were slow or are notable
+
+	conditions calls.Conditions
+	whole      time.Time // from then on there are all calls; before, only those that failed, were slow or are notable
 }
 
 // complete returns the calls from the time on from which there are all.
@@ -67,7 +68,7 @@ func (v *view) complete() []*call {
 // Report returns what the rules find in the events so far.
 func (l *Look) Report(o Options) Report {
 	v := l.view(o)
-	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod, Inferred: l.inferred}}
+	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod, Inferred: l.conditions.Lacking()}}
 	names := map[string]bool{}
 	for _, c := range v.calls {
 		for _, one := range c.legs {
@@ -149,7 +150,7 @@ var looks = []string{"PodSandboxStatus", "ContainerStatus", "ListPodSandbox", "L
 
 // view returns what there is to see for o.
 func (l *Look) view(o Options) *view {
-	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed(), cri: l.cri, addresses: l.addresses, inferred: l.inferred}
+	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed(), cri: l.cri, addresses: l.addresses, conditions: l.conditions}
 	if v.now.IsZero() {
 		v.now = l.at
 	}

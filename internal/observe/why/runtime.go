@@ -55,8 +55,8 @@ func (v *view) unreached() []Finding {
 	whose, counts := v.whose()
 	failed := filter(v.calls, func(c *call) bool { return counts(c) && c.failed() && c.code == codes.Unavailable })
 	var found []Finding
-	for _, all := range groups(failed, func(c *call) string { return notReached(c.message) }) {
-		name := notReached(all[0].message)
+	for _, all := range groups(failed, func(c *call) string { return calls.NotReached(c.message) }) {
+		name := calls.NotReached(all[0].message)
 		if recorded[name] || len(all) < leastUnreached {
 			continue
 		}
@@ -79,13 +79,15 @@ func (v *view) unreached() []Finding {
 
 // remembered finds runtimes for which memory answered, in recordings that lack their conditions.
 func (v *view) remembered() []Finding {
-	if !v.inferred {
+	if !v.conditions.Lacking() {
 		return nil
 	}
 	byBackend := map[string][]*call{}
 	for _, c := range v.calls {
 		for _, name := range c.memory {
-			byBackend[name] = append(byBackend[name], c)
+			if !v.conditions.Told(name, c.end()) {
+				byBackend[name] = append(byBackend[name], c)
+			}
 		}
 	}
 	var found []Finding
@@ -101,17 +103,6 @@ func (v *view) remembered() []Finding {
 		found = append(found, f)
 	}
 	return found
-}
-
-// notReached returns the runtime that criproxy could not reach, as it says in its answer, or "".
-func notReached(message string) string {
-	_, rest, _ := strings.Cut(message, "criproxy: backend ")
-	for _, words := range []string{" cannot be reached at ", " is gone since "} {
-		if name, _, ok := strings.Cut(rest, words); ok {
-			return name
-		}
-	}
-	return ""
 }
 
 // versions finds runtimes that report another version than before.

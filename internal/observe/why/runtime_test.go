@@ -150,13 +150,14 @@ func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
 		}
 		return c
 	}
-	v := &view{now: at(59), inferred: true, calls: []*call{list(1), list(2, "kata.io"), list(8, "kata.io")}}
+	v := &view{now: at(59), calls: []*call{list(1), list(2, "kata.io"), list(8, "kata.io")}}
+	v.conditions.Begin(&capture.FileHeader{})
 	f := v.remembered()[0]
 	assert.Contains(t, f.Text, "kata.io was slow or gone: memory answered for it in 2 calls, from 09:00:02.000 until 09:00:09.000")
 	assert.False(t, f.Over)
 	v.calls = append(v.calls, list(10))
 	assert.True(t, v.remembered()[0].Over)
-	v.inferred = false
+	v.conditions.Change(&capture.Change{Backend: "kata.io"})
 	assert.Empty(t, v.remembered())
 }
 
@@ -195,6 +196,17 @@ func TestTheEvidenceHasEachOutageWithItsEnd(t *testing.T) {
 	require.Len(t, shown, 7, "one outage")
 	assert.Equal(t, "left out here: 14 changes", shown[3].Text)
 	assert.Empty(t, (&view{changes: flapping(0).changes}).outages(), "it was never gone")
+}
+
+// The header of a recording says less of a change than its event, and why showed that.
+func TestAChangeHasOneText(t *testing.T) {
+	at := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	pods := 2
+	gone := &capture.Change{Time: at, Backend: "kata.io", What: capture.Gone, Was: capture.Slow, Since: at.Add(-time.Second), Why: "connection refused", Pods: &pods, Containers: &pods, PID: 7}
+	l := New(codec.NewSchema(), nil)
+	l.Begin(&capture.FileHeader{Backends: []capture.HeaderBackend{{Name: "kata.io", State: capture.Gone, Since: at, Why: gone.Why, Pods: &pods}}})
+	l.AddChange(gone)
+	assert.Equal(t, []Proof{{at, gone.String()}}, l.Report(Options{Now: at}).Findings[0].Evidence)
 }
 
 func TestTheEndOfAnOutageIsTheFirstOne(t *testing.T) {
