@@ -222,6 +222,9 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			}
 			if ev.Kind == capture.Changed {
 				changed = append(changed, *ev.Change)
+				if f.finder != nil {
+					f.finder.Take(&ev, nil, calls.Changed)
+				}
 				continue
 			}
 			f.history.take(&ev)

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -34,7 +35,9 @@ type Look struct {
 	torn   time.Time            // before it, calls that seem to be under way may have ended without a trace
 	lost   map[*calls.Call]bool // so may these
 	pauses []time.Time
-	whole  time.Time // before it, quick calls may have been forgotten
+	lead   time.Duration // of the first event, if it is a change, by the clock that is never set
+	begin  time.Time     // of the events: there may have been others before it
+	whole  time.Time     // before it, quick calls may have been forgotten
 
 	conditions calls.Conditions
 }
@@ -72,7 +75,9 @@ func (l *Look) Take(ev *capture.Event, c *calls.Call, what calls.What) {
 		l.whole = ev.Time
 	case ev.Kind == capture.End && (ev.Leg == 0 || ev.Own) && what == calls.Nothing: // the call has no beginning
 		l.tear(ev.Time)
-	case ev.Kind != capture.Changed && !ev.Again:
+	case ev.Kind == capture.Changed:
+		l.lead = cmp.Or(l.lead, ev.Mono)
+	case !ev.Again:
 		l.keepTime(ev)
 	}
 	switch what {
@@ -96,6 +101,7 @@ func (l *Look) keepTime(ev *capture.Event) {
 	step := ev.Time.Sub(l.at) - (ev.Mono - l.mono)
 	switch {
 	case l.at.IsZero():
+		l.begin = ev.Time.Add(min(cmp.Or(l.lead, ev.Mono)-ev.Mono, 0)) // not by the time of a change, which may be of an earlier process
 	case ev.Mono < l.mono-jump: // another recording
 		l.tear(ev.Time)
 		l.lost = map[*calls.Call]bool{}
@@ -126,7 +132,7 @@ func (l *Look) shift(by time.Duration) {
 	for i := range l.pauses {
 		l.pauses[i] = l.pauses[i].Add(by)
 	}
-	l.last, l.torn, l.whole = l.last.Add(by), l.torn.Add(by), l.whole.Add(by)
+	l.last, l.begin, l.torn, l.whole = l.last.Add(by), l.begin.Add(by), l.torn.Add(by), l.whole.Add(by)
 }
 
 // AddChange takes in a change that may be older than the events, or there already.
@@ -176,6 +182,7 @@ func (l *Look) Begin(h *capture.FileHeader) {
 // Forget forgets the calls that ended before a time, and the changes before it that are over.
 func (l *Look) Forget(before time.Time) {
 	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.end().Before(before) })
+	l.begin = later(l.begin, before)
 	l.changes = changesSince(l.changes, before)
 	l.pauses = slices.DeleteFunc(l.pauses, before.After)
 	clear(l.words)

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -240,7 +241,7 @@ func (v *view) whose() (name string, counts func(*call) bool) {
 	return "clients", func(c *call) bool { return !c.own }
 }
 
-// meanwhile says what happened between two times to the calls that count.
+// meanwhile says what happened between two times to the calls that count, as far as calls of that time were looked at.
 func (v *view) meanwhile(backend string, from, to time.Time) string {
 	failed, remembered, sandboxes := 0, 0, 0
 	whose, counts := v.whose()
@@ -270,8 +271,12 @@ func (v *view) meanwhile(backend string, from, to time.Time) string {
 			all = append(all, fmt.Sprintf("%d %s", one.n, one.what))
 		}
 	}
-	if len(all) == 0 {
-		return "; no call of " + whose + " failed because of it"
+	text := ""
+	if len(all) > 0 {
+		text = "; of the calls of " + whose + ", " + strings.Join(all, ", ")
 	}
-	return "; of the calls of " + whose + ", " + strings.Join(all, ", ")
+	if from.Before(v.begin.Add(-jump)) || from.Before(v.whole) {
+		return text + "; not all calls before " + clock(later(v.begin, v.whole)) + " were looked at"
+	}
+	return cmp.Or(text, "; no call of "+whose+" failed because of it")
 }

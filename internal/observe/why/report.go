@@ -56,6 +56,7 @@ type view struct {
 	addresses map[string]string // :: runtime → where it is, as far as the recording says
 
 	conditions calls.Conditions
+	begin      time.Time // before it, there may have been other calls
 	whole      time.Time // from then on there are all calls; before, only those that failed, were slow or are notable
 }
 
@@ -150,9 +151,12 @@ var looks = []string{"PodSandboxStatus", "ContainerStatus", "ListPodSandbox", "L
 
 // view returns what there is to see for o.
 func (l *Look) view(o Options) *view {
-	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed(), cri: l.cri, addresses: l.addresses, conditions: l.conditions}
+	v := &view{pauses: l.pauses, whole: l.whole, now: o.Now, missed: l.assembler.Missed(), cri: l.cri, addresses: l.addresses, conditions: l.conditions, begin: later(l.begin, o.Since)}
 	if v.now.IsZero() {
 		v.now = l.at
+	}
+	if l.at.IsZero() {
+		v.begin = v.now
 	}
 	for _, c := range l.calls {
 		if !c.end().Before(o.Since) {
@@ -308,6 +312,13 @@ func (c *call) proof() Proof {
 		words = append(words, c.code.String()+": "+calls.Cut(c.message, 160))
 	}
 	return Proof{Time: c.began, Text: strings.Join(words, " ")}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // clock returns a time as the views of calls show it.

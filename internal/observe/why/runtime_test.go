@@ -198,6 +198,42 @@ func TestTheEvidenceHasEachOutageWithItsEnd(t *testing.T) {
 	assert.Empty(t, (&view{changes: flapping(0).changes}).outages(), "it was never gone")
 }
 
+// A page that had loaded few calls said of an outage before them, as certain, that no call failed because of it.
+func TestNobodyKnowsOfCallsThatWereNotLookedAt(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	gone := &capture.Change{Time: at(10), Backend: "kata.io", What: capture.Gone, Was: capture.Up, PID: 1}
+	up := &capture.Change{Time: at(30), Backend: "kata.io", What: capture.Up, Was: capture.Gone, Since: at(10), PID: 1}
+	calls := func(l *Look, second int) *Look {
+		for _, kind := range []capture.Kind{capture.Start, capture.End} {
+			l.Add(&capture.Event{Kind: kind, Time: at(second), Mono: time.Duration(second) * time.Second, Call: 1, Method: "/runtime.v1.RuntimeService/Version", Code: codes.Unavailable})
+		}
+		return l
+	}
+	look := func(changes ...*capture.Change) *Look {
+		l := New(codec.NewSchema(), nil)
+		for _, c := range changes {
+			l.AddChange(c)
+		}
+		return l
+	}
+	text := func(l *Look, since int) string {
+		return l.Report(Options{Now: at(59), Since: at(since)}).Findings[0].Text
+	}
+	const none, some, lacks = "; no call of clients failed because of it", "; of the calls of clients, 1 failed", "; not all calls before 09:00:"
+	assert.Contains(t, text(calls(look(gone, up), 40), 0), "until 09:00:30.000"+lacks+"40.000 were looked at")
+	assert.Contains(t, text(calls(look(gone, up), 20), 0), some+lacks+"20.000 were looked at")
+	assert.Contains(t, text(calls(look(gone, up), 5), 25), lacks+"25.000 were looked at", "why -since")
+	assert.Contains(t, text(look(gone, up), 0), lacks+"59.000 were looked at", "of no call")
+	assert.Regexp(t, none+"$", text(calls(look(gone, up), 5), 0))
+	l := look()
+	l.Add(&capture.Event{Kind: capture.Changed, Time: gone.Time, Mono: 10 * time.Second, Change: gone})
+	l.Add(&capture.Event{Kind: capture.Changed, Time: up.Time, Mono: 30 * time.Second, Change: up})
+	assert.Regexp(t, none+"$", text(calls(l, 40), 0), "the recording begins with the change")
+	l = look()
+	l.Add(&capture.Event{Kind: capture.Changed, Time: gone.Time, Mono: 20 * time.Second, Change: gone})
+	assert.Contains(t, text(calls(l, 40), 0), lacks+"20.000 were looked at", "an earlier process noted the change")
+}
+
 // The header of a recording says less of a change than its event, and why showed that.
 func TestAChangeHasOneText(t *testing.T) {
 	at := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
