@@ -63,6 +63,9 @@ var recordings = []struct {
 	{"image-held", "an image is used by a container that CRI-O does not show to kubelet, as podman's are, and the disk is too full", map[string]string{"not-removed": "RemoveImage on primary fails for daf3008ad7c1f: it was tried 5 times, and the last answer was: delete image: image used by"}},
 	{"no-handler", "a pod's RuntimeClass has a handler that containerd lacks", map[string]string{"wiring": "no runtime for \"kata\" is configured; it has alt, runc"}},
 	{"no-events", "a runtime lacks GetContainerEvents, and kubelet has the feature gate EventedPLEG", map[string]string{"wiring": "kubelet has given up evented PLEG and lists all pods every second again: GetContainerEvents failed 5 times"}},
+	{"cni-sleeps", "the CNI plugin sleeps for one pod, and kubelet gives up after 4m; two runtimes", map[string]string{"sandbox-reserved": "primary cannot make the sandbox of testbed/slow-node-fa204616: 4 retries failed because the name is reserved"}},
+	{"registry-no-tls", "a registry does not speak TLS", map[string]string{"pull": "127.0.0.1:43159 failed 3 times on primary: what answers at the registry's address does not speak TLS"}},
+	{"crash-loop", "none: programs end at once, again and again, on two runtimes", nil},
 	{"runtime-killed", "containerd is killed, and started again after 6s", map[string]string{"runtime": "primary was gone once (dial unix"}},
 }
 

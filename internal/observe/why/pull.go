@@ -93,7 +93,7 @@ var pullTroubles = []obstacle{
 	{[]string{": not found", "NotFound", "manifest unknown"}, "the registry has no such image or tag", "correct the name or the tag, or push the image"},
 	{[]string{"no such host", "server misbehaving", "Temporary failure in name resolution"}, "the name of the registry cannot be resolved", "check the node's DNS (/etc/resolv.conf): pulls use the node's, not the cluster's"},
 	{[]string{"x509:", "certificate"}, "the certificate of the registry is not trusted", "give the runtime the registry's CA (hosts.toml or the node's trust store), and restart the runtime if it reads that only at its start"},
-	{[]string{"server gave HTTP response to HTTPS client"}, "the registry speaks HTTP, not HTTPS", "configure the registry with http:// in the runtime's hosts.toml or registries.conf"},
+	{[]string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, "what answers at the registry's address does not speak TLS", "correct the address, or, if this registry speaks HTTP, configure it with http:// in the runtime's hosts.toml or registries.conf"},
 	{[]string{"toomanyrequests", "429 Too Many Requests"}, "the registry limits the number of pulls", "pull with credentials, or through a mirror"},
 	{[]string{"no space left on device"}, "the disk for images is full", "free space (crictl rmi --prune), or lower imageGCHighThresholdPercent"},
 	{[]string{"i/o timeout", "connection refused", "connection reset", "deadline exceeded", "EOF", "no route to host", "TLS handshake timeout"}, "the registry cannot be reached, or breaks off", ""},
