@@ -147,7 +147,7 @@ func TestWhyNamesFaultsOfPods(t *testing.T) {
 			require.NoError(t, n.kubelet.RemoveManifest("many"))
 			time.Sleep(8 * time.Second)
 		}},
-		{name: "network-not-ready", says: "the runtime reports NetworkReady=false", run: func(t *testing.T) {
+		{name: "network-not-ready", says: "reports NetworkReady=false", run: func(t *testing.T) {
 			confs, err := filepath.Glob(filepath.Join(n.runtime.Dir, "cni", "net.d", "*"))
 			require.NoError(t, err)
 			require.Len(t, confs, 1)

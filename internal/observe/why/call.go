@@ -42,6 +42,7 @@ type leg struct {
 	after   time.Duration // it began so long after the call
 	took    time.Duration
 	ended   bool
+	code    codes.Code
 	said    string // as in call,
 	has     string // likewise
 }
@@ -106,4 +107,31 @@ func (c *call) slowest() string {
 		return ""
 	}
 	return s.backend
+}
+
+// runtime returns the runtime that a call went to; of several, one that failed, or the one that took most of the time. It
+// returns "" if there is none.
+func (c *call) runtime() string {
+	if len(c.legs) == 1 {
+		return c.legs[0].backend
+	}
+	if i := slices.IndexFunc(c.legs, func(one leg) bool { return one.ended && one.code != codes.OK && one.code != codes.Canceled }); i >= 0 {
+		return c.legs[i].backend // criproxy cancels the others
+	}
+	return c.slowest()
+}
+
+// answered reports whether a call succeeded, and a runtime was among those that answered it. "" stands for any.
+func (c *call) answered(runtime string) bool {
+	return c.ok() && (runtime == "" || slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == runtime && one.ended && one.code == codes.OK }))
+}
+
+// saidBy returns what a runtime says of itself in the answer to a call.
+func (c *call) saidBy(runtime string) string {
+	for i, one := range c.legs {
+		if one.backend == runtime && (i > 0 || one.said != "") {
+			return one.said
+		}
+	}
+	return c.said // recordings have a message once, and the answer to the client is the primary's
 }

@@ -227,7 +227,7 @@ func (l *Look) brief(c *calls.Call) *call {
 	}
 	for _, one := range c.Legs {
 		if one.Number != 0 {
-			b.legs = append(b.legs, leg{backend: l.word(one.Backend), after: max(one.Began.Sub(c.Began), 0), took: one.Took, ended: one.Ended, said: l.said(b.method, one), has: l.handlers(b.method, one)})
+			b.legs = append(b.legs, leg{backend: l.word(one.Backend), after: max(one.Began.Sub(c.Began), 0), took: one.Took, ended: one.Ended, code: one.Code, said: l.said(b.method, one), has: l.handlers(b.method, one)})
 		}
 	}
 	if !l.cri {

@@ -18,6 +18,9 @@ var pleg = Rule{
 	find:     plegSlow,
 }
 
+// plegCalls are the methods with which kubelet looks at its pods.
+var plegCalls = []string{"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus"}
+
 // plegCall is the time from which a list or status is slow. kubelet makes them every second.
 const plegCall = 3 * time.Second
 
@@ -26,12 +29,12 @@ const plegPeriod = 3 * time.Minute
 
 func plegSlow(v *view) []Finding {
 	var found []Finding
-	methods := []string{"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus"}
-	asked := v.of((*call).kubelet, methods...)
-	slow := filter(asked, func(c *call) bool { return c.took >= plegCall && !v.inHang(c) })
-	for _, all := range groups(slow, func(c *call) string { return c.method + " " + c.slowest() }) {
+	asked := v.of((*call).kubelet, plegCalls...)
+	for _, all := range groups(v.slowLooks(), func(c *call) string { return c.method + " " + c.slowest() }) {
 		f, worst := shown(all), longest(all)
-		same := filter(asked, func(c *call) bool { return c.method == worst.method })
+		quick := filter(asked, func(c *call) bool {
+			return c.method == worst.method && c.took < plegCall && c.answered(worst.slowest())
+		})
 		objects := map[string]bool{}
 		var lost time.Duration
 		for _, c := range all {
@@ -40,9 +43,12 @@ func plegSlow(v *view) []Finding {
 		}
 		f.About = worst.slowest()
 		where := " on " + f.About
-		if f.About == "" && v.blind() {
+		switch {
+		case f.About != "":
+			f.Backends = []string{f.About}
+		case v.blind():
 			f.About, where = worst.method, ""
-		} else if f.About == "" {
+		default:
 			f.About, where = "criproxy", " in criproxy, which waits for a runtime (see criproxy events)"
 		}
 		what := ""
@@ -55,20 +61,25 @@ func plegSlow(v *view) []Finding {
 			what = ", with " + capture.Count(worst.about.Items, "item")
 		}
 		f.Text = fmt.Sprintf("%s hangs%s%s: it took up to %s, %s within %s; kubelet's view of its pods (PLEG) waits for such calls, and after %s without one the node is not ready", worst.method, where, what, round(worst.took), times(len(all)), round(f.Last.Sub(f.Since)), round(plegPeriod))
-		if quick := filter(same, func(c *call) bool { return c.took < plegCall }); len(quick) > 0 {
+		if len(quick) > 0 {
 			f.Text += fmt.Sprintf(" (%s of %s took %s)", capture.Count(len(quick), "other call"), worst.method, round(median(quick)))
 		}
 		if worst.took >= plegPeriod/3 || lost >= plegPeriod/3 {
 			f.Level = Error
 		}
 		f.decided(worst)
-		if last := same[len(same)-1]; last.ok() && last.took < plegCall && last.began.After(all[len(all)-1].began) {
+		if i := slices.IndexFunc(quick, func(c *call) bool { return c.began.After(all[len(all)-1].began) }); i >= 0 {
 			f.Over = true
-			f.decided(last)
+			f.decided(quick[i])
 		}
 		found = append(found, f)
 	}
 	return found
+}
+
+// slowLooks returns the calls with which kubelet looked at its pods, and that took long, although the runtime answered others.
+func (v *view) slowLooks() []*call {
+	return v.of(func(c *call) bool { return c.kubelet() && c.took >= plegCall && !v.inHang(c) }, plegCalls...)
 }
 
 var kubeletGap = Rule{

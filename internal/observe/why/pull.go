@@ -99,10 +99,10 @@ var pullTroubles = []obstacle{
 	{[]string{"i/o timeout", "connection refused", "connection reset", "deadline exceeded", "EOF", "no route to host", "TLS handshake timeout"}, "the registry cannot be reached, or breaks off", ""},
 }
 
-// failing finds images whose pull fails again and again.
+// failing finds images that a runtime fails to pull again and again.
 func (v *view) failing(pulled []*call) []Finding {
 	var found []Finding
-	for _, all := range groups(pulled, func(c *call) string { return c.about.Image }) {
+	for _, all := range groups(pulled, func(c *call) string { return on(c) + " " + c.about.Image }) {
 		failed := filter(all, (*call).failed)
 		if len(failed) < 2 {
 			continue

@@ -114,10 +114,7 @@ func (v *view) versions() []Finding {
 			continue
 		}
 		for _, one := range c.legs {
-			said := one.said
-			if said == "" && len(c.legs) == 1 {
-				said = c.said // recordings have a message once
-			}
+			said := c.saidBy(one.backend)
 			if said == "" {
 				continue
 			}

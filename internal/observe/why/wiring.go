@@ -45,7 +45,7 @@ func (v *view) refused() []Finding {
 	failed := v.of(func(c *call) bool { return c.kubelet() && c.failed() }, "RunPodSandbox", "CreateContainer", "StartContainer", "PullImage", "Version", "ListPodSandbox", "ListContainers", "Status", "GetContainerEvents")
 	for _, all := range groups(failed, func(c *call) string {
 		if m := trouble(misfits, c.message); m != nil {
-			return m.text + c.slowest() + c.object()
+			return m.text + c.runtime() + c.object()
 		}
 		return ""
 	}) {
@@ -92,20 +92,43 @@ func (v *view) handlersOf(backend string) string {
 func (v *view) notReady() []Finding {
 	var found []Finding
 	asked := v.of((*call).ok, "Status")
-	for _, all := range groups(filter(asked, func(c *call) bool { return c.said != "" }), func(c *call) string { return c.said }) {
-		f, last := shown(all), all[len(all)-1]
-		f.About, f.Level = on(last), Error
-		f.Text = fmt.Sprintf("the runtime reports %s", calls.Cut(last.said, 240))
-		f.Not = "a fault of kubelet's: it passes on what the runtime says"
-		f.Cure = "NetworkReady=false: install or mend the network plugin, which writes a file to /etc/cni/net.d; RuntimeReady=false: read the runtime's log"
-		if newest := asked[len(asked)-1]; newest.said == "" {
-			f.decided(newest)
-			f.Over, f.Level = true, Warning
-			f.Text += fmt.Sprintf(", from %s; it is ready since %s", clock(f.Since), clock(newest.began))
+	names := runtimesOf(asked)
+	if len(names) == 0 {
+		names = []string{""} // the recording has only what clients saw
+	}
+	for _, name := range names {
+		answers := filter(asked, func(c *call) bool { return c.answered(name) })
+		for _, all := range groups(answers, func(c *call) string { return c.saidBy(name) }) {
+			f, last := shown(all), all[len(all)-1]
+			f.About, f.Level = cmp.Or(name, "the runtime"), Error
+			if name != "" {
+				f.Backends = []string{name}
+			}
+			f.Text = fmt.Sprintf("%s reports %s", f.About, calls.Cut(last.saidBy(name), 240))
+			f.Not = "a fault of kubelet's: the runtime says so of itself"
+			f.Cure = "NetworkReady=false: install or mend the network plugin, which writes a file to /etc/cni/net.d; RuntimeReady=false: read the runtime's log"
+			ready := slices.IndexFunc(answers, func(c *call) bool { return c.began.After(last.began) && c.saidBy(name) == "" })
+			if ready >= 0 {
+				f.decided(answers[ready])
+				f.Over, f.Level = true, Warning
+				f.Text += fmt.Sprintf(", from %s; it is ready since %s", clock(f.Since), clock(answers[ready].began))
+			}
+			found = append(found, f)
 		}
-		found = append(found, f)
 	}
 	return found
+}
+
+// runtimesOf returns the runtimes that calls went to, in the order in which they first appear.
+func runtimesOf(all []*call) (names []string) {
+	for _, c := range all {
+		for _, one := range c.legs {
+			if !slices.Contains(names, one.backend) {
+				names = append(names, one.backend)
+			}
+		}
+	}
+	return names
 }
 
 // slowPlugin is how long plugins may take for a call. kubelet gives most calls two minutes.
@@ -119,7 +142,7 @@ func (v *view) slowPlugins() []Finding {
 	}
 	late := filter(asked, func(c *call) bool { return c.beforeRuntime() >= slowPlugin })
 	var found []Finding
-	for _, all := range groups(late, func(c *call) string { return c.method }) {
+	for _, all := range groups(late, func(c *call) string { return c.method + " " + c.runtime() }) {
 		f := shown(all)
 		worst := slices.MaxFunc(all, func(a, b *call) int { return cmp.Compare(a.beforeRuntime(), b.beforeRuntime()) })
 		f.decided(worst)
@@ -127,7 +150,9 @@ func (v *view) slowPlugins() []Finding {
 		f.Text = fmt.Sprintf("%s of %s waited %s in criproxy before it went to a runtime, %s", worst.method, worst.object(), round(worst.beforeRuntime()), times(len(all)))
 		f.Not = "the runtime: it had not been asked"
 		f.Cure = "criproxy hooks shows the plugins and how long each takes; mend the slow one, or give it a shorter timeout in its file"
-		f.Over = asked[len(asked)-1].beforeRuntime() < slowPlugin
+		f.Over = slices.ContainsFunc(asked, func(c *call) bool {
+			return c.method == worst.method && c.began.After(all[len(all)-1].began) && c.answered(worst.runtime()) && c.beforeRuntime() < slowPlugin
+		})
 		found = append(found, f)
 	}
 	return found
@@ -170,10 +195,11 @@ func (v *view) noEvents() []Finding {
 	return found
 }
 
-// succeeded returns the first later call of the method about the same thing that succeeded, or nil.
+// succeeded returns the first later call of the method about the same thing that succeeded on the same runtime, or nil. If
+// the call that failed reached no runtime, any will do.
 func (v *view) succeeded(failed *call) *call {
 	for _, c := range v.calls {
-		if c.ok() && c.method == failed.method && c.began.After(failed.began) && c.object() == failed.object() {
+		if c.answered(failed.runtime()) && c.method == failed.method && c.began.After(failed.began) && c.object() == failed.object() {
 			return c
 		}
 	}

@@ -1,0 +1,67 @@
+package why
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+)
+
+// A success of another runtime ended a trouble that lasted (issue 42).
+func TestOnlyASuccessOfTheSameRuntimeEndsATrouble(t *testing.T) {
+	ask := func(method, runtime string, second int, took time.Duration, code codes.Code, message string) *call {
+		return &call{method: method, from: "kubelet", pid: 1, began: time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC), took: took, ended: true, code: code, message: message,
+			about: calls.About{Namespace: "shop", Pod: "web", Image: "r.test/app:1"}, legs: []leg{{backend: runtime, took: took, ended: true, code: code}}}
+	}
+	const short, long = time.Millisecond, 4 * time.Second
+	ok := func(method string) func(string, int) *call {
+		return func(runtime string, second int) *call { return ask(method, runtime, second, short, codes.OK, "") }
+	}
+	failing := func(method, message string) func(string, int) *call {
+		return func(runtime string, second int) *call {
+			return ask(method, runtime, second, short, codes.Unknown, message)
+		}
+	}
+	for name, one := range map[string]struct {
+		find      func(*view) []Finding
+		bad, good func(runtime string, second int) *call
+	}{
+		"a full disk":     {pulls.find, failing("PullImage", "no space left on device"), ok("PullImage")},
+		"a cgroup driver": {(*view).refused, failing("CreateContainer", "expected cgroupsPath to be of format"), ok("CreateContainer")},
+		"a slow list": {plegSlow, func(runtime string, second int) *call {
+			return ask("ListContainers", runtime, second, long, codes.OK, "")
+		}, ok("ListContainers")},
+		"a slow plugin": {(*view).slowPlugins, func(runtime string, second int) *call {
+			c := ask("RunPodSandbox", runtime, second, long, codes.OK, "")
+			c.legs[0].after = long
+			return c
+		}, ok("RunPodSandbox")},
+		"no network": {(*view).notReady, func(_ string, second int) *call {
+			c := ask("Status", "kata.io", second, short, codes.OK, "")
+			c.legs = append(c.legs, leg{backend: "primary", ended: true, said: "NetworkReady=false"})
+			return c
+		}, ok("Status")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &view{calls: []*call{one.bad("primary", 0), one.bad("primary", 10), one.good("kata.io", 20)}}
+			found := one.find(v)
+			require.Len(t, found, 1)
+			assert.Equal(t, []string{"primary"}, found[0].Backends)
+			assert.False(t, found[0].Over)
+			v.calls = append(v.calls, one.good("primary", 30))
+			assert.True(t, one.find(v)[0].Over)
+		})
+	}
+}
+
+// A call that criproxy refused reached no runtime.
+func TestASuccessOfAnyRuntimeEndsARefusalByAPlugin(t *testing.T) {
+	refused := &call{method: "CreateContainer", from: "kubelet", ended: true, code: codes.PermissionDenied, message: "criproxy: CreateContainer: refused at PreCreateContainer"}
+	v := &view{calls: []*call{refused, {method: "CreateContainer", began: time.Unix(1, 0), ended: true, legs: []leg{{backend: "primary", ended: true}}}}}
+	require.Len(t, v.refused(), 1)
+	assert.True(t, v.refused()[0].Over)
+}
