@@ -66,12 +66,13 @@ var recordings = []struct {
 	{"cni-sleeps", "the CNI plugin sleeps for one pod, and kubelet gives up after 4m; two runtimes", map[string]string{"sandbox-reserved": "primary cannot make the sandbox of testbed/slow-node-fa204616: 4 retries failed because the name is reserved"}},
 	{"disk-full", "the disk of one runtime is full; another one pulls the same image", map[string]string{"pull": "busybox:1.29-2 from 127.0.0.1:41123 failed twice on primary: the disk for images is full"}},
 	{"registry-no-tls", "a registry does not speak TLS", map[string]string{"pull": "127.0.0.1:43159 failed 3 times on primary: what answers at the registry's address does not speak TLS"}},
+	{"shim-stopped-probe", "a shim is stopped (SIGSTOP) whose container has an exec probe", map[string]string{"exec-probe": "; probably: its shim does not answer", "runtime": "primary is slow since 02:11:24.735"}},
 	{"crash-loop", "none: programs end at once, again and again, on two runtimes", nil},
 	{"runtime-killed", "containerd is killed, and started again after 6s", map[string]string{"runtime": "primary was gone once (dial unix"}},
 }
 
 // never are words that are false of a recording, and that why said.
-var never = map[string]string{"disk-full": "it succeeded"}
+var never = map[string]string{"disk-full": "it succeeded", "shim-stopped-probe": "the command is slow"}
 
 func recordingAt(name string) string {
 	found, _ := filepath.Glob(filepath.Join("../../testdata/why", name+".jsonl*")) // the pattern is valid

@@ -14,58 +14,112 @@ var probes = Rule{
 	Means:    "an exec probe takes longer than its timeoutSeconds. kubelet counts it as failed, although the container may be well.",
 	Shown:    "ExecSync calls that take longer than the time-out in their request; how many ran at once, and how long those of other containers took",
 	Not:      "a probe that found the container ill: that ends in time, with an exit code",
-	Cure:     "if the others are quick, the command is slow: make it lighter, use an httpGet or grpc probe, or raise timeoutSeconds. If all are slow, the node is: each exec starts processes, so use fewer or rarer exec probes, and look at CPU and disk",
+	Cure:     "an answer that could not load the task waited for the shim of the container, which may be stopped. Otherwise, if the others are quick, the command is slow: make it lighter, use an httpGet or grpc probe, or raise timeoutSeconds. If all are slow, the node is: each exec starts processes, so use fewer or rarer exec probes, and look at CPU and disk",
 	find:     slowProbes,
 }
 
 // many is of how many things one finding names together.
 const many = 3
 
+// shimWaits is what an answer to an ExecSync says that waited for the shim: the runtime had not started the command.
+var shimWaits = []obstacle{{[]string{"failed to load task", "failed to get task", "failed to create exec"}, noAnswer, wakeShim}}
+
+// ranTooLong are words of an answer to an ExecSync whose command was started, and did not end in time: containerd, and CRI-O.
+var ranTooLong = []string{"timeout", "timed out"}
+
+// overTime reports whether an ExecSync took longer than the time-out in its request.
+func overTime(c *call) bool { return c.took >= c.asked }
+
 func slowProbes(v *view) []Finding {
-	execs := v.of(func(c *call) bool { return c.kubelet() && c.asked > 0 }, "ExecSync")
-	over := func(c *call) bool { return c.took >= c.asked }
-	var late [][]*call // by container
-	for _, all := range groups(execs, (*call).object) {
-		if len(filter(all, over)) > 1 {
+	var found []Finding
+	for _, execs := range groups(v.of(func(c *call) bool { return c.kubelet() && c.asked > 0 }, "ExecSync"), on) {
+		var late [][]*call // by container
+		for _, all := range groups(execs, (*call).object) {
+			slow := filter(all, overTime)
+			if len(slow) < 2 {
+				continue
+			}
+			if waits := trouble(shimWaits, lastAnswer(slow)); waits != nil {
+				f, _ := v.lateProbe(all, execs)
+				f.Cause, f.Cure = waits.text, waits.cure
+				found = append(found, f)
+				continue
+			}
 			late = append(late, all)
 		}
-	}
-	if len(late) >= many {
-		all := filter(slices.Concat(late...), over)
-		slices.SortStableFunc(all, func(a, b *call) int { return a.began.Compare(b.began) })
-		f, c := shown(all), longest(all)
-		f.decided(c)
-		f.About = on(c)
-		f.Text = fmt.Sprintf("the exec probes of %s, such as %s, took longer than their time-outs, %s%s; up to %d at once", capture.Count(len(late), "container"), c.object(), times(len(all)), v.outOf(slices.Concat(late...)), atOnce(execs, f.Since, f.Last))
-		f.Cause = fmt.Sprintf("the node is busy or %s slow, and the containers may be well", on(c))
-		f.Cure = "use fewer or rarer exec probes, since each starts processes; look at CPU and disk, and at the runtime's log"
-		f.Over = !over(execs[len(execs)-1]) && execs[len(execs)-1].ok()
-		return []Finding{f}
-	}
-	var found []Finding
-	for _, all := range late {
-		slow := filter(all, over)
-		f, c := shown(slow), longest(slow)
-		f.decided(c)
-		f.About = c.object()
-		f.Text = fmt.Sprintf("the exec probe of %s took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
-		if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended }); len(others) > 0 && !slow[0].began.Before(v.whole) {
-			usual := median(others)
-			f.Text += fmt.Sprintf("; those of other containers took %s", round(usual))
+		if len(late) >= many {
+			found = append(found, v.lateProbes(late, execs))
+			continue
+		}
+		for _, all := range late {
+			f, usual := v.lateProbe(all, execs)
+			slow := filter(all, overTime)
 			switch {
 			case usual >= time.Second:
 				f.Cause = "the node is busy or the runtime slow"
-			case usual < median(slow)/4 && len(late) == 1:
-				f.Cause = "the command is slow and the runtime is not"
+			case usual > 0 && usual < median(slow)/4 && len(late) == 1 && containsAny(lastAnswer(slow), ranTooLong):
+				f.Cause = "the command is slow"
+				if !v.wasSlow(on(all[0])) {
+					f.Cause += " and the runtime is not"
+				}
 			}
+			found = append(found, f)
 		}
-		if last := all[len(all)-1]; last.ok() && !over(last) {
-			f.Over = true
-			f.decided(last)
-		}
-		found = append(found, f)
 	}
 	return found
+}
+
+// lastAnswer returns the error of the last call that has ended.
+func lastAnswer(all []*call) (message string) {
+	for _, c := range all {
+		if c.ended {
+			message = c.message
+		}
+	}
+	return message
+}
+
+// lateProbe returns the finding of a container whose exec probes took longer than their time-out, without a cause, and how
+// long those of other containers of the runtime usually took, zero if that is not known.
+func (v *view) lateProbe(all, execs []*call) (f Finding, usual time.Duration) {
+	slow := filter(all, overTime)
+	c := longest(slow)
+	f = shown(slow)
+	f.decided(c)
+	f.About = c.object()
+	f.Text = fmt.Sprintf("the exec probe of %s took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
+	if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended && trouble(shimWaits, o.message) == nil }); len(others) > 0 && !slow[0].began.Before(v.whole) {
+		usual = median(others)
+		f.Text += fmt.Sprintf("; those of other containers took %s", round(usual))
+	}
+	if last := all[len(all)-1]; last.ok() && !overTime(last) {
+		f.Over = true
+		f.decided(last)
+	}
+	return f, usual
+}
+
+// lateProbes returns the finding of a runtime on which many exec probes took longer than their time-outs.
+func (v *view) lateProbes(late [][]*call, execs []*call) Finding {
+	all := slices.Concat(late...)
+	slices.SortStableFunc(all, func(a, b *call) int { return a.began.Compare(b.began) })
+	slow := filter(all, overTime)
+	f, c := shown(slow), longest(slow)
+	f.decided(c)
+	f.About = on(c)
+	f.Text = fmt.Sprintf("the exec probes of %s, such as %s, took longer than their time-outs, %s%s; up to %d at once", capture.Count(len(late), "container"), c.object(), times(len(slow)), v.outOf(all), atOnce(execs, f.Since, f.Last))
+	f.Cause = fmt.Sprintf("the node is busy or %s slow, and the containers may be well", on(c))
+	f.Cure = "use fewer or rarer exec probes, since each starts processes; look at CPU and disk, and at the runtime's log"
+	last := execs[len(execs)-1]
+	f.Over = !overTime(last) && last.ok()
+	return f
+}
+
+// wasSlow reports whether anything else in the calls shows that a runtime was slow or gone.
+func (v *view) wasSlow(name string) bool {
+	return slices.ContainsFunc(v.changes, func(c *capture.Change) bool {
+		return c.Backend == name && (c.What == capture.Slow || c.What == capture.Gone)
+	}) || slices.ContainsFunc(v.hung, func(h hang) bool { return h.backend == name }) || slices.ContainsFunc(v.slowLooks(), func(c *call) bool { return c.slowest() == name })
 }
 
 // outOf says how many calls there were, if all of them are there.

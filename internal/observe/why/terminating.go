@@ -46,9 +46,13 @@ var cniFails = []obstacle{
 var shimFails = []obstacle{
 	{[]string{"ttrpc: closed", "shim disconnected", "connect: connection refused", "no such process", "cannot find shim"}, "its shim is gone",
 		"look at the processes of the pod with crictl inspectp; restart the runtime, which then cleans up pods without a shim"},
-	{[]string{"failed to get task", "context deadline exceeded"}, "its shim does not answer",
-		"find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT) or end it (kill -KILL); the runtime then cleans up"},
+	{[]string{"failed to get task", "context deadline exceeded"}, noAnswer, wakeShim},
 }
+
+const (
+	noAnswer = "its shim does not answer"
+	wakeShim = "find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT) or end it (kill -KILL); the runtime then cleans up"
+)
 
 // stuck finds pods that cannot end.
 func stuck(v *view) []Finding {

@@ -1,0 +1,74 @@
+package why
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// why said that the command is slow and the runtime is not, of a container whose shim stood still, and beside a finding that
+// the runtime is slow (issue 42).
+func TestTheAnswerToAProbeDecidesWhatIsSlow(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	ask := func(method, container, runtime string, second int, took time.Duration, message string) *call {
+		c := &call{method: method, from: "kubelet", pid: 1, began: at(second), took: took, ended: true, message: message,
+			about: calls.About{Namespace: "shop", Pod: "web", Container: container}, asked: time.Second, legs: []leg{{backend: runtime, took: took, ended: true}}}
+		if message != "" {
+			c.code = codes.DeadlineExceeded
+		}
+		return c
+	}
+	const (
+		stands  = "failed to exec in container: failed to load task: context deadline exceeded"
+		runs    = "failed to exec in container: timeout 1s exceeded: context deadline exceeded"
+		starts  = `failed to exec in container: failed to start exec "7f": context deadline exceeded`
+		quick   = 20 * time.Millisecond
+		command = "the command is slow"
+		both    = command + " and the runtime is not"
+	)
+	slow := &capture.Change{Time: at(1), Backend: "primary", What: capture.Slow, Was: capture.Up, Why: "has not answered Status within 2s"}
+	hangs := ask("ListContainers", "", "primary", 5, plegCall, "")
+	for name, one := range map[string]struct {
+		said   string
+		others string // the runtime that answers other probes quickly
+		more   []*call
+		change *capture.Change
+		cause  string
+	}{
+		"the shim stands still":                     {said: stands, others: "primary", cause: noAnswer},
+		"nothing else is probed":                    {said: stands, cause: noAnswer},
+		"the command takes long":                    {said: runs, others: "primary", cause: both},
+		"another runtime is slow":                   {said: runs, others: "primary", change: &capture.Change{Time: at(1), Backend: "kata.io", What: capture.Slow}, cause: both},
+		"the runtime is slow as well":               {said: runs, others: "primary", change: slow, cause: command},
+		"lists hang as well":                        {said: runs, others: "primary", more: []*call{hangs}, cause: command},
+		"only another runtime's probes are quick":   {said: runs, others: "kata.io"},
+		"the answer does not say what took so long": {said: starts, others: "primary"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &view{now: at(59)}
+			for second := 10; second < 50; second += 10 {
+				if one.others != "" {
+					v.calls = append(v.calls, ask("ExecSync", "other", one.others, second-1, quick, ""))
+				}
+				v.calls = append(v.calls, ask("ExecSync", "app", "primary", second, 2*time.Second, one.said))
+			}
+			underWay := ask("ExecSync", "app", "primary", 55, 4*time.Second, "")
+			underWay.ended = false
+			v.calls = append(v.calls, append(one.more, underWay)...)
+			if one.change != nil {
+				v.changes = append(v.changes, one.change)
+			}
+			found := slowProbes(v)
+			require.Len(t, found, 1)
+			assert.Equal(t, one.cause, found[0].Cause)
+			assert.Equal(t, one.cause == noAnswer, found[0].Cure == wakeShim)
+			require.Equal(t, one.more != nil, len(plegSlow(v)) > 0)
+		})
+	}
+}
