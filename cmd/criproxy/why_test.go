@@ -228,7 +228,7 @@ func TestWhyExplainsALineOfKubeletsLog(t *testing.T) {
 		"container runtime is down": "runtime",
 		"container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady": "wiring",
 	} {
-		known, _ := why.Explain(said)
+		known, _, _ := why.Explain(said)
 		assert.True(t, slices.ContainsFunc(known, func(r *why.Rule) bool { return r.Name == rule }), said)
 	}
 	var out bytes.Buffer
@@ -239,6 +239,42 @@ func TestWhyExplainsALineOfKubeletsLog(t *testing.T) {
 	assert.Equal(t, 2, cli.ExitCode("why", err, io.Discard))
 	err = cli.Why(t.Context(), []string{"nothing.jsonl"}, io.Discard, io.Discard)
 	assert.Equal(t, 2, cli.ExitCode("why", err, io.Discard), "it could not look")
+}
+
+// The line was explained only if the recording had the pod, and a crash loop as calls that keep failing (issue 42).
+func TestWhyExplainsALineWhateverTheCallsShow(t *testing.T) {
+	const (
+		crash     = `E1127 02:05:26.4 pod_workers.go:1324] "Error syncing pod, skipping" err="failed to \"StartContainer\" for \"app\" with CrashLoopBackOff: \"back-off 10s restarting failed container=app pod=POD_testbed(1)\"" pod="testbed/POD" podUID="1"`
+		backOff   = "Back-off restarting failed container app in pod POD_testbed(1)"
+		sandbox   = `"CreatePodSandbox for pod failed" err="rpc error: code = DeadlineExceeded desc = context deadline exceeded" pod="testbed/POD"`
+		isKubelet = "The wait is kubelet's and not the runtime's."
+		ofSandbox = "sandbox-reserved: kubelet gave up a RunPodSandbox"
+	)
+	for name, one := range map[string]struct {
+		line, pod, recording string
+		says                 []string
+		code                 int
+	}{
+		"a crash loop":                     {crash, "crash-node-48f6450f", "crash-loop", []string{isKubelet, "Nothing is wrong with testbed/crash-node-48f6450f"}, 0},
+		"an event of a crash loop":         {backOff, "any", "crash-loop", []string{isKubelet, "Nothing is wrong that the calls show"}, 0},
+		"a crash loop of a pod elsewhere":  {crash, "elsewhere", "crash-loop", []string{isKubelet}, 2},
+		"a sandbox of a pod elsewhere":     {sandbox, "elsewhere", "crash-loop", []string{ofSandbox}, 2},
+		"a line, and nothing to look into": {sandbox, "elsewhere", "none.jsonl", []string{ofSandbox}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			path := one.recording
+			if !strings.HasSuffix(path, ".jsonl") {
+				path = recordingAt(path)
+			}
+			err := cli.Why(t.Context(), []string{path, strings.ReplaceAll(one.line, "POD", one.pod)}, &out, &errOut)
+			for _, words := range one.says {
+				assert.Contains(t, out.String(), words)
+			}
+			assert.NotContains(t, out.String(), "keeps-failing")
+			assert.Equal(t, one.code, cli.ExitCode("why", err, &errOut), "%s", &errOut)
+		})
+	}
 }
 
 // An hour of a busy node has 80,000 calls.

@@ -28,6 +28,7 @@ type whyFlags struct {
 	pod    string
 	line   string // of kubelet's log
 	known  []*why.Rule
+	means  string // what the line means if no call is its cause
 }
 
 const aboutWhy = `why says what is wrong, as far as the recorded calls show it: since when, whom it concerns, which calls show it,
@@ -52,6 +53,9 @@ func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	if err := w.arguments(); err != nil {
 		return err
+	}
+	if w.output.format == show.Text {
+		w.explainLine(show.NewScreen(out))
 	}
 	if w.file == "" {
 		if pods, err := w.nodes.pods(ctx, slices.DeleteFunc([]string{w.pod}, func(p string) bool { return p == "" }), nil); err != nil {
@@ -105,6 +109,17 @@ func (w *whyFlags) explain(name string, s *show.Screen) error {
 	return &UsageError{fmt.Errorf("why: there is no rule %q; want one of %s", name, strings.Join(names, ", "))}
 }
 
+// explainLine explains the line of kubelet's log, whatever the calls show.
+func (w *whyFlags) explainLine(s *show.Screen) {
+	for _, rule := range w.known {
+		sayRule(s, rule)
+	}
+	if w.means != "" {
+		s.Say(0, "%s.", w.means)
+	}
+	s.Gap()
+}
+
 // sayRule explains a rule.
 func sayRule(s *show.Screen, r *why.Rule) {
 	s.Paint(show.Bold, 0, "%s: %s", r.Name, r.Means)
@@ -134,7 +149,7 @@ func (w *whyFlags) arguments() error {
 		return nil
 	}
 	var pod string
-	if w.known, pod = why.Explain(w.line); len(w.known) == 0 {
+	if w.known, w.means, pod = why.Explain(w.line); len(w.known) == 0 && w.means == "" {
 		return &BlindError{errors.New("why: no rule knows this line; without it, why looks for everything that it knows")}
 	}
 	w.pod = cmp.Or(w.pod, pod)
@@ -232,12 +247,6 @@ const (
 
 // print shows a report to people.
 func (w *whyFlags) print(s *show.Screen, r *why.Report) {
-	for _, rule := range w.known {
-		sayRule(s, rule)
-	}
-	if len(w.known) > 0 {
-		s.Gap()
-	}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		if i < wholeFindings {

@@ -1,6 +1,9 @@
 package why
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A Rule finds one kind of trouble.
 type Rule struct {
@@ -38,21 +41,36 @@ func (r *Rule) complete(f Finding) Finding {
 	return f
 }
 
-// Explain returns the rules that know a line of kubelet's log, and the pod that the line is about, "" if it names none.
-func Explain(line string) (known []*Rule, pod string) {
+// elsewhere are symptoms whose cause is not in the calls, and what they mean.
+var elsewhere = []struct{ symptom, means string }{
+	{"crashloopbackoff", crashLoop},
+	{"back-off*restarting failed container", crashLoop},
+}
+
+const crashLoop = "CrashLoopBackOff: a container ended, or did not start, several times, and kubelet waits before it starts it again. " +
+	"The wait is kubelet's and not the runtime's. Why the container ended is in kubectl describe pod (its exit code, OOMKilled, a liveness probe that failed) and in kubectl logs --previous"
+
+// anyFailure is the symptom that kubelet logs with each failure of a pod.
+const anyFailure = "error syncing pod"
+
+// Explain returns the rules that know a line of kubelet's log, what the line means if no call is its cause, and the pod that
+// the line is about, "" if it names none.
+func Explain(line string) (known []*Rule, means, pod string) {
 	lower := strings.ToLower(strings.ReplaceAll(line, `\`, ""))
+	for _, e := range elsewhere {
+		if contains(lower, e.symptom) {
+			means = e.means
+		}
+	}
 	for _, r := range rules {
-		for _, symptom := range r.Symptoms {
-			if contains(lower, symptom) {
-				known = append(known, r)
-				break
-			}
+		if slices.ContainsFunc(r.Symptoms, func(s string) bool { return contains(lower, s) && (means == "" || s != anyFailure) }) {
+			known = append(known, r)
 		}
 	}
 	if _, rest, ok := strings.Cut(line, ` pod="`); ok {
 		pod, _, _ = strings.Cut(rest, `"`)
 	}
-	return known, pod
+	return known, means, pod
 }
 
 // contains reports whether s contains the parts of pattern in order.

@@ -208,7 +208,7 @@ func (v *view) succeeded(failed *call) *call {
 
 var repeated = Rule{
 	Name:     "keeps-failing",
-	Symptoms: []string{"createpodsandboxerror", "createcontainererror", "runcontainererror", "error syncing pod", "failed to create pod sandbox", "failed to start container", "failedcreatepodsandbox"},
+	Symptoms: []string{"createpodsandboxerror", "createcontainererror", "runcontainererror", anyFailure, "failed to create pod sandbox", "failed to start container", "failedcreatepodsandbox"},
 	Means:    "kubelet repeats a call, and it fails each time in the same way.",
 	Shown:    "RunPodSandbox, CreateContainer or StartContainer for one pod that fail at least three times with the same code",
 	Not:      "a deadline: the runtime has answered",
