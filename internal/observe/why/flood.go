@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,7 +60,7 @@ func floods(v *view) []Finding {
 		for _, c := range all {
 			counts[c.method]++
 		}
-		methods := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return counts[b] - counts[a] })
+		methods := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b)) })
 		f.About, f.Pods, f.Show = from, nil, "-client "+from
 		f.Text = fmt.Sprintf("%s made %s in %s, %.0f in a second, mostly %s; kubelet made %d in the same time", from, capture.Count(len(all), "call"), round(lasted), rate, methods[0], during)
 		f.Over = v.now.Sub(f.Last) > floodTime

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -70,7 +71,7 @@ func (v *view) hangsOf() []hang {
 			waiting[name] = slices.DeleteFunc(waiting[name], func(c *call) bool { return c == s.c || c.ended && !c.end().After(s.at) })
 		}
 	}
-	for name := range waiting {
+	for _, name := range slices.Sorted(maps.Keys(waiting)) {
 		close(name, v.now, false)
 	}
 	return found
