@@ -209,6 +209,10 @@ func TestWhyAnswersAboutOnePod(t *testing.T) {
 	assert.Empty(t, other.Findings)
 	assert.Positive(t, other.Seen.Calls, "it says what it has looked at")
 	assert.Empty(t, asked(t, recordingAt("pleg-list"), "-since", "1s").Findings, "it was over by then")
+	assert.Len(t, asked(t, recordingAt("disk-full"), "bone-node-fa204616").Findings, 1)
+	assert.Empty(t, asked(t, recordingAt("disk-full"), "btwo-node-fa204616").Findings, "its runtime has another disk")
+	assert.Len(t, asked(t, recordingAt("shim-stopped-probe"), "web-node-fa204616").Findings, 1, "its runtime is slow")
+	assert.Empty(t, asked(t, recordingAt("shim-stopped-probe"), "kweb-node-fa204616").Findings, "another runtime is slow")
 }
 
 func TestWhyExplainsALineOfKubeletsLog(t *testing.T) {

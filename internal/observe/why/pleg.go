@@ -107,7 +107,7 @@ func gaps(v *view) []Finding {
 		if before != nil && c.pid == before.pid && c.pid != 0 && gap >= rhythm && !v.paused(busy, c.began) && v.regular(c.pid, busy) {
 			f := shown([]*call{before, c})
 			f.About, f.Since, f.Last, f.Over = "kubelet", busy, c.began, true
-			f.Pods, f.Show, f.Cause = nil, "-client "+c.from, "kubelet itself stood still, or the whole machine did"
+			f.Pods, f.Backends, f.Show, f.Cause = nil, nil, "-client "+c.from, "kubelet itself stood still, or the whole machine did"
 			f.Text = fmt.Sprintf("kubelet made no call for %s, from %s to %s, and waited for no answer", round(gap), clock(busy), clock(c.began))
 			found = append(found, f)
 		}

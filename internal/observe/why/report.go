@@ -98,7 +98,7 @@ func (l *Look) Report(o Options) Report {
 			continue
 		}
 		for _, f := range rule.find(v) {
-			if o.Pod == "" || len(f.Pods) == 0 || slices.ContainsFunc(f.Pods, func(p string) bool { return v.means(o.Pod, p) }) {
+			if o.Pod == "" || v.concerns(&f, o.Pod) {
 				r.Findings = append(r.Findings, rule.complete(f))
 			}
 		}
@@ -191,6 +191,16 @@ func (l *Look) view(o Options) *view {
 func (c *call) concerns(pod string) bool {
 	return c.about.Pod != "" && (pod == c.about.Pod || pod == c.pod() || pod == c.about.UID) ||
 		slices.ContainsFunc(c.about.IDs, func(id string) bool { return len(pod) >= 4 && strings.HasPrefix(id, pod) })
+}
+
+// concerns reports whether a finding is about a pod, or about its runtime or the whole node. A pod that no call is about may be
+// on any runtime.
+func (v *view) concerns(f *Finding, pod string) bool {
+	if len(f.Pods) > 0 {
+		return slices.ContainsFunc(f.Pods, func(p string) bool { return v.means(pod, p) })
+	}
+	on := runtimesOf(filter(v.calls, func(c *call) bool { return len(c.legs) == 1 && c.concerns(pod) }))
+	return len(on) == 0 || len(f.Backends) == 0 || slices.ContainsFunc(f.Backends, func(name string) bool { return slices.Contains(on, name) })
 }
 
 // means reports whether asked names the pod called name.

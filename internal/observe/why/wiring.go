@@ -52,6 +52,9 @@ func (v *view) refused() []Finding {
 		f, last := shown(all), all[len(all)-1]
 		m := trouble(misfits, last.message)
 		f.About, f.Level, f.Cure = on(last), Error, m.cure
+		if name := last.runtime(); name != "" {
+			f.Backends = []string{name} // a list asks all, and one fails
+		}
 		what := methodsOf(all)
 		if o := last.object(); o != "" {
 			what += " of " + o
@@ -186,7 +189,7 @@ func (v *view) noEvents() []Finding {
 			continue
 		}
 		f := shown(failed)
-		f.About, f.Pods = "kubelet", nil
+		f.About, f.Pods, f.Backends = "kubelet", nil, nil
 		f.Text = fmt.Sprintf("kubelet has given up evented PLEG and lists all pods every second again: GetContainerEvents failed %s, the last time on %s with %s: %s", times(len(failed)), on(last), last.code, calls.Cut(last.message, 160))
 		f.Not = "an outage of the runtime: kubelet tries no more, even when the runtime has events again"
 		f.Cure = "use a runtime that has GetContainerEvents (containerd from 1.7, CRI-O from 1.26), or turn the feature gate EventedPLEG off; restart kubelet, which then tries anew"
