@@ -63,7 +63,7 @@ func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
 	const said = "No conditions of runtimes are recorded here: outages are inferred from calls."
 	for path, infers := range map[string]bool{newer: false, cut: true, older: true} {
 		var text, asJSON, out strings.Builder
-		_ = run(t.Context(), []string{"why", path}, &text, &text) // it fails if it finds something
+		_ = run(t.Context(), []string{"why", path}, &text, &text) // it fails if something is wrong now
 		assert.Equal(t, infers, strings.Contains(text.String(), said), "%s", &text)
 		_ = run(t.Context(), []string{"why", "-o", "json", path}, &asJSON, &out) // likewise
 		var r why.Report

@@ -109,7 +109,7 @@ func manualPage() string {
 	item(".B SIGUSR1", "save the latest calls to a file")
 	item(".B SIGUSR2", "start the installed program as a new process, hand all sockets over to it, and end when it serves")
 	item(".B SIGTERM", "let calls under way finish for up to 4 seconds, and end")
-	line(".SH EXIT STATUS\n%s", roff("0 for success, 1 for a failure or a finding, 2 for a mistake on the command line, or from why if it could not look; 3 from status -exit-code if a runtime is slow or gone; 4 if some of the nodes that -nodes chose did not answer."))
+	line(".SH EXIT STATUS\n%s", roff("0 for success, 1 for a failure or a finding, which of why is an error or a warning that is not over, 2 for a mistake on the command line, or from why if it could not look; 3 from status -exit-code if a runtime is slow or gone; 4 if some of the nodes that -nodes chose did not answer."))
 	line(".SH SEE ALSO\n.BR kubelet (8),\n.BR crictl (1),\n.BR systemd.socket (5)\n.PP\n/usr/share/doc/criproxy, https://github.com/criproxy/criproxy")
 	return b.String()
 }

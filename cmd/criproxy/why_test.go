@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"github.com/criproxy/criproxy/internal/observe/why"
@@ -89,12 +90,24 @@ func asked(t *testing.T, args ...string) why.Report {
 	err := cli.Why(t.Context(), append(args, "-o", "json"), &out, &errOut)
 	var r why.Report
 	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%v", err)
-	if len(r.Findings) > 0 {
-		assert.ErrorIs(t, err, cli.ErrReported, "the exit status says that something was found")
+	if slices.ContainsFunc(r.Findings, func(f why.Finding) bool { return !f.Over && f.Level != why.Note }) {
+		assert.ErrorIs(t, err, cli.ErrReported, "the exit status says that something is wrong")
 	} else {
 		assert.NoError(t, err)
 	}
 	return r
+}
+
+// A note alone was exit status 1, and what was over as well (issue 42).
+func TestWhyFailsOnlyForWhatLasts(t *testing.T) {
+	for file, lasts := range map[string]bool{
+		"healthy": false, "disk-full": true, "shim-stopped-probe": true, "no-program": true, // an error or a warning that lasts
+		"runtime-killed": false, "network-not-ready": false, "kubelet-gap": false, // it is over
+		"stubborn": false, "runtime-moved": false, // notes
+	} {
+		err := cli.Why(t.Context(), []string{recordingAt(file)}, io.Discard, io.Discard)
+		assert.Equal(t, lasts, errors.Is(err, cli.ErrReported), file)
+	}
 }
 
 // A finding that is false costs more than one that is missing: each recording has exactly these.
@@ -181,7 +194,7 @@ func TestTheCommandThatWhyShowsSelectsTheCalls(t *testing.T) {
 	untested.TakesLong(t)
 	for _, one := range recordings {
 		var out, errOut bytes.Buffer
-		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, &errOut) // it fails when it finds something
+		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, &errOut) // it fails if something is wrong now
 		shown := 0
 		for line := range strings.Lines(out.String()) {
 			command, ok := strings.CutPrefix(strings.TrimSpace(line), "the calls: criproxy view ")

@@ -76,7 +76,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 	type of struct{ text, cure string }
 	places := map[of][]string{}
 	var findings []why.Finding
-	clean, answered := 0, 0
+	clean, answered, lasts := 0, 0, false
 	for _, a := range all {
 		if a.Value == nil {
 			continue
@@ -91,6 +91,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 				findings = append(findings, f)
 			}
 			places[key] = append(places[key], a.Name)
+			lasts = lasts || f.Lasts() && (e.name == "why" || f.Level == why.Error)
 		}
 	}
 	why.Sort(findings)
@@ -105,7 +106,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 		q.Say(0, "%d of %d nodes have no finding.", clean, len(all))
 	}
 	err := show.Finish(q, all)
-	if len(findings) > 0 && (e.name == "why" || findings[0].Level == why.Error) {
+	if lasts {
 		err = cmp.Or(err, ErrReported)
 	}
 	return err

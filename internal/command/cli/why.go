@@ -34,7 +34,7 @@ type whyFlags struct {
 const aboutWhy = `why says what is wrong, as far as the recorded calls show it: since when, whom it concerns, which calls show it,
 what to do, and how sure that is. POD is a pod's name, NAMESPACE/NAME, its uid, or the beginning of its
 sandbox's id. FILE is a file of calls; without it, why asks the criproxy that runs. LINE is a line of
-kubelet's log, in quotes: why explains it, and looks for its cause. why fails if it finds something.
+kubelet's log, in quotes: why explains it, and looks for its cause. why fails if an error or a warning is not over.
 
 What it says of the calls is certain; after "probably" stands a cause that it infers.`
 
@@ -90,7 +90,7 @@ func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
 	} else if err := show.Encode(out, w.output.format, report); err != nil {
 		return err
 	}
-	if len(report.Findings) > 0 {
+	if slices.ContainsFunc(report.Findings, func(f why.Finding) bool { return f.Lasts() }) {
 		return ErrReported
 	}
 	return nil

@@ -49,6 +49,9 @@ func (f *Finding) Sentence() string {
 	return f.Text + "; probably: " + f.Cause
 }
 
+// Lasts reports whether something is wrong now: a note is no fault, and what is over needs no cure.
+func (f *Finding) Lasts() bool { return !f.Over && f.Level != Note }
+
 // A Proof is a call or a change that shows a finding.
 type Proof struct {
 	Time time.Time `json:"time"`

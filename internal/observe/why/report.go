@@ -122,14 +122,14 @@ func (r Report) JSON() []byte {
 	return b
 }
 
-// Count returns how many findings are not over, by rule and level.
+// Count returns how many findings last, by rule and level.
 func (l *Look) Count(now time.Time) map[[2]string]int {
 	n := map[[2]string]int{}
 	for _, r := range rules {
 		n[[2]string{r.Name, string(Error)}], n[[2]string{r.Name, string(Warning)}] = 0, 0
 	}
 	for _, f := range l.Report(Options{Now: now}).Findings {
-		if !f.Over && f.Level != Note {
+		if f.Lasts() {
 			n[[2]string{f.Rule, string(f.Level)}]++
 		}
 	}
