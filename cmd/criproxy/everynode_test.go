@@ -263,8 +263,9 @@ func TestThePluginShowsPodsInABrowser(t *testing.T) {
 		said, stop := f.follow(append([]string{"kubectl", "ui"}, args...)...)
 		t.Cleanup(func() { stop() })
 		testkit.Eventually(t, "the link is printed", func() bool {
-			link = regexp.MustCompile(`http://\S+|$`).FindString(said())
-			return strings.Contains(said(), "Ctrl-C")
+			text := said()
+			link = regexp.MustCompile(`http://\S+|$`).FindString(text)
+			return strings.Contains(text, "Ctrl-C")
 		})
 		return link
 	}
