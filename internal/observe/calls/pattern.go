@@ -16,8 +16,12 @@ import (
 // matches. Case does not count. A pattern for methods is about a method's own name; one with a slash is about
 // Service/Method or the full name. page/filter.js has the same grammar; testdata/patterns.txt holds both to it.
 
-// Matches reports whether patterns select something that has these names. Empty patterns select nothing.
+// Matches reports whether patterns select something that has these names. Empty patterns select nothing, and no patterns
+// select what has no name: a call about no pod is not one about other pods.
 func Matches(patterns string, names ...string) bool {
+	if !slices.ContainsFunc(names, func(name string) bool { return name != "" }) {
+		return false
+	}
 	parts, not := alternatives(patterns)
 	return slices.ContainsFunc(parts, func(p string) bool { return matchesAny(p, names) }) != not
 }

@@ -47,8 +47,8 @@ function matcherOf(pattern, whole) {
   return (s) => all.test(s);
 }
 
-// patternOf returns a test for patterns. namesOf returns the texts of a call that one of them may match. It throws if they
-// are invalid, or select nothing.
+// patternOf returns a test for patterns. namesOf returns the texts of a call that one of them may match: a call without any
+// is not selected. It throws if they are invalid, or select nothing.
 function patternOf(text, namesOf, whole) {
   const { not, parts } = alternatives(text), more = "| separates several, and a leading ! selects all others";
   if (!parts.length) throw new Error(`${JSON.stringify(text)} has no pattern: want one such as web*; ${more}`);
@@ -57,7 +57,7 @@ function patternOf(text, namesOf, whole) {
     if (not && /^\*+$/.test(p)) throw new Error(`${JSON.stringify(text)} selects nothing: * is any text, and a leading ! selects all others`);
   }
   const tests = parts.map((p) => [p, matcherOf(p, whole)]);
-  return (c) => tests.some(([p, fits]) => namesOf(c, p).some(fits)) !== not;
+  return (c) => namesOf(c, "").some(Boolean) && tests.some(([p, fits]) => namesOf(c, p).some(fits)) !== not;
 }
 
 // methodNames returns the names of a method that a pattern may match.
@@ -143,7 +143,7 @@ const TESTS = {
   },
   method: (v) => patternOf(v, (c, p) => methodNames(c.method, p)),
   backend: (v) => patternOf(v, (c) => c.backends),
-  pod: (v) => ((p) => (c) => c.pod !== "" && (p(c) || c.uid === v))(patternOf(v, (c) => [c.pod, podOf(c)])),
+  pod: (v) => patternOf(v, (c) => [c.pod]),
   client: (v) => patternOf(v, (c) => [c.client]),
   status: statusTest,
   slower: (v) => ((ms) => (c) => c.took >= ms)(millisecondsOf(v)),
