@@ -138,12 +138,16 @@ func (l *callView) asks(look past) string {
 // tailAll shows the calls of several nodes in the order of time.
 func (l *callView) tailAll(ctx context.Context, asked *nodeFlags, nodes []admin.Node, look past, out, errOut io.Writer) error {
 	wide := width(nodes)
-	if !l.printer.JSON {
-		titles := l.printer
-		titles.Out, titles.Wide, titles.Node = out, wide, "NODE"
+	titles := l.printer
+	titles.Out, titles.Wide = l.output.lines(out), wide
+	switch {
+	case titles.JSON:
+	case look.ends:
+		titles.LateHeader()
+	default:
 		titles.Header()
 	}
-	story := &merger{out: l.output.lines(out)}
+	story := &merger{out: titles.Out}
 	if !look.none {
 		story.behind = len(nodes)
 	}
@@ -206,14 +210,18 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 			return err
 		}
 	}
+	switch {
+	case !first || l.printer.JSON || l.story != nil:
+	case look.ends:
+		l.printer.LateHeader()
+	default:
+		l.printer.Header()
+	}
 	if look.ends && l.story == nil {
 		l.holdBack()
 	}
 	switch {
 	case first && !l.printer.JSON:
-		if l.story == nil {
-			l.printer.Header()
-		}
 		l.trouble(r.Header())
 	case !first:
 		look.until, look.passed = min(look.until, latest), at

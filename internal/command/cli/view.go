@@ -71,7 +71,6 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	if err := l.open(r.Header(), out); err != nil {
 		return err
 	}
-	l.holdBack()
 	l.printer.Date = true
 	var all []*calls.Call
 	var counted calls.Stats
@@ -81,8 +80,9 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	case *stats:
 		l.every = counted.Add
 	case !l.printer.JSON:
-		l.printer.Header()
+		l.printer.LateHeader()
 	}
+	l.holdBack()
 	if err := l.read(r); errors.Is(err, io.ErrUnexpectedEOF) {
 		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, perhaps because it is still being written\n", fs.Arg(0))
 	} else if err != nil {

@@ -70,6 +70,26 @@ func (p *Printer) Header() {
 	p.write(p.columns(nil, cell("TIME", len(when)-len(titles.column()))+titles.column(), "CLIENT", "METHOD", "BACKEND", "ABOUT", "    TOOK", "STATUS"))
 }
 
+// LateHeader prints the titles of the columns before the first line, if there is one.
+func (p *Printer) LateHeader() {
+	titles := *p
+	p.Out = &headed{Out: p.Out, header: titles.Header}
+}
+
+// headed is a writer that calls header before it writes anything.
+type headed struct {
+	Out    io.Writer
+	header func() // nil once it was called
+}
+
+func (h *headed) Write(b []byte) (int, error) {
+	if h.header != nil && len(b) > 0 {
+		h.header() // the next line meets its error, too
+		h.header = nil
+	}
+	return h.Out.Write(b)
+}
+
 func (p *Printer) columns(b []byte, when, client, method, backend, about, took, status string) []byte {
 	b = fmt.Appendf(b, "%s  %s %s %s %s %s  %s", when, cell(client, clientWidth), cell(method, methodWidth), cell(backend, p.backendWidth()), cell(about, aboutWidth), took, status)
 	return append([]byte(strings.TrimRight(string(b), " ")), '\n')

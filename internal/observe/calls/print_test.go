@@ -120,6 +120,19 @@ func TestControlCharactersDoNotReachTheTerminal(t *testing.T) {
 	assert.NotContains(t, out.String(), "\nnext")
 }
 
+// view and tail -past printed titles above nothing.
+func TestLateTitlesComeWithTheFirstLine(t *testing.T) {
+	ended, _ := assembled(t)
+	var out bytes.Buffer
+	p := &calls.Printer{Out: &out, Schema: muxtest.Library}
+	p.LateHeader()
+	assert.Empty(t, out.String())
+	p.Print(ended[0])
+	p.Print(ended[0])
+	assert.Equal(t, []string{"TIME", "CLIENT", "METHOD"}, strings.Fields(out.String())[:3])
+	assert.Equal(t, 1, strings.Count(out.String(), "TIME"))
+}
+
 func TestColoursOnlyIfAskedFor(t *testing.T) {
 	ended, _ := assembled(t)
 	for _, colour := range []bool{false, true} {
