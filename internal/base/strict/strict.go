@@ -144,6 +144,9 @@ func (p Places) locate(n *yaml.Node, path string) {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			at := strings.TrimPrefix(path+"."+n.Content[i].Value, ".")
+			if p[at] != "" {
+				continue // the first value of a key that is given twice is the one that is read
+			}
 			set(n.Content[i], at)
 			p.locate(n.Content[i+1], at)
 		}

@@ -76,6 +76,15 @@ state: {a: b}
 	assert.Equal(t, config{Listen: "unchanged"}, c)
 }
 
+// A mistake in the first value was said to be in the line of the second.
+func TestTheFirstValueOfARepeatedKeyCounts(t *testing.T) {
+	var c config
+	text := []byte("listen: 5\nstate: x\nlisten: /y\n")
+	assert.EqualError(t, strict.UnmarshalRest(text, &c), "3:1: listen: is already set in line 1")
+	assert.Equal(t, "5", c.Listen)
+	assert.EqualError(t, strict.PlacesIn(text).Locate(errors.New(`listen: "5" is not an absolute path`)), `1:1: listen: "5" is not an absolute path`)
+}
+
 func TestATabAsIndentationIsCalledOne(t *testing.T) {
 	for text, want := range map[string]string{
 		"\tlisten: /run/a.sock\n":                              "1:1: the line is indented with a tab; YAML wants spaces",
