@@ -2,6 +2,7 @@ package takeover
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,7 +37,11 @@ func (t *Takeover) runtimeSocket() string {
 
 // CheckPath returns an error if Path cannot be the path of a socket.
 func (t *Takeover) CheckPath() error {
-	if err := config.CheckSocketPath(t.Path); err != nil {
+	err := config.CheckSocketPath(t.Path)
+	if t.Path == "" {
+		err = errors.New("has no path")
+	}
+	if err != nil {
 		return fmt.Errorf("-takeover: %w; want the path of the runtime's socket, such as /run/containerd/containerd.sock or /run/crio/crio.sock", err)
 	}
 	return nil

@@ -282,3 +282,7 @@ func TestATakeoverOfALinkIsOneOfTheSocket(t *testing.T) {
 		assert.Contains(t, take(again), "It is already installed", again)
 	}
 }
+
+func TestATakeoverWithoutAPathSaysOnceWhatItWants(t *testing.T) {
+	assert.EqualError(t, (&Takeover{}).CheckPath(), "-takeover: has no path; want the path of the runtime's socket, such as /run/containerd/containerd.sock or /run/crio/crio.sock")
+}
