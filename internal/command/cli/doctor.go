@@ -91,7 +91,8 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	}
 	d.configuration(f, cfg)
 	d.running(ctx, cfg)
-	examined := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion, Criproxys: d.criproxys}
+	examined := &doctor.Node{Listen: cfg.Listen, Separator: cri.Separator(), Version: kubeletVersion, Criproxys: d.criproxys}
+	examined.Backends, examined.OtherAPI = d.backends(ctx, cfg)
 	found, kubelet := examined.Examine()
 	d.Findings, d.Kubelet = why.Sort(append(d.Findings, found...)), kubelet
 	if output.format == show.Text {
@@ -233,22 +234,21 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// backends asks the runtimes themselves.
-func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.Backend {
-	var all []doctor.Backend
+// backends asks the runtimes themselves, and reports whether they have another API than CRI.
+func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) (all []doctor.Backend, otherAPI bool) {
 	for _, b := range cfg.Backends {
 		all = append(all, doctor.Backend{Name: director.Backend{Name: b.Name}.String(), Prefix: b.Name, Address: b.Address})
 	}
 	if len(all) == 0 {
-		return nil
+		return nil, false
 	}
 	a, err := server.Read(cfg)
 	if err != nil {
 		d.add(why.Error, "configuration", "the-configuration-has-mistakes", err.Error(), "correct it; criproxy check tries it without serving")
-		return all
+		return all, cfg.Profile != ""
 	}
 	if !server.IsCRI(a.Profile) {
-		return all // another API has no pods
+		return all, true // which has no pods
 	}
 	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
 	defer cancel()
@@ -268,7 +268,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.B
 		})
 	}
 	wg.Wait()
-	return all
+	return all, false
 }
 
 // kubeletVersion asks the program at exe for the version of kubelet.

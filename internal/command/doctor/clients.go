@@ -28,7 +28,7 @@ func (e *examination) clients() {
 			process := fmt.Sprintf("%s (process %d)", p.name, p.pid)
 			switch {
 			case e.Criproxys[p.pid] != nil, named(p.name):
-			case p.name == "kubelet":
+			case p.name == "kubelet" && !e.OtherAPI:
 				if e.kubelet != nil && e.same(e.kubelet.Endpoint, b.Address) {
 					continue // kubelets has reported this
 				}
@@ -49,7 +49,6 @@ func (e *examination) clients() {
 			e.add(why.Note, about, "doctor-cannot-see-everything", fmt.Sprintf("some clients of %s are unknown", b.Address), "run this as root; the clients may be in another container")
 		}
 	}
-	e.crictl()
 }
 
 // crictl looks at the sockets that crictl is configured to use.

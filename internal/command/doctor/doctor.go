@@ -22,6 +22,8 @@ type Node struct {
 	Listen   string // the socket that kubelet is to speak to
 	Backends []Backend
 
+	OtherAPI bool // than CRI: kubelet has nothing to do with it
+
 	// Separator stands between the prefix and the id of a backend. Empty means that ids have no
 	// prefix.
 	Separator string
@@ -77,11 +79,16 @@ func (n *Node) Examine() ([]why.Finding, *Kubelet) {
 		e.Served = host.Serving
 	}
 	e.processes = e.readProcesses()
-	e.kubelets()
-	e.drivers()
+	if !e.OtherAPI {
+		e.kubelets()
+		e.drivers()
+	}
 	e.sockets()
 	e.clients()
-	e.logs()
+	if !e.OtherAPI {
+		e.crictl()
+		e.logs()
+	}
 	return why.Sort(e.found), e.kubelet
 }
 

@@ -296,6 +296,15 @@ func TestOurOwnConnectionsAreNotBehindOurBack(t *testing.T) {
 	assert.Empty(t, m.examine())
 }
 
+func TestKubeletHasNothingToDoWithAnotherAPI(t *testing.T) {
+	m := newFakeNode(t)
+	m.OtherAPI = true
+	require.NoError(t, os.RemoveAll(m.path("/proc/10")))
+	m.write("/etc/crictl.yaml", "runtime-endpoint: unix:///run/containerd/containerd.sock\n")
+	m.link("/var/log/containers/a_b_c-old.io__1.log", "/var/log/pods/gone.log")
+	assert.Empty(t, m.examine())
+}
+
 func TestThePathOfASocketMayLeadThroughVarRun(t *testing.T) {
 	m := newFakeNode(t)
 	m.write("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///var/run/criproxy.sock\ncgroupDriver: systemd\n")
