@@ -77,16 +77,30 @@ func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *call
 	if depth > 10 {
 		return
 	}
+	var created, started time.Time
 	for f, err := range wire.Fields(b) {
 		if err != nil {
-			return
+			break
 		}
 		switch fd := md.Fields().ByNumber(f.Number); {
 		case fd == nil:
 		case f.Type == protowire.BytesType:
 			w.field(md, fd, f.Bytes(), a, depth)
-		case fd.Name() == "created_at" && (md.Name() == "PodSandbox" || md.Name() == "PodSandboxStatus") && f.Uint() > 0:
-			a.Created = time.Unix(0, int64(f.Uint()))
+		case fd.Name() == "created_at" && f.Uint() > 0:
+			created = time.Unix(0, int64(f.Uint()))
+		case fd.Name() == "started_at" && f.Uint() > 0:
+			started = time.Unix(0, int64(f.Uint()))
+		case fd.Name() == "state" && fd.Enum() != nil:
+			v := fd.Enum().Values().ByNumber(protoreflect.EnumNumber(f.Uint()))
+			a.Running = v != nil && v.Name() == "CONTAINER_RUNNING"
+		}
+	}
+	switch md.Name() {
+	case "PodSandbox", "PodSandboxStatus":
+		a.Created = created
+	case "Container", "ContainerStatus":
+		if a.Running {
+			a.Started = cmp.Or(started, created)
 		}
 	}
 }

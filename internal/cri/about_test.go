@@ -49,3 +49,20 @@ func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 	about, _ = describe(&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "nginx:1"}, SandboxConfig: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "web"}}})
 	assert.Equal(t, "web nginx:1", about.String())
 }
+
+func TestAContainerRunsSinceItStartedOrWasCreated(t *testing.T) {
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	names, err := cri.NewNames(cfg.Profile, cfg.Schema, nil)
+	require.NoError(t, err)
+	describe := func(m proto.Message) (calls.About, []calls.About) {
+		b, err := proto.Marshal(m)
+		require.NoError(t, err)
+		return names.Message(m.ProtoReflect().Descriptor(), b)
+	}
+	const exited, running = runtimeapi.ContainerState_CONTAINER_EXITED, runtimeapi.ContainerState_CONTAINER_RUNNING
+	_, items := describe(&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{Id: "1", State: running, CreatedAt: 5}, {Id: "2", State: exited, CreatedAt: 5}, {Id: "3", State: running}}})
+	assert.Equal(t, []calls.About{{IDs: []string{"1"}, Running: true, Started: time.Unix(0, 5)}, {IDs: []string{"2"}}, {IDs: []string{"3"}, Running: true}}, items)
+	about, _ := describe(&runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: "1", State: running, CreatedAt: 5, StartedAt: 7}})
+	assert.Equal(t, calls.About{IDs: []string{"1"}, Running: true, Started: time.Unix(0, 7)}, about)
+}

@@ -3,6 +3,7 @@ package browser
 import (
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -90,5 +91,49 @@ func TestACallAboutAPodLeavesItsLaneAsLongAsItWas(t *testing.T) {
 		for name, want := range map[string][]float64{"old": {0, 1}, "young": {0.2, 0.8}, "left": {0, 0.6}} {
 			assert.InDeltaSlice(t, want, lives[name], 0.01, "%s, calls: %t", name, calls)
 		}
+	}
+}
+
+// A container that ran before the recording began had a bar from its first status on, or none.
+func TestAContainerThatAListShowsRunsAllTheTime(t *testing.T) {
+	n := &node{random: rand.New(rand.NewPCG(1, 2))}
+	sandbox, main, idle, late := n.id(), n.id(), n.id(), n.id()
+	labels := map[string]string{"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "ns", "io.kubernetes.pod.uid": "web"}
+	list := func(at time.Duration) {
+		n.add(exchange{at: at, took: time.Millisecond, by: kubelet, method: runtimeService + "ListPodSandbox", backends: []string{kata}, request: fixed(&runtimeapi.ListPodSandboxRequest{}),
+			reply: func(prefix string) proto.Message {
+				return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: prefix + sandbox, Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "web"}, CreatedAt: began.Add(-time.Hour).UnixNano()}}}
+			}})
+		n.add(exchange{at: at, took: time.Millisecond, by: kubelet, method: runtimeService + "ListContainers", backends: []string{kata}, request: fixed(&runtimeapi.ListContainersRequest{}),
+			reply: func(prefix string) proto.Message {
+				var all []*runtimeapi.Container
+				for name, id := range map[string]string{"main": main, "idle": idle, "late": late} {
+					c := &runtimeapi.Container{Id: prefix + id, PodSandboxId: prefix + sandbox, Metadata: &runtimeapi.ContainerMetadata{Name: name}, Labels: labels, State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+					if name == "late" && at != 200*time.Second {
+						c.State = runtimeapi.ContainerState_CONTAINER_EXITED
+					}
+					all = append(all, c)
+				}
+				return &runtimeapi.ListContainersResponse{Containers: all}
+			}})
+	}
+	list(0)
+	n.add(exchange{at: 100 * time.Second, took: time.Second, by: kubelet, method: runtimeService + "StartContainer", backends: []string{kata},
+		request: func(prefix string) proto.Message {
+			return &runtimeapi.StartContainerRequest{ContainerId: prefix + late}
+		}, reply: fixed(&runtimeapi.StartContainerResponse{})})
+	list(200 * time.Second)
+	n.status(&pod{name: "web", namespace: "ns", uid: "web", backend: kata, id: sandbox}, main, "main", 300*time.Second)
+	n.add(exchange{at: 400 * time.Second, took: time.Second, by: kubelet, method: runtimeService + "StopContainer", backends: []string{kata},
+		request: func(prefix string) proto.Message { return &runtimeapi.StopContainerRequest{ContainerId: prefix + late} }, reply: fixed(&runtimeapi.StopContainerResponse{})})
+	list(500 * time.Second)
+	n.inOrder()
+	address, _ := report(t, n)
+	p := open(t, address+"#view=pods")
+	p.see(`document.querySelectorAll("rect.live").length === 3`)
+	bars := value[[][]float64](p, `[...document.querySelectorAll("rect.live")].map((r) => ["x", "width"].map((a) => Number(r.getAttribute(a)) / (r.closest("svg").clientWidth - 16)))`)
+	slices.SortFunc(bars, slices.Compare)
+	for i, want := range [][]float64{{0, 1}, {0, 1}, {0.2, 0.6}} {
+		assert.InDeltaSlice(t, want, bars[i], 0.01)
 	}
 }

@@ -21,6 +21,8 @@ type About struct {
 	IDs       []string  `json:"ids,omitempty"` // the main one first
 	Items     int       `json:"items,omitempty"`
 	Created   time.Time `json:"-"` // the pod's sandbox
+	Running   bool      `json:"-"` // the container
+	Started   time.Time `json:"-"` // the container that runs or, if nobody said that, when it was created
 }
 
 // A Namer finds out what messages of an API are about, and remembers the names of ids.
@@ -41,6 +43,9 @@ func (a *About) add(more About) {
 	a.Container, a.Name, a.Image = cmp.Or(a.Container, more.Container), cmp.Or(a.Name, more.Name), cmp.Or(a.Image, more.Image)
 	if a.Created.IsZero() {
 		a.Created = more.Created
+	}
+	if more.Running && !a.Running {
+		a.Running, a.Started = true, more.Started
 	}
 	for _, id := range more.IDs {
 		if !slices.Contains(a.IDs, id) && len(a.IDs) < maxIDs {

@@ -159,9 +159,7 @@ func (c *Call) HomeOf(item About) string {
 	}
 	whole := true
 	for _, id := range item.IDs[:min(len(item.IDs), 1)] {
-		if c.names != nil {
-			id = cmp.Or(c.names.Bare(id), id)
-		}
+		id = c.Bare(id)
 		for _, l := range c.Legs {
 			for _, m := range l.Replies.Kept {
 				whole = whole && !m.Truncated
@@ -175,6 +173,14 @@ func (c *Call) HomeOf(item About) string {
 		return remembered[0] // what no backend listed comes from memory
 	}
 	return ""
+}
+
+// Bare returns an id without the prefix of its backend.
+func (c *Call) Bare(id string) string {
+	if c.names == nil {
+		return id
+	}
+	return cmp.Or(c.names.Bare(id), id)
 }
 
 // From returns the name of the process that made the call: "-" if that was not recorded.

@@ -16,6 +16,7 @@ import (
 const (
 	maxTold = 2000
 	maxPods = 4000
+	maxRuns = 100 // of a pod
 	maxGaps = 1000
 )
 
@@ -46,7 +47,37 @@ type listed struct {
 	To        float64 `json:"to"`             // when it was shown last
 	Gone      float64 `json:"gone,omitempty"` // when a list of all pods of its runtime first lacked it
 	Node      string  `json:"node,omitempty"`
+	Runs      []run   `json:"runs,omitempty"`
 	created   bool    // From is when it was created
+}
+
+// run is a container that lists or statuses have shown as running.
+type run struct {
+	Container string  `json:"container"`
+	ID        string  `json:"id"`   // short, and without the prefix of its runtime
+	From      float64 `json:"from"` // the first moment at which it ran, as far as is known
+	shown     float64 // when it was shown first
+	started   float64 // when it started or was created; zero if nobody said that
+}
+
+// runs notes that a container was shown as running at a time, and when it started or was created: zero if that was not
+// said. It reports whether that is news.
+func (p *listed) runs(container, id string, shown float64, started time.Time) (news bool) {
+	at := slices.IndexFunc(p.Runs, func(r run) bool { return r.ID == id })
+	if news = at < 0; news {
+		p.Runs = append(p.Runs[max(len(p.Runs)+1-maxRuns, 0):], run{Container: container, ID: id, shown: shown})
+		at = len(p.Runs) - 1
+	}
+	r := &p.Runs[at]
+	was := r.From
+	r.shown = min(r.shown, shown)
+	if !started.IsZero() {
+		r.started = max(r.started, unix(started)) // it was created before it started
+	}
+	if r.From = r.shown; r.started > 0 {
+		r.From = min(r.shown, r.started)
+	}
+	return news || r.From != was
 }
 
 // show notes that a pod was shown between two times, and when it was created: zero if that was not said.
@@ -170,7 +201,7 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 	}
 	began, ended := unix(c.Began), unix(c.Began.Add(c.Took))
 	shown := c.Listed
-	if !c.About.Created.IsZero() {
+	if !c.About.Created.IsZero() || c.About.Running {
 		shown = append(shown, c.About)
 	}
 	for _, item := range shown {
@@ -186,6 +217,9 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 		if p.Backend == "" {
 			p.Backend = named(s.node, c.HomeOf(item))
 			news = news || p.Backend != ""
+		}
+		if item.Running && len(item.IDs) > 0 {
+			news = p.runs(item.Container, calls.ShortID(c.Bare(item.IDs[0])), began, item.Started) || news
 		}
 		since, gone := p.From, p.Gone
 		p.show(began, ended, item.Created)

@@ -139,3 +139,32 @@ func TestAPodExistsFromItsCreationToTheFirstListWithoutIt(t *testing.T) {
 	s.Add(&calls.Call{Began: at(70), Ended: true, About: calls.About{Pod: "a", UID: "a", Created: at(5)}, Legs: []*calls.Leg{{}, {Number: 1, Backend: "kata.io"}}})
 	assert.Equal(t, [2]float64{5000}, pods()["a"], "a status shows it")
 }
+
+// The bar of a container that had started before the recording began in its middle.
+func TestAContainerRunsSinceItStartedOrWasShown(t *testing.T) {
+	var s Story
+	shows := func(second int, running bool, started time.Time) (news bool) {
+		return s.Add(&calls.Call{Began: at(second), Ended: true, Listed: []calls.About{{Pod: "a", UID: "a", Container: "main", IDs: []string{"c"}, Running: running, Started: started}}})
+	}
+	assert.True(t, shows(30, false, time.Time{}), "the pod")
+	assert.Empty(t, told(t, &s).Pods[0].Runs)
+	for _, c := range []struct {
+		second  int
+		started time.Time
+		news    bool
+		from    float64
+	}{
+		{40, time.Time{}, true, 40_000},
+		{41, time.Time{}, false, 40_000},
+		{39, time.Time{}, true, 39_000},
+		{42, at(10), true, 10_000}, // when it was created
+		{43, at(12), true, 12_000}, // when it was started, in a status
+		{44, at(10), false, 12_000},
+		{38, time.Time{}, false, 12_000},
+	} {
+		assert.Equal(t, c.news, shows(c.second, true, c.started), "%+v", c)
+		assert.Equal(t, []run{{Container: "main", ID: "c", From: c.from}}, told(t, &s).Pods[0].Runs, "%+v", c)
+	}
+	s.Add(&calls.Call{Began: at(50), Ended: true, About: calls.About{Pod: "b", UID: "b", Container: "main", IDs: []string{"d"}, Running: true}})
+	assert.Equal(t, []run{{Container: "main", ID: "d", From: 50_000}}, told(t, &s).Pods[1].Runs, "a status shows it")
+}

@@ -62,11 +62,13 @@ function lanesOf() {
 }
 
 // lifeOf finds when the sandboxes and containers of a pod began and ended, as far as calls, lists and statuses show. A pod
-// gets another sandbox when its sandbox dies.
+// gets another sandbox when its sandbox dies, and another container when a container ends.
 function lifeOf(lane) {
   const listed = lane.listed?.from ?? Infinity;
   lane.from = lane.calls.reduce((least, c) => Math.min(least, c.began), listed);
   lane.lives = [];
+  const runsOf = (name) => (lane.containers.get(name) || lane.containers.set(name, { runs: [] }).get(name)).runs;
+  for (const r of lane.listed?.runs || []) runsOf(r.container).push({ id: r.id, from: r.from, to: Infinity });
   for (const c of lane.calls) {
     const end = c.began + c.took, id = c.ids.split(" ")[0];
     if (c.code !== 0) continue;
@@ -78,12 +80,10 @@ function lifeOf(lane) {
       if (life) life.to = Math.min(life.to, end);
     }
     if (!c.container) continue;
-    let box = lane.containers.get(c.container);
-    if (!box) lane.containers.set(c.container, box = { runs: [] });
-    const run = box.runs[box.runs.length - 1];
-    if (c.name === "StartContainer") box.runs.push({ from: end, to: Infinity });
-    else if ((c.name === "StopContainer" || c.name === "RemoveContainer") && run && run.to === Infinity) run.to = c.name === "StopContainer" ? end : c.began;
-    else if ((c.kind === "probe" || c.name === "ContainerStatus") && !run) box.runs.push({ from: c.began, to: Infinity });
+    const runs = runsOf(c.container), run = runs.find((r) => shortID(id).endsWith(r.id));
+    if (c.name === "StartContainer" && run) run.from = end;
+    else if (c.name === "StartContainer" || c.kind === "probe" && !run) runs.push({ id: shortID(id), from: c.kind === "probe" ? c.began : end, to: Infinity });
+    else if ((c.name === "StopContainer" || c.name === "RemoveContainer") && run) run.to = Math.min(run.to, c.name === "StopContainer" ? end : c.began);
   }
   if (lane.listed && !lane.lives.length) lane.lives.push({ id: "", from: listed, to: Infinity });
   for (const life of lane.lives) life.to = Math.min(life.to, life.from < lane.listed?.gone ? lane.listed.gone : Infinity, model.to);
