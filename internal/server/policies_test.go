@@ -69,6 +69,10 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 	testkit.Eventually(t, "it is said", func() bool {
 		return len(testkit.LogLines(name, "was not seen since this node booted")) == 1
 	})
+	report := n.proxy.Report(n.ctx()).Backends[1]
+	assert.True(t, report.NeverSeen)
+	assert.False(t, report.LastKnown)
+	assert.Equal(t, []*int{nil, nil, nil}, []*int{report.Pods, report.Containers, report.Images}, "status had three zeros from memory")
 	for _, l := range allListings() {
 		for _, list := range []func(*node, ...grpc.CallOption) ([]proto.Message, error){l.unary, l.streamed} {
 			got, err := list(n)

@@ -168,6 +168,12 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 	} else if r.Error != "" && r.State == memory.Up.String() {
 		r.Error = "is connected, but " + r.Error
 	}
+	if b.lastKnown != nil {
+		s := b.lastKnown.State()
+		if r.NeverSeen = s.Condition != memory.Up && !s.Seen; r.NeverSeen {
+			r.Pods, r.Containers, r.Images = nil, nil, nil // nobody counted them
+		}
+	}
 	r.LastKnown = r.State != memory.Up.String() && r.Pods != nil
 	if r.State == memory.Up.String() {
 		r.PodIDs = nil // nothing concerns them

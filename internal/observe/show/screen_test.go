@@ -20,7 +20,7 @@ func report(now time.Time) *admin.Report {
 		Admin:     "/run/criproxy.admin.sock",
 		Backends: []admin.Backend{
 			{Name: "primary", State: "up", Since: now.Add(-time.Hour), Runtime: "containerd v2.4.2", API: []string{"runtime.v1"}, Pods: new(12), Containers: new(31), Images: new(9), Address: "/run/containerd/containerd.sock"},
-			{Name: "virtlet.cloud", State: "gone", Since: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection refused", LastKnown: true, Address: "/run/virtlet.sock",
+			{Name: "virtlet.cloud", State: "gone", Since: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection refused", NeverSeen: true, Address: "/run/virtlet.sock",
 				Outages: []admin.Outage{{State: "gone", From: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection\x1b[2J refused"}}},
 		},
 		Errors:   []admin.CallError{{Time: now, Method: "StopContainer", Backend: "virtlet.cloud", Code: "Unavailable", Message: strings.Repeat("no way ", 40), Count: 3}},
@@ -33,6 +33,7 @@ func TestNothingWrapsOnANarrowScreen(t *testing.T) {
 	now := time.Now()
 	var b bytes.Buffer
 	printStatus(&Screen{Out: &b, Width: 80}, report(now), now)
+	assert.Contains(t, b.String(), "virtlet.cloud: it was not seen since this node booted")
 	for line := range strings.Lines(b.String()) {
 		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
 	}

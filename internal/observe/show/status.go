@@ -93,6 +93,9 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 		if b.Error != "" {
 			out.Paint(Red, 2, "%s: %s", b.Name, b.Error)
 		}
+		if b.NeverSeen {
+			out.Paint(Yellow, 2, "%s: it was not seen since this node booted", b.Name)
+		}
 		if b.LastKnown {
 			out.Paint(Yellow, 2, "%s: the counts are from memory", b.Name)
 		}
