@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// ownerFile is the file in the state folder that its owner locks. The file names the owner. It stays when the owner ends:
-// only the lock counts.
+// ownerFile is the file in the state folder that its owner locks. The file names the owner and its API. It stays when the
+// owner ends: then only the API counts, because all that is in the folder belongs to it.
 const ownerFile = "owner.lock"
 
 // An owner is the lock by which one process has a state folder to itself. A process that hands over unlocks the folder
@@ -27,29 +28,34 @@ type owner struct{ file *os.File }
 // errOwned is the error of own for a folder that another process has.
 var errOwned = errors.New("it belongs to another criproxy")
 
-// own locks a folder for the process that serves the socket listen. It returns nil without an error where the folder does
-// not exist, or cannot have a lock: whether it can be written to is for others to say.
-func own(dir, listen string) (*owner, error) {
+// own locks a folder for the process that serves the socket listen, with an API whose versions are packages. It returns nil
+// without an error where the folder does not exist, or cannot have a lock: whether it can be written to is for others to say.
+func own(dir, listen string, api ...string) (*owner, error) {
 	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, nil
 	}
+	text := make([]byte, 512)
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		_ = f.Truncate(0) // the text is for people
-		_, _ = fmt.Fprintf(f, "process %d, which serves %s\n", os.Getpid(), listen)
+	n, _ := f.Read(text) // a new file is empty, and that of version 1.0 names no API
+	who, packages, _ := strings.Cut(string(text[:n]), "\n")
+	was := strings.Fields(packages)
+	switch other := len(was) > 0 && !slices.ContainsFunc(was, func(one string) bool { return slices.Contains(api, one) }); {
+	case err == nil && !other:
+		_ = f.Truncate(0)
+		_, _ = f.WriteAt(fmt.Appendf(nil, "process %d, which serves %s\n%s\n", os.Getpid(), listen, strings.Join(api, " ")), 0)
 		return &owner{f}, nil
+	case err == nil:
+		err = fmt.Errorf("what is there belongs to the API %s", was[0])
+	case !errors.Is(err, unix.EWOULDBLOCK):
+		err = nil
+	case who == "":
+		err = errOwned
+	default:
+		err = fmt.Errorf("%w, %s", errOwned, who)
 	}
-	defer f.Close() // it is not locked
-	if !errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, nil
-	}
-	who := make([]byte, 512)
-	n, _ := f.Read(who)
-	if n == 0 {
-		return nil, errOwned
-	}
-	return nil, fmt.Errorf("%w, %s", errOwned, strings.TrimSpace(string(who[:n])))
+	_ = f.Close() // nothing was written
+	return nil, err
 }
 
 // ownerPatience is how long a process that starts waits for another one to leave its state folder. A process that was killed
@@ -87,7 +93,8 @@ func (o *owner) release() {
 }
 
 // claim returns the owner of the state folder of a configuration: that of now, or a new one. It fails if another process
-// owns the folder: the next process would believe what either of them wrote there, and kubelet would kill pods.
+// owns the folder: the next process would believe what either of them wrote there, and kubelet would kill pods. It also
+// fails if the folder is of another API: status would show runtimes and errors of servers that this process does not have.
 func (p *Proxy) claim(c *config.Config) (*owner, error) {
 	if c.StateDir == "" || p.shows {
 		return nil, nil
@@ -95,7 +102,11 @@ func (p *Proxy) claim(c *config.Config) (*owner, error) {
 	if p.owner.has(c.StateDir) {
 		return p.owner, nil
 	}
-	o, err := own(c.StateDir, c.Listen)
+	var api []string
+	for _, v := range p.profile.Versions {
+		api = append(api, v.Package)
+	}
+	o, err := own(c.StateDir, c.Listen, api...)
 	if err != nil {
 		return nil, fmt.Errorf("using the state folder %s: %w; choose another folder with -state-dir, or none", c.StateDir, err)
 	}

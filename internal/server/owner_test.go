@@ -67,7 +67,7 @@ func TestAReloadMovesTheLockOfTheStateFolder(t *testing.T) {
 		return &c
 	}
 	free := func(dir string) bool {
-		o, err := own(dir, "a test")
+		o, err := own(dir, "a test", "runtime.v1")
 		o.release()
 		return err == nil
 	}
@@ -117,6 +117,39 @@ func TestAHandoverPassesTheStateFolderOn(t *testing.T) {
 	_, err := own(n.cfg.StateDir, "a stranger")
 	assert.ErrorIs(t, err, errOwned, "the end of the old process changes nothing")
 	successor.Close()
+}
+
+// A criproxy for another API, with the default folder, showed the runtimes, errors and calls of the one before it.
+func TestAStateFolderBelongsToOneAPI(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.known()
+	n.stop()
+	dir, c := n.cfg.StateDir, *n.cfg
+	files := func() map[string]string {
+		all := map[string]string{}
+		paths, err := filepath.Glob(filepath.Join(dir, "*"))
+		require.NoError(t, err)
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			all[path] = string(data)
+		}
+		return all
+	}
+	before := files()
+	library := filepath.Join("..", "testing", "muxtest", "library")
+	c.Profile, c.Proto = library+".yaml", []string{library + ".proto"}
+	other, err := New(&c, Options{Machine: n.proxy.machine})
+	require.NoError(t, err)
+	assert.Empty(t, other.Config().StateDir, "it runs without a folder")
+	assert.NotEmpty(t, testkit.LogLines(dir, "belongs to the API runtime.v1", "-state-dir"), "and says why")
+	assert.Empty(t, other.changes.Latest())
+	other.Close()
+	assert.Equal(t, before, files())
+	o, err := own(dir, "a newer version of the API", "runtime.v2", "runtime.v1")
+	require.NoError(t, err)
+	o.release()
 }
 
 // A folder that no process has locked can have a file of an earlier owner, as after a crash.

@@ -162,6 +162,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	} else if err = checkAccess(cfg, a); err != nil {
 		return nil, err
 	}
+	p.profile = a.Profile
 	// A configuration with mistakes makes no folder, and takes none from a process that serves.
 	makeStateDir(cfg)
 	if p.owner, err = p.await(cfg); err != nil {
@@ -194,7 +195,6 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.profile = a.Profile
 	p.filter.Set(redactor)
 	p.memory = limits.New(cfg, a.Profile, p.record.Schema)
 	if !p.shows {
