@@ -101,8 +101,9 @@ type Config struct {
 	ListBudget time.Duration `yaml:"listBudget"`
 
 	// GoneAfter is how long a runtime that accepts connections may stay silent before it counts
-	// as gone. With a single runtime this is what status, events, metrics and the log say; its calls wait for it, as
-	// they would without criproxy. Default: 10s.
+	// as gone. A new connection must be answered within 5s. With a single runtime this is what status, events, metrics
+	// and the log say: calls on a connection that exists wait for it, and those on a new one fail after 5s with
+	// Unavailable, as they would without criproxy. Default: 10s.
 	GoneAfter time.Duration `yaml:"goneAfter"`
 
 	// EventInterval is how often criproxy compares the lists of a runtime that has no events, to make events for
@@ -216,8 +217,9 @@ type Backend struct {
 	// lists, which stops the whole node. "skip" leaves out its pods, which kubelet then kills. Default: last-known.
 	Policy string `yaml:"policy"`
 
-	// Required makes lists wait up to 10s for a runtime that this node has never seen, and then
-	// fail. Otherwise lists leave it out. Optional.
+	// Required makes lists wait up to GoneAfter for a runtime that was not seen since this node booted, and then fail
+	// with Unavailable. Otherwise lists leave it out while no process listens at its socket. For one that accepts
+	// connections and is silent, which may have pods, lists wait and fail in any case. Optional.
 	Required bool `yaml:"required"`
 
 	// Credentials makes criproxy send credentials along with a pull when it removes the prefix of the image. kubelet

@@ -256,7 +256,7 @@ func (b *backend) watched(s memory.State) {
 	change, changed := b.became(s.Condition, s.Since, s.Err)
 	switch {
 	case s.Hangs():
-		klog.ErrorS(s.Err, "Backend is gone: it hangs, and so do the calls to it", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone: it hangs; calls wait for it, and fail on a new connection that it does not answer", "backend", b, "socket", b.cfg.Address)
 	case errors.Is(s.Err, fs.ErrNotExist):
 		klog.ErrorS(nil, "Backend cannot be reached: its socket does not exist yet; connecting as soon as it does", "backend", b, "socket", b.cfg.Address)
 	case s.Condition == memory.Gone:
