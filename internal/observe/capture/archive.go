@@ -22,6 +22,8 @@ type archive struct {
 	notable shelf
 	noted   map[string]bool      // :: method → what notes says
 	live    map[uint64]*liveCall // :: number of a call under way → its events so far
+	held    int                  // bytes of these events
+	gap     bool                 // the archive has missed events, perhaps the ends of calls in live
 	free    []*liveCall
 }
 
@@ -45,6 +47,7 @@ const (
 	slowCall     = time.Second // from which a call is notable
 	maxLive      = 1024        // calls under way whose events are kept
 	maxLiveBytes = 32 << 10    // of the events of such a call; a longer message is truncated
+	maxLiveTotal = 4 << 20     // of the events of all of them
 	shelfBlocks  = 20          // on a full shelf
 )
 
@@ -90,10 +93,12 @@ func (a *archive) take(n int) (all bool, wake <-chan struct{}) {
 		if !got {
 			return true, wake
 		}
-		if ev.Kind != Missed { // the numbers say so
-			a.all.add(&ev)
-			a.note(&ev)
+		if ev.Kind == Missed { // the numbers say so
+			a.gap = true
+			continue
 		}
+		a.all.add(&ev)
+		a.note(&ev)
 	}
 	return false, nil
 }
@@ -106,16 +111,9 @@ func (a *archive) note(ev *Event) {
 	}
 	c := a.live[ev.Call]
 	if c == nil {
-		if ev.Kind != Start || len(a.live) >= maxLive {
+		if c = a.begin(ev); c == nil {
 			return
 		}
-		if n := len(a.free); n > 0 {
-			c, a.free = a.free[n-1], a.free[:n-1]
-		} else {
-			c = &liveCall{}
-		}
-		*c = liveCall{records: c.records[:0], began: ev.Mono}
-		a.live[ev.Call] = c
 	}
 	one := *ev
 	if room := maxLiveBytes - len(c.records); len(one.Payload) > room {
@@ -124,6 +122,7 @@ func (a *archive) note(ev *Event) {
 	at := len(c.records)
 	c.records = appendRecord(c.records, &one, false)
 	sealRecord(c.records[at:], ev.Seq)
+	a.held += len(c.records) - at
 	if ev.Kind == Reply && ev.Leg == 0 {
 		c.replies++
 	}
@@ -145,9 +144,31 @@ func (a *archive) note(ev *Event) {
 		}
 	}
 	delete(a.live, ev.Call)
+	a.held -= len(c.records)
 	if cap(c.records) <= maxLiveBytes && len(a.free) < 8 {
 		a.free = append(a.free, c)
 	}
+}
+
+// begin returns the call that an event begins, or nil if the archive does not follow it.
+func (a *archive) begin(ev *Event) *liveCall {
+	if ev.Kind != Start || ev.Leg > 0 && !ev.Own { // the call has ended for its client, or its beginning was missed
+		return nil
+	}
+	if len(a.live) >= maxLive || a.held >= maxLiveTotal {
+		if !a.gap {
+			return nil
+		}
+		clear(a.live)
+		a.held, a.gap = 0, false
+	}
+	c := &liveCall{}
+	if n := len(a.free); n > 0 {
+		c, a.free = a.free[n-1], a.free[:n-1]
+	}
+	*c = liveCall{records: c.records[:0], began: ev.Mono}
+	a.live[ev.Call] = c
+	return c
 }
 
 func (a *archive) isNoted(method string) bool {
