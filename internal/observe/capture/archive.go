@@ -46,7 +46,8 @@ const packersHold = 1500 << 10
 const (
 	slowCall     = time.Second // from which a call is notable
 	maxLive      = 1024        // calls under way whose events are kept
-	maxLiveBytes = 32 << 10    // of the events of such a call; a longer message is truncated
+	maxLiveBytes = 32 << 10    // of the events of such a call, from which messages are truncated
+	maxLiveMore  = 16 << 10    // of further events, from which only its end is kept
 	maxLiveTotal = 4 << 20     // of the events of all of them
 	shelfBlocks  = 20          // on a full shelf
 )
@@ -115,24 +116,23 @@ func (a *archive) note(ev *Event) {
 			return
 		}
 	}
-	one := *ev
-	if room := maxLiveBytes - len(c.records); len(one.Payload) > room {
-		one.Payload, one.Truncated = one.Payload[:max(room, 0)], true
+	ends := ev.Kind == End && (ev.Leg == 0 || ev.Own) // else the client's leg is still under way
+	if at := len(c.records); ends || at < maxLiveBytes+maxLiveMore {
+		one := *ev
+		if room := maxLiveBytes - at; len(one.Payload) > room {
+			one.Payload, one.Truncated = one.Payload[:max(room, 0)], true
+		}
+		c.records = appendRecord(c.records, &one, false)
+		sealRecord(c.records[at:], ev.Seq)
+		a.held += len(c.records) - at
 	}
-	at := len(c.records)
-	c.records = appendRecord(c.records, &one, false)
-	sealRecord(c.records[at:], ev.Seq)
-	a.held += len(c.records) - at
 	if ev.Kind == Reply && ev.Leg == 0 {
 		c.replies++
 	}
-	if ev.Kind != End {
+	if !ends {
 		return
 	}
 	failed := ev.Code != codes.OK && !EndedByClient(ev.Code, ev.Message)
-	if ev.Leg > 0 && !ev.Own {
-		return // the client's leg is still under way
-	}
 	slow := ev.Mono-c.began >= slowCall && c.replies <= 1
 	if failed || slow || a.isNoted(ev.Method) {
 		for rest := c.records; len(rest) > 0; {

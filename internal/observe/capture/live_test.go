@@ -1,7 +1,9 @@
 package capture
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -63,4 +65,28 @@ func TestALateLegIsNotUnderWayForEver(t *testing.T) {
 	back().End(nil, nil)
 	rec.archive.drain()
 	assert.Empty(t, rec.archive.live)
+}
+
+// A stream of many events that ended with an error pushed failures out, and had taken memory for each of its events.
+func TestALongStreamPushesNoFailureOut(t *testing.T) {
+	rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	failure, _ := begins(t, rec, 1)
+	failure.End(errFailed, nil)
+	front, back := begins(t, rec, 1)
+	leg := back()
+	for i := range 20_000 {
+		message := codec.NewFrame(fmt.Appendf(nil, "%x", sha256.Sum256([]byte{byte(i), byte(i >> 8)})))
+		leg.Reply(message)
+		front.Reply(message)
+		if i%1000 == 0 {
+			rec.archive.drain()
+		}
+	}
+	leg.End(errFailed, nil)
+	rec.archive.drain()
+	assert.LessOrEqual(t, rec.archive.held, maxLiveBytes+maxLiveMore+1000)
+	front.End(errFailed, nil)
+	all := notable(rec)
+	assert.Equal(t, uint64(1), all[0].Call, "the failure before is there")
+	assert.Equal(t, rec.Recorded(), all[len(all)-1].Seq, "and the end of the stream")
 }
