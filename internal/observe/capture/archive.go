@@ -3,6 +3,7 @@ package capture
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"slices"
 	"sync"
 	"time"
@@ -66,11 +67,30 @@ func (s *shelf) add(ev *Event) {
 	if b := s.packer.add(ev); b != nil {
 		s.blocks = append(s.blocks, b)
 	}
-	if !s.packer.full(s.max / shelfBlocks) {
-		return
+}
+
+// settle ends the current block if it is full.
+func (s *shelf) settle() {
+	if s.packer.full(s.max / shelfBlocks) {
+		s.packer.end()
+		s.forget()
 	}
-	s.packer.end()
-	s.forget()
+}
+
+// where adds to blocks those before the current one, by their first number, that have events of a call other than replies.
+func (s *shelf) where(blocks []uint64, c *liveCall) []uint64 {
+	for rest := c.records; len(rest) > 0; rest = rest[recordLength(rest):] {
+		seq := binary.LittleEndian.Uint64(rest[recordSeq:])
+		for i, b := range slices.Backward(s.blocks) {
+			if b.First <= seq {
+				if i < len(s.blocks)-1 && Kind(rest[recordBody]) != Reply {
+					blocks = include(blocks, b.First)
+				}
+				break
+			}
+		}
+	}
+	return blocks
 }
 
 // forget removes the oldest blocks if there are too many.
@@ -100,6 +120,8 @@ func (a *archive) take(n int) (all bool, wake <-chan struct{}) {
 		}
 		a.all.add(&ev)
 		a.note(&ev)
+		a.all.settle()
+		a.notable.settle()
 	}
 	return false, nil
 }
@@ -112,11 +134,18 @@ func (a *archive) note(ev *Event) {
 	}
 	c := a.live[ev.Call]
 	if c == nil {
-		if c = a.begin(ev); c == nil {
-			return
-		}
+		c = a.begin(ev)
 	}
-	ends := ev.Kind == End && (ev.Leg == 0 || ev.Own) // else the client's leg is still under way
+	ends := ev.Kind == End && ev.front() // else the client's leg is still under way
+	switch x := &a.all.packer.block.blockIndex; {
+	case ends && ev.Code != codes.OK && c == nil:
+		x.Needs = include(x.Needs, anyBlock)
+	case ends && ev.Code != codes.OK:
+		x.Needs = a.all.where(x.Needs, c)
+	}
+	if c == nil {
+		return
+	}
 	if at := len(c.records); ends || at < maxLiveBytes+maxLiveMore {
 		one := *ev
 		if room := maxLiveBytes - at; len(one.Payload) > room {
@@ -152,7 +181,7 @@ func (a *archive) note(ev *Event) {
 
 // begin returns the call that an event begins, or nil if the archive does not follow it.
 func (a *archive) begin(ev *Event) *liveCall {
-	if ev.Kind != Start || ev.Leg > 0 && !ev.Own { // the call has ended for its client, or its beginning was missed
+	if ev.Kind != Start || !ev.front() { // the call has ended for its client, or its beginning was missed
 		return nil
 	}
 	if len(a.live) >= maxLive || a.held >= maxLiveTotal {
@@ -252,14 +281,14 @@ func (a *archive) past(from uint64, want *Want) *past {
 	a.all.packer.flush()
 	p := &past{from: from, want: want, first: ^uint64(0), reader: newReader()}
 	for _, s := range []*shelf{&a.notable, &a.all} {
+		wanted := a.wanted(s, want)
 		for i, b := range s.blocks {
 			if b.kind == partAll {
 				p.first = min(p.first, b.First)
 			}
-			latest := b.kind == partAll && i == len(s.blocks)-1 // its events say to a reader where the present begins
 			switch {
 			case b.Last < from:
-			case latest || want.may(&b.blockIndex):
+			case wanted[i]:
 				p.blocks = append(p.blocks, *b)
 			case b.kind == partAll: // its numbers are not missing
 				p.blocks = append(p.blocks, block{blockIndex: b.blockIndex, kind: partAll})
@@ -267,6 +296,25 @@ func (a *archive) past(from uint64, want *Want) *past {
 		}
 	}
 	return p
+}
+
+// wanted reports for each block of a shelf whether a reader wants it.
+func (a *archive) wanted(s *shelf, want *Want) []bool {
+	wanted := make([]bool, len(s.blocks))
+	var needs []uint64         // blocks with the beginnings of calls that the reader wants
+	for _, c := range a.live { // they may fail while it reads
+		needs = a.all.where(needs, c)
+	}
+	for i, b := range slices.Backward(s.blocks) {
+		if wanted[i] = want.may(&b.blockIndex); wanted[i] {
+			needs = append(needs, b.Needs...)
+		} else if b.kind == partAll {
+			latest := i == len(s.blocks)-1 // its events say to a reader where the present begins
+			needed := want.Failed && (slices.Contains(needs, b.First) || slices.Contains(needs, anyBlock))
+			wanted[i] = latest || needed && want.during(&b.blockIndex)
+		}
+	}
+	return wanted
 }
 
 // next reads the next event, and reports whether there is one. notable says that only notable calls are there.
@@ -316,9 +364,10 @@ type Want struct {
 	Since, Until time.Time // zero: no bound. Events that come after the follower began are never too old, whatever the clock says
 	From         uint64    // events with smaller numbers are left out
 
-	// Block reports whether a part of the recording is of interest, by the methods in it and whether a leg has failed. If
-	// not, its events are left out, without decompressing them; the latest events are always there. Optional.
-	Block func(methods []string, failed bool) bool
+	// Parts of the recording in which no call has such a method, or none has failed, are left out, without decompressing them.
+	// Of a call that is of interest, all is there but perhaps replies. The latest events are always there.
+	Method func(method string) bool // nil: any
+	Failed bool
 
 	began uint64 // number of the latest event when the follower began
 }
@@ -328,11 +377,14 @@ func (w *Want) has(ev *Event) bool {
 	return w == nil || ev.Seq >= w.From && (!ev.Time.Before(w.Since) || ev.Seq > w.began) && (w.Until.IsZero() || !ev.Time.After(w.Until))
 }
 
-// may reports whether a block may have events of interest.
+// may reports whether a block may have the end of a call of interest.
 func (w *Want) may(x *blockIndex) bool {
-	return w == nil ||
-		x.Last >= w.From && (w.Since.IsZero() || x.To >= w.Since.UnixNano() || x.Last > w.began) && (w.Until.IsZero() || x.From <= w.Until.UnixNano()) &&
-			(w.Block == nil || w.Block(x.Methods, x.Codes&^1 != 0))
+	return w == nil || w.during(x) && (w.Method == nil || slices.ContainsFunc(x.Methods, w.Method)) && (!w.Failed || x.Codes&^1 != 0)
+}
+
+// during reports whether a block may have events of the time of interest.
+func (w *Want) during(x *blockIndex) bool {
+	return x.Last >= w.From && (w.Since.IsZero() || x.To >= w.Since.UnixNano() || x.Last > w.began) && (w.Until.IsZero() || x.From <= w.Until.UnixNano())
 }
 
 // Reach says how far back a recorder reaches.

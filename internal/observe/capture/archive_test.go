@@ -395,10 +395,10 @@ func TestAFollowerDoesNotUnpackWhatNobodyWants(t *testing.T) {
 	part := drain(t, rec.FollowWanted(capture.Want{Since: from, Until: to}))
 	assert.Equal(t, all[len(all)/2:len(all)/2+101], part)
 	asked, failed := 0, 0
-	some := drain(t, rec.FollowWanted(capture.Want{Block: func(methods []string, has bool) bool {
-		assert.Equal(t, []string{muxtest.Method("List")}, methods)
+	some := drain(t, rec.FollowWanted(capture.Want{Failed: true, Method: func(method string) bool {
+		assert.Equal(t, muxtest.Method("List"), method)
 		asked++
-		return has
+		return true
 	}}))
 	assert.Greater(t, asked, 10)
 	assert.Less(t, len(some), len(all)/4)
@@ -409,6 +409,65 @@ func TestAFollowerDoesNotUnpackWhatNobodyWants(t *testing.T) {
 		}
 	}
 	assert.Positive(t, failed)
+}
+
+// Of a call that failed in another block than it began, tail -status '!OK' had only the end, which it does not show.
+func TestAFailureIsFoundWithItsBeginning(t *testing.T) {
+	rec := archived(1 << 20)
+	begin := func() *capture.Leg {
+		_, leg := rec.Begin(t.Context(), capture.LegInfo{Method: muxtest.Method("List"), Client: true})
+		leg.Request(codec.NewFrame([]byte{10, 1, '7'}))
+		return leg
+	}
+	noise := rand.New(rand.NewPCG(1, 2))
+	fill := func(calls int) {
+		for range calls { // each takes a fifth of a block
+			leg := begin()
+			bytes := make([]byte, 1024)
+			for i := range bytes {
+				bytes[i] = byte(noise.Uint32())
+			}
+			leg.Reply(muxtest.Frame(t, "ListResponse", fmt.Sprintf(`books {id: "%x"}`, bytes)))
+			leg.End(nil, nil)
+			settle(rec)
+		}
+	}
+	failure := status.Error(codes.Unavailable, "the runtime is gone")
+	fill(10)
+	failed := begin()
+	fill(30)
+	failed.End(failure, nil)
+	crashed := settle(rec)
+	fill(20)
+	fails := begin()
+	fill(20)
+	whole := func(rec *capture.Recorder, want int) {
+		t.Helper()
+		kinds, others := map[uint64][]capture.Kind{}, 0
+		found := 0
+		for _, ev := range drain(t, rec.FollowWanted(capture.Want{Failed: true})) {
+			kinds[ev.Call] = append(kinds[ev.Call], ev.Kind)
+			switch {
+			case ev.Kind == capture.Reply:
+				others++
+			case ev.Code == codes.Unavailable:
+				found++
+				assert.Equal(t, []capture.Kind{capture.Start, capture.Request, capture.End}, kinds[ev.Call])
+			}
+		}
+		assert.Equal(t, want, found)
+		assert.LessOrEqual(t, others, 40, "of 80: other blocks are left out")
+	}
+	file := settle(rec)
+	fails.End(failure, nil) // the archive does not have it yet
+	rec.Close()
+	whole(rec, 2)
+	for _, file := range [][]byte{file, crashed} {
+		next := archived(1 << 20)
+		require.NoError(t, next.Restore(file))
+		next.Close()
+		whole(next, 1)
+	}
 }
 
 // What was written before the disk was full stays readable. When there is room again, the file gets what is in memory, and

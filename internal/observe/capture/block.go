@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
+	"google.golang.org/grpc/codes"
 )
 
 // A block has many events, compressed. It is written in parts, each of which ends with a whole event. In memory and in
@@ -66,8 +67,12 @@ type blockIndex struct {
 	At       int64    `json:"at"`    // its time
 	Methods  []string `json:"methods,omitempty"`
 	Backends []string `json:"backends,omitempty"`
-	Codes    uint32   `json:"codes"` // bit n: a leg ended with code n
+	Codes    uint32   `json:"codes"`           // bit n: a leg ended with code n
+	Needs    []uint64 `json:"needs,omitempty"` // blocks, by their first number, in which calls began that failed in this one; or anyBlock
 }
+
+// anyBlock stands for the blocks in which a call began of which that is not known.
+const anyBlock = 0
 
 func (x *blockIndex) add(ev *Event) {
 	t := ev.Time.UnixNano()
@@ -79,17 +84,22 @@ func (x *blockIndex) add(ev *Event) {
 		x.Mono, x.At = int64(ev.Mono), t
 	}
 	x.Last = max(x.Last, ev.Seq)
-	x.Methods, x.Backends = include(x.Methods, ev.Method), include(x.Backends, ev.Backend)
+	if ev.Method != "" {
+		x.Methods = include(x.Methods, ev.Method)
+	}
+	if ev.Backend != "" {
+		x.Backends = include(x.Backends, ev.Backend)
+	}
 	if ev.Kind == End {
 		x.Codes |= 1 << min(ev.Code, 31)
 	}
 }
 
-func include(all []string, s string) []string {
-	if s == "" || slices.Contains(all, s) {
+func include[T comparable](all []T, one T) []T {
+	if slices.Contains(all, one) {
 		return all
 	}
-	return append(all, s)
+	return append(all, one)
 }
 
 // A block of the archive. Its parts only ever grow.
@@ -265,9 +275,14 @@ func readBlocks(data []byte) (h FileHeader, blocks []*block, lost error) {
 			return
 		}
 		if b.Last == 0 { // its index is missing
-			u := newUnpacker(b.parts)
+			u, began := newUnpacker(b.parts), map[uint64]bool{}
 			for ev := (Event{}); u.next(&ev); {
 				b.add(&ev)
+				if ev.Kind == Start && ev.front() {
+					began[ev.Call] = true
+				} else if ev.Kind == End && ev.front() && ev.Code != codes.OK && !began[ev.Call] {
+					b.Needs = []uint64{anyBlock}
+				}
 			}
 		}
 		if b.Last > 0 {

@@ -73,6 +73,9 @@ type Event struct {
 	Change *Change // of Changed
 }
 
+// front reports whether the event is of the client's leg, or of the only leg of a call that criproxy makes itself.
+func (ev *Event) front() bool { return ev.Leg == 0 || ev.Own }
+
 // A Peer is the process at the other end of a client's connection.
 type Peer struct {
 	PID  int    // zero if unknown

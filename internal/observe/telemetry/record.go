@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -358,7 +357,10 @@ func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 
 // wanted returns which events a request asks for. recorded is how many there are.
 func wanted(request *http.Request, now time.Time, recorded uint64) (want capture.Want, err error) {
-	method, failed := request.FormValue("method"), request.FormValue("failed") == "true"
+	want.Failed = request.FormValue("failed") == "true"
+	if method := request.FormValue("method"); method != "" {
+		want.Method = func(m string) bool { return calls.MatchesMethod(method, m) }
+	}
 	for name, t := range map[string]*time.Time{"since": &want.Since, "until": &want.Until} {
 		if s := request.FormValue(name); s != "" {
 			ago, err := time.ParseDuration(s)
@@ -376,11 +378,6 @@ func wanted(request *http.Request, now time.Time, recorded uint64) (want capture
 		want.From = recorded - min(last, recorded) + 1
 		if after, err := strconv.ParseUint(request.FormValue("after"), 10, 64); err == nil {
 			want.From = min(want.From, after+1)
-		}
-	}
-	if method != "" || failed {
-		want.Block = func(methods []string, some bool) bool {
-			return (some || !failed) && (method == "" || slices.ContainsFunc(methods, func(m string) bool { return calls.MatchesMethod(method, m) }))
 		}
 	}
 	return want, nil
