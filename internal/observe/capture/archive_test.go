@@ -243,29 +243,58 @@ func TestWhatCannotBeReadIsAGap(t *testing.T) {
 	file, all := blocks(t)
 	starts := capture.PartsOf(file) // of blocks, without their indices
 	require.Greater(t, len(starts), 10)
-	for name, change := range map[string]func([]byte) []byte{
-		"a byte is another":   func(b []byte) []byte { b[starts[len(starts)/2]+20] ^= 1; return b },
-		"a length is another": func(b []byte) []byte { b[starts[len(starts)/2]+7] ^= 0xff; return b },
-		"a newer version":     func(b []byte) []byte { b[starts[len(starts)/2]+3] = 99; return b },
-		"a hole of zeros":     func(b []byte) []byte { clear(b[starts[5]+1 : starts[7]+3]); return b },
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, got := decode(t, change(bytes.Clone(file)))
-			last, missed := all[0].Seq-1, uint64(0)
-			for _, ev := range got {
-				if ev.Kind == capture.Missed {
-					missed += ev.Missed
-					last += ev.Missed
-					continue
-				}
-				require.Equal(t, last+1, ev.Seq, "what is missing has been said")
-				requireSame(t, all[ev.Seq-all[0].Seq], ev)
-				last = ev.Seq
+	gaps := func(t *testing.T, got []capture.Event) (missed, last uint64) {
+		last = got[0].Seq - 1
+		for _, ev := range got {
+			if ev.Kind == capture.Missed {
+				missed += ev.Missed
+				last += ev.Missed
+				continue
 			}
-			assert.Positive(t, missed)
-			assert.Equal(t, all[len(all)-1].Seq, last, "what comes later is there")
-			assert.Error(t, archived(0).Restore(change(bytes.Clone(file))))
-		})
+			require.Equal(t, last+1, ev.Seq, "what is missing has been said")
+			last = ev.Seq
+		}
+		return missed, last
+	}
+	end := len(starts) - 1
+	for where, k := range map[string]int{"in the middle": end / 2, "at the end": end} {
+		hole := len(file)
+		if k < end {
+			hole = starts[k+1] + 3
+		}
+		for name, change := range map[string]func(b []byte){
+			"a byte is another":   func(b []byte) { b[starts[k]+20] ^= 1 },
+			"a length is another": func(b []byte) { b[starts[k]+7] ^= 0xff },
+			"a newer version":     func(b []byte) { b[starts[k]+3] = 99 },
+			"a hole of zeros":     func(b []byte) { clear(b[starts[k]+1 : hole]) },
+		} {
+			if k == end && name == "a length is another" {
+				continue // as if the process had been killed
+			}
+			t.Run(name+" "+where, func(t *testing.T) {
+				damaged := bytes.Clone(file)
+				change(damaged)
+				_, got := decode(t, damaged)
+				missed, last := gaps(t, got)
+				assert.Positive(t, missed)
+				if k < end {
+					assert.Equal(t, all[len(all)-1].Seq, last, "what comes later is there")
+				} else {
+					assert.Equal(t, capture.Missed, got[len(got)-1].Kind)
+				}
+				for _, ev := range got {
+					if ev.Kind != capture.Missed {
+						requireSame(t, all[ev.Seq-all[0].Seq], ev)
+					}
+				}
+				rec := archived(0)
+				assert.Error(t, rec.Restore(damaged))
+				poll(t, rec, 1, nil)
+				missed, last = gaps(t, recorded(t, rec))
+				assert.Positive(t, missed)
+				assert.Equal(t, rec.Recorded(), last)
+			})
+		}
 	}
 	_, got := decode(t, file[:len(file)-5]) // as a process that is killed may leave it
 	assert.NotEmpty(t, got)

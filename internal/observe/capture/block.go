@@ -264,8 +264,8 @@ func (r *partReader) next() (whole []byte, kind byte, content []byte, ok bool) {
 var errCorrupt = errors.New("a part is corrupt")
 
 // readBlocks reads a file of blocks. A block without its end is read as far as it goes. Blocks that cannot be read are left
-// out, and lost says why.
-func readBlocks(data []byte) (h FileHeader, blocks []*block, lost error) {
+// out, and lost says why. If atEnd, these came after all blocks, so that no number shows that events are missing.
+func readBlocks(data []byte) (h FileHeader, blocks []*block, atEnd bool, lost error) {
 	r := partReader{rest: data}
 	open := map[byte]*block{} // :: kind → the latest block of it: a Keeper writes parts of both as they come
 	var latest byte
@@ -294,14 +294,14 @@ func readBlocks(data []byte) (h FileHeader, blocks []*block, lost error) {
 	for {
 		whole, kind, content, ok := r.next()
 		if r.skipped != nil {
-			lost = r.skipped
+			lost, atEnd = r.skipped, true
 			finish(partNotable)
 			finish(partAll)
 		}
 		if !ok {
 			finish(partNotable)
 			finish(partAll)
-			return h, blocks, lost
+			return h, blocks, atEnd, lost
 		}
 		of := latest
 		switch kind {
@@ -321,6 +321,7 @@ func readBlocks(data []byte) (h FileHeader, blocks []*block, lost error) {
 		case partAll, partNotable:
 			finish(kind)
 			open[kind], latest = &block{kind: kind, parts: slices.Clone(whole)}, kind
+			atEnd = atEnd && kind == partNotable
 		case partMore, partMoreNotable:
 			if b != nil {
 				b.parts = append(b.parts, whole...)

@@ -10,7 +10,7 @@ func Unpacked(file []byte) (all []byte) {
 
 // PlainBlocks returns the bytes of each block before compression.
 func PlainBlocks(file []byte) (all [][]byte) {
-	_, blocks, _ := readBlocks(file)
+	_, blocks, _, _ := readBlocks(file)
 	for _, b := range blocks {
 		all = append(all, newUnpacker(b.parts).b)
 	}

@@ -18,6 +18,7 @@ import (
 func (r *Recorder) Restore(recordings ...[]byte) error {
 	var errs []error
 	var last blockIndex
+	var atEnd bool // events after these are lost
 	note := func(x *blockIndex) {
 		if x.Last > last.Last {
 			last.Last, last.At, last.Mono = x.Last, x.At, x.Mono
@@ -26,8 +27,8 @@ func (r *Recorder) Restore(recordings ...[]byte) error {
 	}
 	for _, data := range recordings {
 		if r.archive != nil && bytes.HasPrefix(data, []byte(blockMagic)) {
-			_, blocks, lost := readBlocks(data)
-			errs = append(errs, lost)
+			_, blocks, end, lost := readBlocks(data)
+			errs, atEnd = append(errs, lost), end
 			for _, b := range r.archive.adopt(blocks) {
 				note(&b.blockIndex)
 			}
@@ -59,6 +60,9 @@ func (r *Recorder) Restore(recordings ...[]byte) error {
 		r.restored, r.restoredCalls = last.Last, last.Call
 		passed := max(time.Since(time.Unix(0, last.At)), 0)
 		r.began = r.began.Add(-time.Duration(last.Mono) - passed) // so that Mono continues from there
+		if atEnd {
+			r.skip(1) // at least
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -155,8 +159,10 @@ func (a *archive) each(do func(*block)) {
 
 // blockDecoder reads a file of blocks, as the followers of a recorder that has it.
 type blockDecoder struct {
-	r io.Reader
-	f *Follower
+	r     io.Reader
+	f     *Follower
+	atEnd bool // events after all others are lost
+	last  Event
 }
 
 // begin implements decoder.
@@ -165,7 +171,7 @@ func (d *blockDecoder) begin() (FileHeader, error) {
 	if err != nil {
 		return FileHeader{}, fmt.Errorf("reading a recording: %w", err)
 	}
-	h, blocks, lost := readBlocks(data)
+	h, blocks, atEnd, lost := readBlocks(data)
 	if len(blocks) == 0 && lost != nil {
 		return h, fmt.Errorf("reading a recording: %w", lost)
 	}
@@ -173,13 +179,19 @@ func (d *blockDecoder) begin() (FileHeader, error) {
 	rec.archive.all.max, rec.archive.notable.max = maxRecord, maxRecord // all of the file
 	rec.archive.adopt(blocks)
 	rec.Close()
-	d.f = rec.Follow(true)
+	d.f, d.atEnd = rec.Follow(true), atEnd
 	return h, nil
 }
 
 // next implements decoder.
 func (d *blockDecoder) next(ev *Event) error {
-	if !d.f.TryNext(ev) {
+	switch {
+	case d.f.TryNext(ev):
+		d.last = *ev
+	case d.atEnd:
+		d.atEnd = false
+		*ev = Event{Kind: Missed, Missed: 1, Seq: d.last.Seq + 1, Time: d.last.Time, Mono: d.last.Mono} // at least
+	default:
 		return io.EOF
 	}
 	return nil
