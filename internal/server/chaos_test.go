@@ -172,7 +172,7 @@ func (c *chaos) playChaos(first, steps int) {
 	c.calm()
 	settled(c, c.before, c.String)
 	if *chaosRecord != "" {
-		file := filepath.Join(*chaosRecord, fmt.Sprintf("%s.binlog", strings.ReplaceAll(c.Name(), "/", "-")))
+		file := filepath.Join(*chaosRecord, fmt.Sprintf("%s.blocks", strings.ReplaceAll(c.Name(), "/", "-")))
 		recorded, _ := c.proxy.record.Snapshot()
 		require.NoError(c, os.WriteFile(file, recorded, 0o600))
 	}

@@ -17,8 +17,7 @@ import (
 
 // BenchmarkReach measures how far back the flight recorder reaches, and what that costs, on the calls of a real kubelet with
 // 100 pods on two containerds: three minutes of them, over and over, or all of the file CRIPROXY_RECORDING, which
-// go run ./bench record makes in the folder testbed. latest-only is a recorder without compressed blocks, as it was up to
-// version 1.8.
+// go run ./bench record makes in the folder testbed. latest-only is a recorder without compressed blocks.
 func BenchmarkReach(b *testing.B) {
 	r, err := capture.Open(cmp.Or(os.Getenv("CRIPROXY_RECORDING"), "testdata/node100.blocks"))
 	require.NoError(b, err)

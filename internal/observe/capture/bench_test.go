@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
@@ -90,5 +89,3 @@ func BenchmarkEncode(b *testing.B) {
 		})
 	}
 }
-
-var _ = codec.Raw

@@ -111,7 +111,7 @@ func (r *Recording) complete(latest []capture.Change) {
 
 // keptBy returns the files of processes that have ended, the oldest first.
 func keptBy(dir string) []string {
-	files, _ := filepath.Glob(filepath.Join(dir, "recorder-*.b*")) // .blocks, and .binlog of versions up to 1.8
+	files, _ := filepath.Glob(filepath.Join(dir, "recorder-*.blocks"))
 	files = slices.DeleteFunc(files, func(path string) bool {
 		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), "recorder-"), ".")
 		pid, err := strconv.Atoi(name)

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -36,10 +35,9 @@ func TestAProcessThatHasEndedDoesNotRun(t *testing.T) {
 func TestAFileThatWasNotReadIsKept(t *testing.T) {
 	dir := t.TempDir()
 	r := &Recording{cfg: &config.Config{}, rec: capture.NewRecorder(capture.Config{Schema: codec.NewSchema()}), Schema: codec.NewSchema()}
-	read, late := filepath.Join(dir, "recorder-1.binlog"), filepath.Join(dir, "recorder-2.binlog")
-	w, err := capture.Create(capture.FileConfig{Path: read, Header: r.Header, Schema: r.Schema})
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
+	read, late := keptFile(dir, 1), keptFile(dir, 2)
+	data, _ := r.Snapshot()
+	require.NoError(t, os.WriteFile(read, data, 0o600))
 	require.NoError(t, r.RestoreFiles(dir))
 	require.NoError(t, os.WriteFile(late, nil, 0o600))
 	stop := make(chan struct{})
