@@ -58,17 +58,16 @@ func appendPart(b []byte, kind byte, content []byte) []byte {
 
 // A blockIndex says what is in a block, so that readers need not unpack it to find out.
 type blockIndex struct {
-	First    uint64   `json:"first"` // the smallest number of an event
-	Last     uint64   `json:"last"`  // the largest one
-	Call     uint64   `json:"call"`  // the largest number of a call
-	From     int64    `json:"from"`  // the earliest time of an event, Unix time in nanoseconds
-	To       int64    `json:"to"`    // the latest one
-	Mono     int64    `json:"mono"`  // of the event with the largest number
-	At       int64    `json:"at"`    // its time
-	Methods  []string `json:"methods,omitempty"`
-	Backends []string `json:"backends,omitempty"`
-	Codes    uint32   `json:"codes"`           // bit n: a leg ended with code n
-	Needs    []uint64 `json:"needs,omitempty"` // blocks, by their first number, in which calls began that failed in this one; or anyBlock
+	First   uint64   `json:"first"` // the smallest number of an event
+	Last    uint64   `json:"last"`  // the largest one
+	Call    uint64   `json:"call"`  // the largest number of a call
+	From    int64    `json:"from"`  // the earliest time of an event, Unix time in nanoseconds
+	To      int64    `json:"to"`    // the latest one
+	Mono    int64    `json:"mono"`  // of the event with the largest number
+	At      int64    `json:"at"`    // its time
+	Methods []string `json:"methods,omitempty"`
+	Codes   uint32   `json:"codes"`           // bit n: a leg ended with code n
+	Needs   []uint64 `json:"needs,omitempty"` // blocks, by their first number, in which calls began that failed in this one; or anyBlock
 }
 
 // anyBlock stands for the blocks in which a call began of which that is not known.
@@ -86,9 +85,6 @@ func (x *blockIndex) add(ev *Event) {
 	x.Last = max(x.Last, ev.Seq)
 	if ev.Method != "" {
 		x.Methods = include(x.Methods, ev.Method)
-	}
-	if ev.Backend != "" {
-		x.Backends = include(x.Backends, ev.Backend)
 	}
 	if ev.Kind == End {
 		x.Codes |= 1 << min(ev.Code, 31)
