@@ -54,6 +54,24 @@ func TestColoursAreOnlyForTerminals(t *testing.T) {
 	assert.Equal(t, plain.String(), strings.ReplaceAll(text, "\x1b[0m", ""))
 }
 
+func TestTheRecorderSaysHowFarBackItReaches(t *testing.T) {
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.Local)
+	r := report(now)
+	shown := func() string {
+		var b bytes.Buffer
+		printStatus(&Screen{Out: &b}, r, now)
+		_, recorder, _ := strings.Cut(b.String(), "RECORDER\n")
+		recorder, _, _ = strings.Cut(recorder, "\n\n")
+		return strings.TrimSpace(recorder)
+	}
+	const all = "has the calls of the last 1h0m, since 11:00:00: criproxy tail -past shows them; flightRecorder keeps more, and capture all"
+	assert.Equal(t, all, shown())
+	r.Recorder.Notable = now.Add(-26 * time.Hour)
+	assert.Equal(t, all+"\n  has those that failed, were slow or changed something of the last 26h0m, since 2026-11-26 10:00:00", shown())
+	r.Recorder.Notable = r.Recorder.Oldest
+	assert.Equal(t, all, shown())
+}
+
 func TestATableIsAsWideAsItsCells(t *testing.T) {
 	var b bytes.Buffer
 	s := &Screen{Out: &b}
