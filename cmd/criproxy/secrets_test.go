@@ -138,7 +138,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 				}
 				seen[strings.ReplaceAll(strings.Join(args, " "), dir+"/", "")] = out.Bytes()
 			}
-			for _, file := range []string{"d.jsonl", "d.pcapng", "d.binlog"} {
+			for _, file := range []string{"d.jsonl", "d.pcapng", "d.binlog", "d.jsonl.zst"} {
 				command("dump", "-admin", at("a.sock"), at(file))
 			}
 			command("dump", "-admin", at("a.sock"))
@@ -178,6 +178,14 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 				seen[filepath.Base(file)], err = os.ReadFile(file)
 				require.NoError(t, err)
 			}
+			packed := []string{at("d.jsonl.zst")}
+			if blocks, _ := filepath.Glob(at("state/recorder-*.blocks")); !unsafe {
+				require.NotEmpty(t, blocks)
+				packed = append(packed, blocks...)
+			}
+			for _, file := range packed {
+				command("view", "-full", file)
+			}
 			for _, file := range []string{at("d.jsonl"), at("d.pcapng"), at("d.binlog"), at("all.pcapng"), dumps[0]} {
 				command("view", "-full", file)
 				command("view", "-diff", file)
@@ -203,11 +211,15 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			}
 			if unsafe { // everything that shows messages
 				assert.GreaterOrEqual(t, whole, 20)
-				for _, where := range []string{"log", "d.jsonl", "d.pcapng", "d.binlog", "GET /events", "all.pcapng", "tail -full", filepath.Base(dumps[0])} {
+				for _, where := range []string{"log", "d.jsonl", "d.pcapng", "d.binlog", "GET /events", "all.pcapng", "tail -full", filepath.Base(dumps[0]), "view -full d.jsonl.zst"} {
 					assert.True(t, hasPlanted(seen[where]), "-unsafe-raw shows all in %s", where)
 				}
 			}
-			for _, where := range []string{"log", "tail -full", "d.jsonl", "all.pcapng"} { // criproxy hides no more than necessary
+			shown := []string{"log", "tail -full", "d.jsonl", "all.pcapng"}
+			for _, file := range packed {
+				shown = append(shown, "view -full "+strings.TrimPrefix(file, dir+"/"))
+			}
+			for _, where := range shown { // criproxy hides no more than necessary
 				for _, word := range []string{"harmless-annotation", "https://harmless"} {
 					assert.Contains(t, string(seen[where]), word, where)
 				}
