@@ -47,6 +47,10 @@ type chaos struct {
 	excuse   time.Duration   // how much of it is due to pauses of this process
 	most     invariant.Level // after any step
 	sent     int             // mutating calls, each of which carries its number
+	compared struct {        // in the latest step
+		with  *Proxy
+		calls int
+	}
 
 	mu      sync.Mutex
 	arrived map[string]int // :: number of a mutating call → how often the runtimes got it

@@ -126,7 +126,10 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 			_, err := n.Version(t.Context(), &runtimeapi.VersionRequest{})
 			require.NoError(t, err)
 		}
-		compare := func() error { return w.compare(n.proxy.record.Follow(), n.proxy.record.Reach().Oldest) }
+		compare := func() error {
+			_, err := w.compare(n.proxy.record.Follow(), n.proxy.record.Reach().Oldest)
+			return err
+		}
 		testkit.Eventually(t, "the ends are recorded", func() bool { return compare() == nil })
 		w.calls[0].code = codes.Aborted
 		w.calls[1].to = w.calls[1].from.Add(-time.Hour)
@@ -135,6 +138,17 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 		assert.ErrorContains(t, err, "call 0 is /runtime.v1.RuntimeService/Version with OK, and was /runtime.v1.RuntimeService/Version with Aborted")
 		assert.ErrorContains(t, err, "call 1 was from")
 		assert.ErrorContains(t, err, "call 2, none, is not there")
+	})
+	t.Run("a restart loses what was recorded", func(t *testing.T) {
+		c := &chaos{history: newHistory(newNode(t, nil), 1)}
+		require.NoError(t, c.kept(10))
+		require.NoError(t, c.kept(4), "the recorder forgets, too")
+		c.stop()
+		c.start()
+		assert.NoError(t, c.kept(2))
+		c.stop()
+		c.start()
+		assert.ErrorContains(t, c.kept(0), "0 calls, and 2 before")
 	})
 }
 

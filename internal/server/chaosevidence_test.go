@@ -56,8 +56,8 @@ const clockStep = 50 * time.Millisecond
 
 // compare returns an error unless a recorder has each call that a client has made, once, as the client saw it, and at the
 // time when it made the call. A call may be missing only if it began before all that the recorder has, or where the recorder
-// says that events are missing.
-func (w *witness) compare(rec *capture.Follower, reach time.Time) error {
+// says that events are missing. It returns how many it has compared.
+func (w *witness) compare(rec *capture.Follower, reach time.Time) (compared int, err error) {
 	recorded, number := map[int]*witnessed{}, map[uint64]int{}
 	var errs []error
 	var gaps [][2]time.Time
@@ -94,15 +94,32 @@ func (w *witness) compare(rec *capture.Follower, reach time.Time) error {
 			errs = append(errs, fmt.Errorf("call %d is %s with %s, and was %s with %s", n, is.method, is.code, saw.method, saw.code))
 		case is.from.Before(saw.from.Add(-clockStep)) || is.to.After(saw.to.Add(clockStep)) || is.to.IsZero():
 			errs = append(errs, fmt.Errorf("call %d was from %s to %s, and is from %s to %s", n, saw.from, saw.to, is.from, is.to))
+		default:
+			compared++
 		}
 	}
-	return errors.Join(errs...)
+	return compared, errors.Join(errs...)
 }
 
 // compare compares what is recorded with what the clients saw.
 func (c *chaos) compare() {
 	c.Helper()
+	compared := 0
 	require.EventuallyWithT(c, func(t *assert.CollectT) { // a client may have its answer before the recorder has the end of the call
-		require.NoError(t, c.witness.compare(c.proxy.record.Follow(), c.proxy.record.Reach().Oldest), "after:\n%s", c)
+		var err error
+		compared, err = c.witness.compare(c.proxy.record.Follow(), c.proxy.record.Reach().Oldest)
+		require.NoError(t, err, "after:\n%s", c)
 	}, testkit.Patience, time.Millisecond)
+	require.NoError(c, c.kept(compared), "after:\n%s", c)
+}
+
+// kept returns an error if the proxy was restarted since the step before, and has lost more than half of the calls that
+// could be compared then: where the recorder says that events are missing, none need be there.
+func (c *chaos) kept(compared int) error {
+	before := c.compared
+	c.compared.with, c.compared.calls = c.proxy, compared
+	if before.with != c.proxy && 2*compared < before.calls {
+		return fmt.Errorf("after a restart the recorder has %d calls, and %d before", compared, before.calls)
+	}
+	return nil
 }
