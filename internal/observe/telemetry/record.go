@@ -78,16 +78,16 @@ func (r *Recording) open() error {
 		Redact:    capture.NewRedactor(r.Schema, secrets),
 		UnsafeRaw: r.cfg.UnsafeRaw,
 		Schema:    r.Schema,
-		Notable:   r.notable,
+		Notable:   r.Notable,
 	})
 	r.log = callLog{schema: r.Schema, profile: r.profile, text: secrets.Text()}
 	r.log.text.Unsafe = r.cfg.UnsafeRaw
 	return nil
 }
 
-// notable reports whether calls of a method are kept as long as failures: those that change something. kubelet's exec probes
+// Notable reports whether calls of a method are kept as long as failures: those that change something. kubelet's exec probes
 // do not, and are so many that they would push failures out.
-func (r *Recording) notable(method string) bool {
+func (r *Recording) Notable(method string) bool {
 	return r.profile.LogLevel(method) == profile.StateChanging && calls.ShortMethod(method) != "ExecSync"
 }
 

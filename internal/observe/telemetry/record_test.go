@@ -26,7 +26,7 @@ func TestAnExecProbeIsNotNotable(t *testing.T) {
 		"/runtime.v1.RuntimeService/RunPodSandbox": true, "/runtime.v1.RuntimeService/Exec": true, "/runtime.v1.ImageService/PullImage": true,
 		"/runtime.v1.RuntimeService/ExecSync": false, "/runtime.v1alpha2.RuntimeService/ExecSync": false, "/runtime.v1.RuntimeService/ListContainers": false,
 	} {
-		assert.Equal(t, want, r.notable(method), method)
+		assert.Equal(t, want, r.Notable(method), method)
 	}
 }
 
