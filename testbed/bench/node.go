@@ -157,7 +157,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 		return err
 	}
 	// The same kubelet and the same pods, with other contenders in place of criproxy.
-	for _, name := range []string{limit, koord, stock} {
+	for _, name := range []string{bare, limit, koord, stock} {
 		c := called(name)
 		if h.missing(ctx, c) != "" {
 			continue // the report already says so
