@@ -66,7 +66,7 @@ func (l *callView) flags(fs *flag.FlagSet) {
 	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name matches `PATTERN`")
 	fs.StringVar(&l.filter.Status, "status", "", "only calls that ended with a code that matches `PATTERN`, such as '!OK' or 'Unavailable|DeadlineExceeded'")
 	fs.StringVar(&l.filter.Namespace, "namespace", "", "only calls about namespaces that match `PATTERN`")
-	fs.StringVar(&l.filter.Pod, "pod", "", "only calls about pods whose name matches `PATTERN`")
+	fs.StringVar(&l.filter.Pod, "pod", "", "only calls about pods whose name matches `PATTERN`, or with a / their namespace and name, such as 'default/web*'")
 	fs.StringVar(&l.filter.Container, "container", "", "only calls about containers whose name matches `PATTERN`")
 	fs.StringVar(&l.filter.ID, "id", "", "only calls about an id that begins with `ID`")
 	fs.Var((*unitDuration)(&l.filter.Slower), "slower", "only calls that took at least `TIME`, such as 100ms")

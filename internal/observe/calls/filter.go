@@ -19,7 +19,7 @@ type Filter struct {
 	Client    string        // patterns for the client's name
 	Status    string        // patterns for the code of a call that has ended: "OK", "NotFound|Unavailable", "!OK"
 	Namespace string        // patterns
-	Pod       string        // patterns for its name
+	Pod       string        // patterns for its name, or with its namespace: "default/*"
 	Container string        // patterns for its name
 	ID        string        // the beginning of an id, with or without the backend's prefix
 	Slower    time.Duration // calls that took at least this long
@@ -57,7 +57,7 @@ func (f *Filter) Match(c *Call) bool {
 		(f.Client == "" || Matches(f.Client, c.From())) &&
 		(f.Status == "" || c.Ended && matchesCode(f.Status, c.Code)) &&
 		(f.Namespace == "" || Matches(f.Namespace, c.About.Namespace)) &&
-		(f.Pod == "" || Matches(f.Pod, c.About.Pod)) &&
+		(f.Pod == "" || matchesPod(f.Pod, c.About)) &&
 		(f.Container == "" || Matches(f.Container, c.About.Container)) &&
 		(f.ID == "" || hasID(c, f.ID)) &&
 		c.Took >= f.Slower &&

@@ -37,6 +37,8 @@ func TestFiltersSelectCalls(t *testing.T) {
 		{"namespace", calls.Filter{Namespace: "shelf"}, []string{"Put"}},
 		{"pod", calls.Filter{Pod: "T*"}, []string{"Put"}},
 		{"another pod, not none", calls.Filter{Pod: "!X*"}, []string{"Put"}},
+		{"pods of a namespace", calls.Filter{Pod: "sh*/T*"}, []string{"Put"}},
+		{"and of another one", calls.Filter{Pod: "!shelf/*|X"}, nil},
 		{"any pod", calls.Filter{Pod: "*"}, []string{"Put"}},
 		{"another namespace", calls.Filter{Namespace: "!X*"}, []string{"Put"}},
 		{"another container", calls.Filter{Container: "!X*"}, nil},

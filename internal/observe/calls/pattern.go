@@ -14,22 +14,33 @@ import (
 // Patterns have one grammar in every flag and setting that takes some: they are separated by | or commas, and one that
 // matches is enough; * stands for any text, ? for one character, [a-z] for one of several; a leading ! selects what none
 // matches. Case does not count. A pattern for methods is about a method's own name; one with a slash is about
-// Service/Method or the full name. page/filter.js has the same grammar; testdata/patterns.txt holds both to it.
+// Service/Method or the full name. In the same way one for pods is about a name, or NAMESPACE/NAME. page/filter.js has the same grammar; testdata/patterns.txt holds both to it.
 
 // Matches reports whether patterns select something that has these names. Empty patterns select nothing, and no patterns
 // select what has no name: a call about no pod is not one about other pods.
 func Matches(patterns string, names ...string) bool {
-	if !slices.ContainsFunc(names, func(name string) bool { return name != "" }) {
-		return false
-	}
-	parts, not := alternatives(patterns)
-	return slices.ContainsFunc(parts, func(p string) bool { return matchesAny(p, names) }) != not
+	return slices.ContainsFunc(names, func(name string) bool { return name != "" }) && matches(patterns, func(string) []string { return names })
 }
 
 // MatchesMethod reports whether patterns select a method, whose full name is given.
 func MatchesMethod(patterns, method string) bool {
+	return matches(patterns, func(pattern string) []string { return methodNames(pattern, method) })
+}
+
+// matchesPod reports whether patterns select the pod that a call is about.
+func matchesPod(patterns string, a About) bool {
+	return a.Pod != "" && matches(patterns, func(pattern string) []string {
+		if strings.Contains(pattern, "/") {
+			return []string{strings.TrimPrefix(a.Namespace+"/"+a.Pod, "/")}
+		}
+		return []string{a.Pod}
+	})
+}
+
+// matches is [Matches] for names that depend on the pattern.
+func matches(patterns string, namesFor func(pattern string) []string) bool {
 	parts, not := alternatives(patterns)
-	return slices.ContainsFunc(parts, func(p string) bool { return matchesAny(p, methodNames(p, method)) }) != not
+	return slices.ContainsFunc(parts, func(p string) bool { return matchesAny(p, namesFor(p)) }) != not
 }
 
 // methodNames returns the names of a method that a pattern may match.

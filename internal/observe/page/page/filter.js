@@ -143,7 +143,7 @@ const TESTS = {
   },
   method: (v) => patternOf(v, (c, p) => methodNames(c.method, p)),
   backend: (v) => patternOf(v, (c) => c.backends),
-  pod: (v) => patternOf(v, (c) => [c.pod]),
+  pod: (v) => patternOf(v, (c, p) => [p.includes("/") ? podOf(c) : c.pod]),
   client: (v) => patternOf(v, (c) => [c.client]),
   status: statusTest,
   slower: (v) => ((ms) => (c) => c.took >= ms)(millisecondsOf(v)),
@@ -303,6 +303,6 @@ function command() {
 }
 
 function exact(name, value) {
-  const of = { method: (c) => c.name === value, backend: (c) => c.backends.includes(value), pod: (c) => c.pod === value, client: (c) => c.client === value };
+  const of = { method: (c) => c.name === value, backend: (c) => c.backends.includes(value), pod: (c) => c.pod === value || podOf(c) === value, client: (c) => c.client === value };
   return filter.shown.length > 0 && of[name](filter.shown[0]);
 }
