@@ -3,7 +3,6 @@ package director
 import (
 	"context"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
@@ -43,62 +42,4 @@ type Leg interface {
 	Reply(f *codec.Frame)   // a message towards the client
 	// End is the leg's last event. It gets the status, nil for OK, and the trailer.
 	End(err error, trailer metadata.MD)
-}
-
-// trace returns the stream of a client with a leg that sees its messages, or nil if there is no
-// Tracer or it declines the leg. m is nil for a method that the profile does not describe.
-func (d *Director) trace(m *method, name string, ss grpc.ServerStream) *tracedServer {
-	if d.tracer == nil {
-		return nil
-	}
-	in := sent(ss)
-	ctx, leg := d.tracer.Begin(ss.Context(), LegInfo{Method: name, Client: true, Endless: m != nil && m.endless, Metadata: in})
-	if leg == nil {
-		return nil
-	}
-	return &tracedServer{ServerStream: ss, ctx: ctx, leg: leg, sent: in}
-}
-
-// tracedServer shows the messages of a client's stream to a leg.
-type tracedServer struct {
-	grpc.ServerStream
-	ctx     context.Context
-	leg     Leg
-	sent    metadata.MD // metadata of the client
-	trailer metadata.MD
-}
-
-func (s *tracedServer) Context() context.Context { return s.ctx }
-
-func (s *tracedServer) RecvMsg(m any) error {
-	f := codec.ReplyFrame(m)
-	if err := s.ServerStream.RecvMsg(f); err != nil {
-		return err
-	}
-	s.leg.Request(f)
-	return codec.Decode(m, f)
-}
-
-func (s *tracedServer) SetHeader(md metadata.MD) error {
-	s.leg.Header(md)
-	return s.ServerStream.SetHeader(md)
-}
-
-func (s *tracedServer) SendHeader(md metadata.MD) error {
-	s.leg.Header(md)
-	return s.ServerStream.SendHeader(md)
-}
-
-func (s *tracedServer) SendMsg(m any) error {
-	f, err := codec.FrameOf(m)
-	if err != nil {
-		return err
-	}
-	s.leg.Reply(f)
-	return s.ServerStream.SendMsg(f)
-}
-
-func (s *tracedServer) SetTrailer(md metadata.MD) {
-	s.trailer = md
-	s.ServerStream.SetTrailer(md)
 }
