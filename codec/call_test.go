@@ -16,17 +16,13 @@ import (
 
 // doubling asks next, by another name, and with the request twice.
 type doubling struct {
-	grpc.ClientConnInterface
+	codec.Caller
 	calls int
-}
-
-func (d *doubling) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Invoke(ctx, d, name, args, reply, opts)
 }
 
 func (d *doubling) Call(ctx context.Context, call *codec.Call) error {
 	d.calls++
-	return call.OnAs(ctx, d.ClientConnInterface, call.Method+"Twice", codec.Concat([]*codec.Frame{call.Request.Ref(), call.Request.Ref()}))
+	return call.OnAs(ctx, d.Caller, call.Method+"Twice", codec.Concat([]*codec.Frame{call.Request.Ref(), call.Request.Ref()}))
 }
 
 // echoing replies with the request, as only gRPC's interface shows it.
@@ -45,18 +41,18 @@ func (e echoing) Invoke(_ context.Context, name string, args, reply any, opts ..
 }
 
 func TestACallPassesCallersAndEndsAtAPlainConnection(t *testing.T) {
-	last := &doubling{ClientConnInterface: echoing{}}
-	first := &doubling{ClientConnInterface: last}
+	last := &doubling{Caller: codec.CallerOf(echoing{})}
+	conn := codec.Conn{Caller: &doubling{Caller: last}}
 	var header, trailer metadata.MD
 	var reply wrapperspb.StringValue
-	require.NoError(t, first.Invoke(t.Context(), "/Say", wrapperspb.String("x"), &reply, grpc.Header(&header), grpc.Trailer(&trailer)))
+	require.NoError(t, conn.Invoke(t.Context(), "/Say", wrapperspb.String("x"), &reply, grpc.Header(&header), grpc.Trailer(&trailer)))
 	assert.Equal(t, "x", reply.GetValue())
 	assert.Equal(t, metadata.Pairs("method", "/SayTwiceTwice"), header)
 	assert.Equal(t, metadata.Pairs("end", "yes"), trailer)
 	assert.Equal(t, 1, last.calls)
 
 	call := &codec.Call{Method: "/Say", Request: codec.NewFrame([]byte("\x0a\x01x"))}
-	require.NoError(t, call.On(t.Context(), first))
+	require.NoError(t, codec.CallerOf(conn).Call(t.Context(), call))
 	assert.Equal(t, "/Say", call.Method)
 	assert.Equal(t, "\x0a\x01x", string(call.Request.Bytes()), "the request is the caller's again")
 	assert.Equal(t, "\x0a\x01x\x0a\x01x\x0a\x01x\x0a\x01x", string(call.Reply.Bytes()))
@@ -65,7 +61,7 @@ func TestACallPassesCallersAndEndsAtAPlainConnection(t *testing.T) {
 func TestACallThatFailsHasItsHeaderAndTrailer(t *testing.T) {
 	broken := errors.New("broken")
 	var header, trailer metadata.MD
-	err := (&doubling{ClientConnInterface: echoing{err: broken}}).Invoke(t.Context(), "/Say", codec.NewFrame(nil), &codec.Frame{}, grpc.Header(&header), grpc.Trailer(&trailer))
+	err := codec.Conn{Caller: codec.CallerOf(echoing{err: broken})}.Invoke(t.Context(), "/Say", codec.NewFrame(nil), &codec.Frame{}, grpc.Header(&header), grpc.Trailer(&trailer))
 	require.ErrorIs(t, err, broken)
 	assert.NotEmpty(t, header)
 	assert.NotEmpty(t, trailer)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -66,19 +65,19 @@ func findList(name string, p *Profile, s *codec.Schema) (*codec.Method, protoref
 }
 
 // has asks a backend whether it has a name that is, or begins with, name.
-func (a *asker) has(ctx context.Context, conn grpc.ClientConnInterface, name []byte) (found bool, err error) {
+func (a *asker) has(ctx context.Context, c codec.Caller, name []byte) (found bool, err error) {
 	if a == nil {
 		return false, nil
 	}
-	reply := &codec.Frame{}
-	err = conn.Invoke(ctx, a.method, codec.NewFrame(a.filter.Append(nil, name)), reply)
+	call := &codec.Call{Method: a.method, Request: codec.NewFrame(a.filter.Append(nil, name))}
+	err = c.Call(ctx, call)
 	if status.Code(err) == codes.Unimplemented {
 		return false, nil // the backend has nothing of this kind
 	}
 	if err != nil {
 		return false, err
 	}
-	err = a.items.All(reply.Bytes(), func(item []byte) error {
+	err = a.items.All(call.Reply.Bytes(), func(item []byte) error {
 		id, _, err := a.id.Lookup(item)
 		found = found || bytes.HasPrefix(id, name) // not every backend honours the filter
 		return err

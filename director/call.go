@@ -54,7 +54,7 @@ func (t *table) invoke(ctx context.Context, m *method, backend int, call *codec.
 	if err != nil {
 		return err
 	}
-	return call.OnAs(ctx, t.backends[backend].Conn, m.Name, request)
+	return call.OnAs(ctx, t.calls[backend], m.Name, request)
 }
 
 // toBack returns the request with back names. The request that it gets stays with the caller,

@@ -13,7 +13,7 @@ import (
 // backend by the first message of each call. It is safe for concurrent use.
 type Director struct {
 	table  atomic.Pointer[table]
-	front  grpc.ClientConnInterface // gets the calls of clients, in the newest version of the API
+	front  codec.Caller // gets the calls of clients, in the newest version of the API
 	tracer Tracer
 	told   told
 
@@ -34,7 +34,7 @@ func New(cfg Config) (*Director, error) {
 	d.use(t)
 	d.front = d
 	if cfg.Around != nil {
-		d.front = cfg.Around(d)
+		d.front = codec.CallerOf(cfg.Around(d))
 	}
 	return d, nil
 }
@@ -77,7 +77,7 @@ func (d *Director) Endless(name string) bool {
 // Invoke makes a unary call with front names, in the newest version of the API: on one backend, or
 // on several, whose replies it merges. args and reply are *codec.Frame or protobuf messages.
 func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Invoke(ctx, d, name, args, reply, opts)
+	return codec.Conn{Caller: d}.Invoke(ctx, name, args, reply, opts...)
 }
 
 // Call is Invoke.
@@ -95,7 +95,7 @@ func (t *table) call(ctx context.Context, call *codec.Call) error {
 		if t.elsewhere(call.Method) {
 			return t.lookUp(ctx, call)
 		}
-		return call.On(ctx, t.backends[0].Conn)
+		return t.calls[0].Call(ctx, call)
 	}
 	to, err := t.route(ctx, m, call.Request)
 	if err != nil {
@@ -123,6 +123,11 @@ func (t *table) call(ctx context.Context, call *codec.Call) error {
 // The schema says which methods are unary, not desc: grpc-proxy's handler opens every call as a stream
 // both ways. For a unary method the stream makes the call that Invoke makes.
 func (d *Director) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return codec.Conn{Caller: d}.NewStream(ctx, desc, name, opts...)
+}
+
+// Open is NewStream.
+func (d *Director) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (codec.Stream, error) {
 	t := d.table.Load()
 	m := t.methods[name]
 	switch {
@@ -133,7 +138,7 @@ func (d *Director) NewStream(ctx context.Context, desc *grpc.StreamDesc, name st
 		if err := t.refuse(name); err != nil {
 			return nil, err
 		}
-		return t.backends[0].Conn.NewStream(ctx, desc, name, opts...)
+		return t.calls[0].Open(ctx, desc, name)
 	}
-	return newStream(ctx, t, m, desc, opts), nil
+	return newStream(ctx, t, m, desc), nil
 }

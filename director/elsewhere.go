@@ -16,13 +16,13 @@ func (t *table) elsewhere(name string) bool {
 // lookUp asks one backend after another until one has the object that the call asks for. If none
 // has it, the client gets the error of the primary, as if the primary were alone.
 func (t *table) lookUp(ctx context.Context, call *codec.Call) error {
-	err := call.On(ctx, t.backends[0].Conn)
+	err := t.calls[0].Call(ctx, call)
 	if err == nil {
 		return nil
 	}
-	for _, b := range t.backends[1:] {
+	for _, c := range t.calls[1:] {
 		another := &codec.Call{Method: call.Method, Request: call.Request}
-		if ctx.Err() == nil && another.On(ctx, b.Conn) == nil {
+		if ctx.Err() == nil && c.Call(ctx, another) == nil {
 			call.Answer(another)
 			return nil
 		}

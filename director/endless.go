@@ -27,7 +27,6 @@ type endless struct {
 	name    string // of the method
 	desc    *grpc.StreamDesc
 	request *codec.Frame
-	opts    []grpc.CallOption
 	frames  chan *codec.Frame   // holds up to ahead frames
 	room    *semaphore.Weighted // for the bytes of frames
 	several
@@ -61,10 +60,10 @@ func keyOf(t *table, backend int) memberKey {
 }
 
 // endless opens the call on all backends.
-func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, request *codec.Frame, opts []grpc.CallOption) source {
+func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, request *codec.Frame) codec.Stream {
 	request.Bytes() // in one piece, before several goroutines read it
 	s := &endless{
-		ctx: ctx, cancel: cancel, name: m.Name, desc: desc, request: request.Ref(), opts: withoutMetadata(opts),
+		ctx: ctx, cancel: cancel, name: m.Name, desc: desc, request: request.Ref(),
 		frames: make(chan *codec.Frame, ahead), room: semaphore.NewWeighted(aheadBytes), several: newSeveral(),
 		members: map[memberKey]*member{}, left: map[memberKey]*member{},
 	}
@@ -156,7 +155,7 @@ func (s *endless) pass(ctx context.Context, f *codec.Frame) error {
 // takes returns how much room a message takes, in bytes.
 func takes(f *codec.Frame) int64 { return int64(min(f.Len(), aheadBytes)) }
 
-func (s *endless) recv() (*codec.Frame, error) {
+func (s *endless) Recv() (*codec.Frame, error) {
 	select {
 	case f := <-s.frames:
 		s.room.Release(takes(f))

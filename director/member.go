@@ -213,7 +213,7 @@ func (m *member) open() opening {
 // receive passes on the messages of the backend's stream until the stream ends.
 func (m *member) receive(ctx context.Context, o opening, e *ending) error {
 	at, single := m.at.Load(), m.s.single.Load()
-	cs, err := at.conn().NewStream(ctx, m.s.desc, m.s.name, m.s.opts...)
+	s, err := at.table.calls[at.backend].Open(ctx, m.s.desc, m.s.name)
 	if err != nil {
 		return err
 	}
@@ -221,22 +221,22 @@ func (m *member) receive(ctx context.Context, o opening, e *ending) error {
 	if err != nil {
 		return err
 	}
-	if err := cs.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
+	if err := s.Send(request); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if err := cs.CloseSend(); err != nil {
+	if err := s.CloseSend(); err != nil {
 		return err
 	}
 	o.opened <- struct{}{}
 	if single {
-		if md, err := cs.Header(); err == nil && len(md) > 0 {
+		if md, err := s.Header(); err == nil && len(md) > 0 {
 			m.s.head(md)
 		}
 	}
 	for {
-		f := &codec.Frame{}
-		if err := cs.RecvMsg(f); err != nil {
-			e.trailer = cs.Trailer()
+		f, err := s.Recv()
+		if err != nil {
+			e.trailer = s.Trailer()
 			return err
 		}
 		m.s.head(nil) // messages may come without a header

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -32,27 +31,26 @@ type merged struct {
 }
 
 // merge opens the call on some backends.
-func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, among []int, request *codec.Frame, opts []grpc.CallOption) (source, error) {
+func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, among []int, request *codec.Frame) (codec.Stream, error) {
 	s := &merged{
 		ctx:     ctx,
 		frames:  make(chan *codec.Frame),
 		several: newSeveral(),
 	}
-	opts = withoutMetadata(opts)
 	for _, i := range among {
-		cs, err := t.backends[i].Conn.NewStream(ctx, desc, m.Name, opts...)
+		one, err := t.calls[i].Open(ctx, desc, m.Name)
 		if err != nil {
 			return nil, err // the caller's cancel ends the streams that are open
 		}
-		s.streams = append(s.streams, &single{ClientStream: cs, table: t, method: m, backend: i, translate: t.toPart})
+		s.streams = append(s.streams, &single{Stream: one, table: t, method: m, backend: i, translate: t.toPart})
 	}
 	request.Bytes() // in one piece, before several goroutines read it
 	var wg sync.WaitGroup
 	for _, one := range s.streams {
-		if err := one.send(request); err != nil && !errors.Is(err, io.EOF) {
+		if err := one.Send(request); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
-		_ = one.CloseSend() // recv returns the failure
+		_ = one.CloseSend() // Recv returns the failure
 		wg.Go(func() {
 			if err := t.panics.Do(m.Name, func() error { return s.pump(one) }); err != nil && s.fail(one, err) {
 				cancel()
@@ -66,18 +64,6 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 	return s, nil
 }
 
-// withoutMetadata returns the options without those for header and trailer, which calls on several
-// backends would overwrite.
-func withoutMetadata(opts []grpc.CallOption) []grpc.CallOption {
-	return slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool {
-		switch o.(type) {
-		case grpc.HeaderCallOption, grpc.TrailerCallOption:
-			return true
-		}
-		return false
-	})
-}
-
 // pump hands over the messages of one backend until its stream ends. Its error is nil if the
 // stream ended without one.
 func (s *merged) pump(one *single) error {
@@ -85,7 +71,7 @@ func (s *merged) pump(one *single) error {
 		s.head(md)
 	}
 	for {
-		f, err := one.recv()
+		f, err := one.Recv()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -116,7 +102,7 @@ func (s *merged) fail(one *single, err error) bool {
 	return true
 }
 
-func (s *merged) recv() (*codec.Frame, error) {
+func (s *merged) Recv() (*codec.Frame, error) {
 	select {
 	case f := <-s.frames:
 		return f, nil
@@ -171,5 +157,5 @@ func (s *several) Header() (metadata.MD, error) {
 	}
 }
 
-func (s *several) send(*codec.Frame) error { return nil } // the request is sent already
+func (s *several) Send(*codec.Frame) error { return nil } // the request is sent already
 func (s *several) CloseSend() error        { return nil }

@@ -216,11 +216,12 @@ func (a *attempt) make() (final bool, err error) {
 		return true, err
 	}
 	ctx := metadata.NewOutgoingContext(a.ctx, a.request.sent)
-	reply := &codec.Frame{}
-	err = a.table.backends[a.backend].Conn.Invoke(ctx, a.method.Name, request, reply)
-	reply.Free()
-	switch status.Code(err) {
-	case codes.OK, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.OutOfRange, codes.Unimplemented:
+	call := &codec.Call{Method: a.method.Name, Request: request}
+	switch err = a.table.calls[a.backend].Call(ctx, call); status.Code(err) {
+	case codes.OK:
+		call.Reply.Free()
+		return true, nil
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.OutOfRange, codes.Unimplemented:
 		return true, err
 	}
 	return false, err

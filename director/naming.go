@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
@@ -78,7 +79,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 				return i, v
 			}
 			// A primary that is a multiplexer itself has names with prefixes of its own.
-			switch found, err := ask.has(ctx, backends[0].Conn, front); {
+			switch found, err := ask.has(ctx, codec.CallerOf(backends[0].Conn), front); {
 			case err != nil:
 				return 0, unknownOwner
 			case found:

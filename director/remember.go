@@ -60,16 +60,12 @@ const (
 func Remember(b Backend, cfg Config, m MemoryConfig) (remembered Backend, run func(ctx context.Context) error, err error) {
 	p := cfg.Profile
 	pkg := p.Versions[0].Package
-	bridge, err := memory.Bridge(b.Conn, p.Known.Lists, cfg.Schema, pkg)
-	if err != nil {
-		return Backend{}, nil, err
-	}
 	alive := ""
 	if p.Probe != "" {
 		alive = "/" + pkg + "." + p.Probe
 	}
 	known, err := memory.New(memory.Config{
-		Name: b.String(), Conn: bridge,
+		Name: b.String(), Conn: b.Conn,
 		Schema: cfg.Schema, Package: pkg, Spec: p.Known,
 		Memory:   memory.Open(b.Name, memory.File{Path: m.File}),
 		Primary:  m.Primary,

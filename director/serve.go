@@ -50,7 +50,7 @@ func (d *Director) serve(m *method, name string, c *client) error {
 		return serveUnary(d.front, name, c)
 	case m == nil || m.ClientStreams:
 		if t.pass != nil && c.older == nil { // it calls the method by the client's name
-			return t.pass(outgoing(c.ctx, c.sent), d.front, c)
+			return t.pass(outgoing(c.ctx, c.sent), codec.Conn{Caller: d.front}, c)
 		}
 		return serveBothWays(d.front, name, c, d.panics())
 	case m.ServerStreams:
@@ -74,14 +74,14 @@ func (d *Director) method(name string) *method {
 }
 
 // serveUnary reads, invokes and answers in the goroutine of its caller.
-func serveUnary(conn grpc.ClientConnInterface, name string, c *client) error {
+func serveUnary(conn codec.Caller, name string, c *client) error {
 	request, call := &c.request, &c.call
 	if err := c.receive(request); err != nil {
 		return err
 	}
 	defer request.Free()
 	call.Method, call.Request = name, request
-	err := call.On(outgoing(c.ctx, c.sent), conn)
+	err := conn.Call(outgoing(c.ctx, c.sent), call)
 	// A failed call may have a header as well.
 	if saysMore(call.Header) {
 		if err := c.SetHeader(call.Header); err != nil {
@@ -98,41 +98,41 @@ func serveUnary(conn grpc.ClientConnInterface, name string, c *client) error {
 }
 
 // serveStream passes one request to conn, and the messages from conn to the client.
-func serveStream(conn grpc.ClientConnInterface, name string, c *client) error {
+func serveStream(conn codec.Caller, name string, c *client) error {
 	var request codec.Frame
 	if err := c.receive(&request); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(outgoing(c.ctx, c.sent))
 	defer cancel()
-	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
+	s, err := conn.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
 	if err != nil {
 		return err
 	}
-	if err := cs.SendMsg(&request); err != nil && !errors.Is(err, io.EOF) {
+	if err := s.Send(&request); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if err := cs.CloseSend(); err != nil {
+	if err := s.CloseSend(); err != nil {
 		return err
 	}
-	return passReplies(cs, c)
+	return passReplies(s, c)
 }
 
 // serveBothWays passes messages from the client to conn, and at the same time from conn to the
 // client.
-func serveBothWays(conn grpc.ClientConnInterface, name string, c *client, panics recovery.Hook) error {
+func serveBothWays(conn codec.Caller, name string, c *client, panics recovery.Hook) error {
 	ctx, end := context.WithCancelCause(outgoing(c.ctx, c.sent))
 	defer end(nil)
-	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, name)
+	s, err := conn.Open(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, name)
 	if err != nil {
 		return err
 	}
 	go func() { // ends with the call of the client
-		if err := panics.Do(name, func() error { return passRequests(c, cs) }); err != nil {
+		if err := panics.Do(name, func() error { return passRequests(c, s) }); err != nil {
 			end(err)
 		}
 	}()
-	err = passReplies(cs, c)
+	err = passReplies(s, c)
 	if cause := context.Cause(ctx); err != nil && cause != nil && c.ctx.Err() == nil {
 		return cause
 	}
@@ -140,20 +140,20 @@ func serveBothWays(conn grpc.ClientConnInterface, name string, c *client, panics
 }
 
 // passRequests passes what the client sends to a backend.
-func passRequests(c *client, cs grpc.ClientStream) error {
+func passRequests(c *client, s codec.Stream) error {
 	for {
 		var request codec.Frame
 		err := c.RecvMsg(&request)
 		if errors.Is(err, io.EOF) {
-			return cs.CloseSend()
+			return s.CloseSend()
 		}
 		if err != nil {
 			return err
 		}
-		err = cs.SendMsg(&request)
+		err = s.Send(&request)
 		request.Free()
 		if errors.Is(err, io.EOF) {
-			return nil // the backend has ended the call; RecvMsg returns why
+			return nil // the backend has ended the call; Recv returns why
 		}
 		if err != nil {
 			return err
@@ -162,23 +162,23 @@ func passRequests(c *client, cs grpc.ClientStream) error {
 }
 
 // passReplies passes what a backend sends to the client, until the backend ends the call.
-func passReplies(cs grpc.ClientStream, c *client) error {
+func passReplies(s codec.Stream, c *client) error {
 	// At once, not with the first message, which may come much later.
-	if header, err := cs.Header(); err == nil && header != nil {
+	if header, err := s.Header(); err == nil && header != nil {
 		if err := c.SendHeader(header); err != nil {
 			return err
 		}
 	}
 	for {
-		var reply codec.Frame
-		if err := cs.RecvMsg(&reply); err != nil {
-			c.SetTrailer(cs.Trailer())
+		reply, err := s.Recv()
+		if err != nil {
+			c.SetTrailer(s.Trailer())
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err
 		}
-		err := c.SendMsg(&reply)
+		err = c.SendMsg(reply)
 		reply.Free()
 		if err != nil {
 			return err

@@ -21,26 +21,16 @@ type stream struct {
 	table  *table
 	method *method
 	desc   *grpc.StreamDesc
-	opts   []grpc.CallOption
 
 	once   sync.Once
 	opened chan struct{} // closed when to and err are set
-	to     source
+	to     codec.Stream
 	err    error
 }
 
-// source is the stream of one backend, or the joined streams of several.
-type source interface {
-	send(*codec.Frame) error
-	recv() (*codec.Frame, error)
-	Header() (metadata.MD, error)
-	Trailer() metadata.MD
-	CloseSend() error
-}
-
-func newStream(ctx context.Context, t *table, m *method, desc *grpc.StreamDesc, opts []grpc.CallOption) *stream {
+func newStream(ctx context.Context, t *table, m *method, desc *grpc.StreamDesc) *stream {
 	ctx, cancel := context.WithCancel(ctx)
-	return &stream{ctx: ctx, cancel: cancel, table: t, method: m, desc: desc, opts: opts, opened: make(chan struct{})}
+	return &stream{ctx: ctx, cancel: cancel, table: t, method: m, desc: desc, opened: make(chan struct{})}
 }
 
 // open chooses the backend by the first message, once. first is nil if there is none.
@@ -49,18 +39,18 @@ func (s *stream) open(first *codec.Frame) {
 		s.to, s.err = s.connect(first)
 		if s.err != nil {
 			s.err = failed(s.method, s.err)
-			defer s.cancel() // after opened is closed: before, RecvMsg would return Canceled
+			defer s.cancel() // after opened is closed: before, Recv would return Canceled
 		}
 		close(s.opened)
 	})
 }
 
-func (s *stream) connect(first *codec.Frame) (source, error) {
+func (s *stream) connect(first *codec.Frame) (codec.Stream, error) {
 	switch {
 	case s.method.Unary() && first == nil:
 		return nil, errNoRequest
 	case s.method.Unary():
-		return s.table.unary(s.ctx, s.cancel, s.method, first, s.opts), nil
+		return s.table.unary(s.ctx, s.cancel, s.method, first), nil
 	case first == nil:
 		first = &codec.Frame{}
 	}
@@ -71,32 +61,27 @@ func (s *stream) connect(first *codec.Frame) (source, error) {
 	switch to.spread {
 	case toAll:
 		if s.method.endless {
-			return s.table.endless(s.ctx, s.cancel, s.method, s.desc, first, s.opts), nil
+			return s.table.endless(s.ctx, s.cancel, s.method, s.desc, first), nil
 		}
-		return s.table.merge(s.ctx, s.cancel, s.method, s.desc, to.among, first, s.opts)
+		return s.table.merge(s.ctx, s.cancel, s.method, s.desc, to.among, first)
 	case toNone:
 		return empty{}, nil
 	default:
-		cs, err := s.table.backends[to.backend].Conn.NewStream(s.ctx, s.desc, s.method.Name, s.opts...)
+		one, err := s.table.calls[to.backend].Open(s.ctx, s.desc, s.method.Name)
 		if err != nil {
 			return nil, err
 		}
-		return &single{ClientStream: cs, table: s.table, method: s.method, backend: to.backend, translate: s.table.toFront}, nil
+		return &single{Stream: one, table: s.table, method: s.method, backend: to.backend, translate: s.table.toFront}, nil
 	}
 }
 
-// SendMsg sends a message. The first one also decides which backend gets the call.
-// After a failure it returns io.EOF; RecvMsg returns the status.
-func (s *stream) SendMsg(m any) error {
-	f, err := codec.FrameOf(m)
-	if err != nil {
-		return err
-	}
+// Send sends a message. The first one also decides which backend gets the call.
+func (s *stream) Send(f *codec.Frame) error {
 	s.open(f)
 	if s.err != nil {
 		return io.EOF
 	}
-	return s.to.send(f)
+	return s.to.Send(f)
 }
 
 // CloseSend ends the messages of the client. If there was none, the call goes to the backend that an
@@ -104,26 +89,25 @@ func (s *stream) SendMsg(m any) error {
 func (s *stream) CloseSend() error {
 	s.open(nil)
 	if s.err != nil {
-		return nil // RecvMsg returns the failure
+		return nil // Recv returns the failure
 	}
 	return s.to.CloseSend()
 }
 
-// RecvMsg waits for a message from the backends. An error ends the call; io.EOF
-// is its good end.
-func (s *stream) RecvMsg(m any) error {
+// Recv waits for a message from the backends.
+func (s *stream) Recv() (*codec.Frame, error) {
 	if err := s.ready(); err != nil {
-		return err
+		return nil, err
 	}
-	f, err := s.to.recv()
+	f, err := s.to.Recv()
 	if err != nil {
 		s.cancel()
 		if errors.Is(err, io.EOF) {
-			return io.EOF
+			return nil, io.EOF
 		}
-		return failed(s.method, err)
+		return nil, failed(s.method, err)
 	}
-	return codec.Decode(m, f)
+	return f, nil
 }
 
 // ready waits until the backend is chosen. If the choice began before the call ended, ready reports no
@@ -151,7 +135,7 @@ func (s *stream) Header() (metadata.MD, error) {
 	return s.to.Header()
 }
 
-// Trailer returns the trailer, once RecvMsg has returned an error.
+// Trailer returns the trailer, once Recv has returned an error.
 func (s *stream) Trailer() metadata.MD {
 	if s.ready() != nil {
 		return nil
@@ -159,12 +143,9 @@ func (s *stream) Trailer() metadata.MD {
 	return s.to.Trailer()
 }
 
-// Context returns the context of the call.
-func (s *stream) Context() context.Context { return s.ctx }
-
 // single is the stream of one backend.
 type single struct {
-	grpc.ClientStream
+	codec.Stream
 	table   *table
 	method  *method
 	backend int
@@ -172,17 +153,17 @@ type single struct {
 	translate func(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) // toFront, or toPart
 }
 
-func (s *single) send(f *codec.Frame) error {
+func (s *single) Send(f *codec.Frame) error {
 	f, err := s.table.toBack(s.method, s.backend, f)
 	if err != nil {
 		return err
 	}
-	return s.SendMsg(f)
+	return s.Stream.Send(f)
 }
 
-func (s *single) recv() (*codec.Frame, error) {
-	f := &codec.Frame{}
-	if err := s.RecvMsg(f); err != nil {
+func (s *single) Recv() (*codec.Frame, error) {
+	f, err := s.Stream.Recv()
+	if err != nil {
 		return nil, err
 	}
 	return s.translate(s.method, s.backend, f)
@@ -191,8 +172,8 @@ func (s *single) recv() (*codec.Frame, error) {
 // empty is the stream of a list that nothing can match.
 type empty struct{}
 
-func (empty) send(*codec.Frame) error      { return nil }
-func (empty) recv() (*codec.Frame, error)  { return nil, io.EOF }
+func (empty) Send(*codec.Frame) error      { return nil }
+func (empty) Recv() (*codec.Frame, error)  { return nil, io.EOF }
 func (empty) Header() (metadata.MD, error) { return nil, nil }
 func (empty) Trailer() metadata.MD         { return nil }
 func (empty) CloseSend() error             { return nil }

@@ -3,12 +3,10 @@ package director_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
@@ -76,9 +74,9 @@ known: {lists: [{list: List, id: id}]}
 	require.NoError(t, err)
 	desc := schema.Method("/lists.v1.Lists/List")
 	d, err := director.New(director.Config{Schema: schema, Profile: p, Backends: []director.Backend{
-		{Conn: answering{prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"}`), true}},
-		{Name: "beta.io", Conn: answering{prototest.Marshal(t, desc.Output, `items {id: "c"} total: 1 of: "beta" earliest: "beta" latest: "beta"`), false}},
-		{Name: "gamma.io", Conn: answering{nil, true}},
+		{Conn: codec.Conn{Caller: answering{reply: prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"}`), cached: true}}},
+		{Name: "beta.io", Conn: codec.Conn{Caller: answering{reply: prototest.Marshal(t, desc.Output, `items {id: "c"} total: 1 of: "beta" earliest: "beta" latest: "beta"`), cached: false}}},
+		{Name: "gamma.io", Conn: codec.Conn{Caller: answering{reply: nil, cached: true}}},
 	}})
 	require.NoError(t, err)
 	got := &codec.Frame{}
@@ -88,12 +86,9 @@ known: {lists: [{list: List, id: id}]}
 
 // answering is a connection that answers every call, from the cache or not.
 type answering struct {
+	codec.Caller
 	reply  []byte
 	cached bool
-}
-
-func (a answering) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Invoke(ctx, a, method, args, reply, opts)
 }
 
 func (a answering) Call(_ context.Context, call *codec.Call) error {
@@ -102,10 +97,6 @@ func (a answering) Call(_ context.Context, call *codec.Call) error {
 	}
 	call.Reply = codec.NewFrame(bytes.Clone(a.reply))
 	return nil
-}
-
-func (answering) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, errors.ErrUnsupported
 }
 
 // A list that goes to one backend is not joined. From the cache it had its items, and total 0.
@@ -125,8 +116,8 @@ known: {lists: [{list: List, id: id}]}
 `))
 	require.NoError(t, err)
 	desc := schema.Method("/lists.v1.Lists/List")
-	cached := answering{prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"}`), true}
-	live := answering{prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"} total: 7 of: "it"`), false}
+	cached := codec.Conn{Caller: answering{reply: prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"}`), cached: true}}
+	live := codec.Conn{Caller: answering{reply: prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"} total: 7 of: "it"`), cached: false}}
 	ask := func(id string, backends ...director.Backend) string {
 		t.Helper()
 		d, err := director.New(director.Config{Schema: schema, Profile: p, Backends: backends})
@@ -135,7 +126,7 @@ known: {lists: [{list: List, id: id}]}
 		require.NoError(t, d.Invoke(t.Context(), desc.Name, codec.NewFrame(prototest.Marshal(t, desc.Input, id)), got))
 		return string(dump.Text{}.Append(nil, desc.Output, got.Bytes()))
 	}
-	for name, second := range map[string]answering{
+	for name, second := range map[string]codec.Conn{
 		`items {id: "beta.io__a"} items {id: "beta.io__b"} total: 2`:          cached,
 		`items {id: "beta.io__a"} items {id: "beta.io__b"} total: 7 of: "it"`: live, // what a backend says itself is right
 	} {

@@ -22,6 +22,7 @@ import (
 // is immutable; calls under way finish with the table with which they began.
 type table struct {
 	backends   []Backend
+	calls      []codec.Caller     // :: backend → its connection
 	methods    map[string]*method // :: full method of the newest version
 	ordered    []*method          // in the order of the schema
 	classes    []*class           // :: rewrite.Class → what it is; 0 is none
@@ -106,6 +107,7 @@ func compile(cfg Config) (*table, error) {
 	}
 	for i, b := range cfg.Backends {
 		t.everyone = append(t.everyone, i)
+		t.calls = append(t.calls, codec.CallerOf(b.Conn))
 		if b.Name != "" {
 			t.index[b.Name] = i
 		}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"sync/atomic"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -17,7 +16,7 @@ import (
 // unary is a call of a unary method that the client makes as a stream. It merges the replies of several
 // backends into one message, as every unary call does.
 //
-// A goroutine makes the call, because SendMsg must not wait for the reply. It ends with the call.
+// A goroutine makes the call, because Send must not wait for the reply. It ends with the call.
 type unary struct {
 	method *method
 	call   codec.Call
@@ -28,33 +27,26 @@ type unary struct {
 	received bool        // the stream has received the reply
 }
 
-func (t *table) unary(ctx context.Context, cancel context.CancelFunc, m *method, request *codec.Frame, opts []grpc.CallOption) source {
+func (t *table) unary(ctx context.Context, cancel context.CancelFunc, m *method, request *codec.Frame) codec.Stream {
 	u := &unary{method: m, call: codec.Call{Method: m.Name, Request: request.Ref()}, ended: make(chan struct{})}
-	header, trailer := codec.MetadataOf(opts)
 	go func() {
 		defer cancel() // a client that wants one reply does not wait for io.EOF
 		defer close(u.ended)
 		defer u.call.Request.Free()
 		u.err = t.panics.Do(m.Name, func() error { return t.call(ctx, &u.call) })
-		if header != nil {
-			*header = u.call.Header
-		}
-		if trailer != nil {
-			*trailer = u.call.Trailer
-		}
 	}()
 	return u
 }
 
-// send takes the request, which the call has already.
-func (u *unary) send(*codec.Frame) error {
+// Send takes the request, which the call has already.
+func (u *unary) Send(*codec.Frame) error {
 	if u.sent.Swap(true) {
 		return status.Errorf(codes.Internal, "criproxy: %s: the client sent a second request, and the method takes one", profile.ShortName(u.method.Name))
 	}
 	return nil
 }
 
-func (u *unary) recv() (*codec.Frame, error) {
+func (u *unary) Recv() (*codec.Frame, error) {
 	<-u.ended
 	switch {
 	case u.err != nil:

@@ -104,6 +104,7 @@ type Conn struct {
 	name, address string
 	addresses     []string // address, and those of further servers
 	cc            link
+	calls         codec.Caller           // of cc
 	versions      *profile.Versions      // nil: the backend gets every call as it is
 	probing       chan struct{}          // holds a token: one probe at a time
 	dials         atomic.Uint64          // connections made so far: see spoken
@@ -152,7 +153,7 @@ func New(cfg Config) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", c, err)
 	}
-	c.cc = link
+	c.cc, c.calls = link, codec.CallerOf(link)
 	return c, nil
 }
 
@@ -244,7 +245,7 @@ func (c *Conn) Close() error { return c.cc.Close() }
 
 // Invoke makes a unary call, with frames or protobuf messages.
 func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Invoke(ctx, c, name, args, reply, opts)
+	return codec.Conn{Caller: c}.Invoke(ctx, name, args, reply, opts...)
 }
 
 // Call is Invoke.
@@ -284,10 +285,10 @@ func (c *Conn) trace(ctx context.Context, name string) (context.Context, directo
 func (c *Conn) invoke(ctx context.Context, call *codec.Call, name string, request *codec.Frame) error {
 	ctx, leg := c.trace(ctx, name)
 	if leg == nil {
-		return call.OnAs(ctx, c.cc, name, request)
+		return call.OnAs(ctx, c.calls, name, request)
 	}
 	leg.Request(request)
-	err := transport.TimedOut(ctx, call.OnAs(ctx, c.cc, name, request))
+	err := transport.TimedOut(ctx, call.OnAs(ctx, c.calls, name, request))
 	if len(call.Header) > 0 {
 		leg.Header(call.Header)
 	}
@@ -300,12 +301,17 @@ func (c *Conn) invoke(ctx context.Context, call *codec.Call, name string, reques
 
 // NewStream opens a streaming call.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return codec.Conn{Caller: c}.NewStream(ctx, desc, name, opts...)
+}
+
+// Open is NewStream.
+func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (codec.Stream, error) {
 	w, err := c.wording(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	ctx, leg := c.trace(ctx, w.name)
-	cs, err := c.cc.NewStream(ctx, desc, w.name, opts...)
+	s, err := c.calls.Open(ctx, desc, w.name)
 	if err != nil {
 		if leg != nil {
 			leg.End(err, nil)
@@ -313,11 +319,7 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 		return nil, c.explain(w, err, nil, nil)
 	}
 	if leg != nil {
-		cs = traceStream(ctx, cs, leg)
+		s = traceStream(ctx, s, leg)
 	}
-	cs = &explainedStream{cs, c, w}
-	if w.to == nil {
-		return cs, nil
-	}
-	return &olderBackend{cs, w.to}, nil
+	return &stream{s, c, w}, nil
 }

@@ -1,14 +1,11 @@
 package dial
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -65,19 +62,3 @@ type unreachableError struct{ *status.Status }
 func (e *unreachableError) Error() string              { return e.Err().Error() }
 func (e *unreachableError) GRPCStatus() *status.Status { return e.Status }
 func (e *unreachableError) Unreachable() bool          { return true }
-
-// explainedStream applies explain to the errors of a stream.
-type explainedStream struct {
-	grpc.ClientStream
-	conn    *Conn
-	wording wording
-}
-
-func (s *explainedStream) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
-		return err
-	}
-	header, _ := s.Header()
-	return s.conn.explain(s.wording, err, header, s.Trailer())
-}

@@ -2,9 +2,10 @@ package dial
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
@@ -71,7 +72,7 @@ func (c *Conn) speaks(ctx context.Context) (*spoken, error) {
 	s := &spoken{dials: c.dials.Load()}
 	for v, method := range c.versions.Probes {
 		call := &codec.Call{Method: method, Request: &codec.Frame{}}
-		switch err := call.On(ctx, c.cc); {
+		switch err := c.calls.Call(ctx, call); {
 		case err == nil:
 			s.versions = append(s.versions, v)
 		case status.Code(err) == codes.Unimplemented:
@@ -125,34 +126,38 @@ func (c *Conn) wording(ctx context.Context, name string) (wording, error) {
 	return wording{name: name, spoken: s}, nil
 }
 
-// olderBackend is a stream to a backend that speaks an older version of the API.
-type olderBackend struct {
-	grpc.ClientStream
-	to *profile.Translation
+// stream is a call on a backend. Its messages are those of the newest version, whichever the backend
+// speaks, and its errors are explained.
+type stream struct {
+	codec.Stream
+	conn    *Conn
+	wording wording
 }
 
-func (s *olderBackend) SendMsg(m any) error {
-	f, err := codec.FrameOf(m)
-	if err != nil {
-		return err
+func (s *stream) Send(f *codec.Frame) error {
+	if to := s.wording.to; to != nil {
+		var err error
+		if f, err = to.Request(f.Ref()); err != nil {
+			return unreadable(to.Method, err)
+		}
+		defer f.Free()
 	}
-	if f, err = s.to.Request(f.Ref()); err != nil {
-		return unreadable(s.to.Method, err)
-	}
-	defer f.Free()
-	return s.ClientStream.SendMsg(f)
+	return s.Stream.Send(f)
 }
 
-func (s *olderBackend) RecvMsg(m any) error {
-	f := codec.ReplyFrame(m)
-	if err := s.ClientStream.RecvMsg(f); err != nil {
-		return err
+func (s *stream) Recv() (*codec.Frame, error) {
+	f, err := s.Stream.Recv()
+	switch to := s.wording.to; {
+	case errors.Is(err, io.EOF), errors.Is(err, context.Canceled):
+	case err != nil:
+		header, _ := s.Header()
+		err = s.conn.explain(s.wording, err, header, s.Trailer())
+	case to != nil:
+		if f, err = to.Reply(f); err != nil {
+			err = unreadable(to.Method, err)
+		}
 	}
-	f, err := s.to.Reply(f)
-	if err != nil {
-		return unreadable(s.to.Method, err)
-	}
-	return codec.Decode(m, f)
+	return f, err
 }
 
 // unreadable returns the status for a message that cannot be converted.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -15,30 +14,26 @@ import (
 
 // tracedStream shows the messages of a backend's stream to a leg.
 type tracedStream struct {
-	grpc.ClientStream
+	codec.Stream
+	ctx    context.Context
 	leg    director.Leg
 	headed bool
 	stop   func() bool // keeps the end of the context from ending the leg; false: it has
 }
 
-// traceStream returns cs, the stream of a call with context ctx, with a leg that sees its messages.
-func traceStream(ctx context.Context, cs grpc.ClientStream, leg director.Leg) grpc.ClientStream {
+// traceStream returns s, the stream of a call with context ctx, with a leg that sees its messages.
+func traceStream(ctx context.Context, s codec.Stream, leg director.Leg) codec.Stream {
 	stop := context.AfterFunc(ctx, func() { leg.End(transport.TimedOut(ctx, status.FromContextError(ctx.Err()).Err()), nil) })
-	return &tracedStream{ClientStream: cs, leg: leg, stop: stop}
+	return &tracedStream{Stream: s, ctx: ctx, leg: leg, stop: stop}
 }
 
-func (s *tracedStream) SendMsg(m any) error {
-	f, err := codec.FrameOf(m)
-	if err != nil {
-		return err
-	}
+func (s *tracedStream) Send(f *codec.Frame) error {
 	s.leg.Request(f)
-	return s.ClientStream.SendMsg(f)
+	return s.Stream.Send(f)
 }
 
-func (s *tracedStream) RecvMsg(m any) error {
-	f := codec.ReplyFrame(m)
-	err := s.ClientStream.RecvMsg(f)
+func (s *tracedStream) Recv() (*codec.Frame, error) {
+	f, err := s.Stream.Recv()
 	if !s.headed {
 		s.headed = true
 		if md, err := s.Header(); err == nil && len(md) > 0 {
@@ -48,13 +43,12 @@ func (s *tracedStream) RecvMsg(m any) error {
 	switch {
 	case err == nil:
 		s.leg.Reply(f)
-		return codec.Decode(m, f)
 	case errors.Is(err, io.EOF):
 		s.end(nil)
 	default:
-		s.end(transport.TimedOut(s.Context(), err))
+		s.end(transport.TimedOut(s.ctx, err))
 	}
-	return err
+	return f, err
 }
 
 func (s *tracedStream) end(err error) {

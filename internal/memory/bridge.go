@@ -19,12 +19,12 @@ import (
 // good, from all backends, at the first Unimplemented.
 //
 // A backend that has both methods gets exactly the calls that clients make.
-func Bridge(conn grpc.ClientConnInterface, lists []List, schema *codec.Schema, pkg string) (grpc.ClientConnInterface, error) {
+func Bridge(conn codec.Caller, lists []List, schema *codec.Schema, pkg string) (codec.Caller, error) {
 	compiled, err := compileLists(lists, schema, pkg)
 	if err != nil {
 		return nil, err
 	}
-	b := &bridge{ClientConnInterface: conn, pairs: map[string]*list{}}
+	b := &bridge{Caller: conn, pairs: map[string]*list{}}
 	for _, l := range compiled {
 		if l.unary != nil && l.stream != nil {
 			b.pairs[l.unary.Name], b.pairs[l.stream.Name] = l, l
@@ -48,106 +48,107 @@ func Lacks(err error) bool {
 }
 
 type bridge struct {
-	grpc.ClientConnInterface
+	codec.Caller
 	pairs map[string]*list // :: full method → its list
 }
 
-// Invoke makes a unary call. It makes the reply of a List from a Stream if the backend has no List.
-func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Invoke(ctx, b, name, args, reply, opts)
-}
-
-// Call is Invoke.
+// Call makes a unary call. It makes the reply of a List from a Stream if the backend has no List.
 func (b *bridge) Call(ctx context.Context, call *codec.Call) error {
-	err := call.On(ctx, b.ClientConnInterface)
-	if l := b.pairs[call.Method]; l != nil && Lacks(err) {
-		if streamErr := l.collect(ctx, b.ClientConnInterface, call); !Lacks(streamErr) {
-			return streamErr
-		} // else it has neither method: the client gets the error of the one it called
+	err := b.Caller.Call(ctx, call)
+	if l := b.pairs[call.Method]; l != nil {
+		return l.or(err, func() error { return l.collect(ctx, b.Caller, call) })
 	}
 	return err
 }
 
-// NewStream opens a stream. It makes the messages of a Stream from a List if the backend has no
-// Stream.
-func (b *bridge) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	cs, err := b.ClientConnInterface.NewStream(ctx, desc, name, opts...)
+// or returns the error of the other method of a list if err says that the backend lacks the one. If it
+// has neither, the client gets the error of the one that it called.
+func (l *list) or(err error, other func() error) error {
+	if l.unary != nil && l.stream != nil && Lacks(err) {
+		if otherErr := other(); !Lacks(otherErr) {
+			return otherErr
+		}
+	}
+	return err
+}
+
+// Open opens a stream. It makes the messages of a Stream from a List if the backend has no Stream.
+func (b *bridge) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (codec.Stream, error) {
+	s, err := b.Caller.Open(ctx, desc, name)
 	l := b.pairs[name]
 	if err != nil || l == nil {
-		return cs, err
+		return s, err
 	}
-	return &bridgedStream{ClientStream: cs, ctx: ctx, conn: b.ClientConnInterface, list: l}, nil
+	return &bridgedStream{Stream: s, ctx: ctx, next: b.Caller, list: l}, nil
 }
 
 // bridgedStream is a stream that calls the unary list instead if the first receive shows that
 // the backend has no such stream.
 type bridgedStream struct {
-	grpc.ClientStream
-	ctx     context.Context // the call's, not the stream's, which ends when the stream fails
-	conn    grpc.ClientConnInterface
-	list    *list
-	request *codec.Frame
-	began   bool
-	listed  bool // the unary list has been called instead
-	rest    []*codec.Frame
-	header  metadata.MD
-	trailer metadata.MD
+	codec.Stream
+	ctx    context.Context // the call's, not the stream's, which ends when the stream fails
+	next   codec.Caller
+	list   *list
+	call   codec.Call // of the unary list
+	began  bool
+	listed bool // the unary list has been called instead
+	rest   []*codec.Frame
 }
 
-func (s *bridgedStream) SendMsg(m any) error {
-	f, err := codec.FrameOf(m)
-	if err != nil {
-		return err
-	}
+func (s *bridgedStream) Send(f *codec.Frame) error {
 	f.Bytes()
-	s.request = f.Ref()
-	return s.ClientStream.SendMsg(f)
+	s.call.Method, s.call.Request = s.list.unary.Name, f.Ref()
+	return s.Stream.Send(f)
 }
 
 // Header waits for the first message as well: only that shows whether the header is the
 // stream's or the list's.
 func (s *bridgedStream) Header() (metadata.MD, error) {
 	if s.listed {
-		return s.header, nil
+		return s.call.Header, nil
 	}
-	return s.ClientStream.Header()
+	return s.Stream.Header()
 }
 
 func (s *bridgedStream) Trailer() metadata.MD {
 	if s.listed {
-		return s.trailer
+		return s.call.Trailer
 	}
-	return s.ClientStream.Trailer()
+	return s.Stream.Trailer()
 }
 
-func (s *bridgedStream) RecvMsg(m any) error {
+func (s *bridgedStream) Recv() (*codec.Frame, error) {
 	if !s.listed {
-		err := s.ClientStream.RecvMsg(m)
-		if s.began || !Lacks(err) || s.request == nil {
+		f, err := s.Stream.Recv()
+		if s.began || !Lacks(err) || s.call.Request == nil {
 			s.began = true
-			return err
+			return f, err
 		}
-		var answer codec.Frame
-		listErr := s.conn.Invoke(s.ctx, s.list.unary.Name, s.request, &answer, grpc.Header(&s.header), grpc.Trailer(&s.trailer))
-		s.request.Free()
+		listErr := s.next.Call(s.ctx, &s.call)
+		s.call.Request.Free()
 		if Lacks(listErr) {
 			s.began = true
-			return err // it has neither
+			return nil, err // it has neither
 		}
 		s.listed = true
 		if listErr != nil {
-			return listErr
+			return nil, listErr
 		}
-		if s.rest, err = s.list.split(&answer); err != nil {
-			return err
+		if s.rest, err = s.list.split(s.call.Reply); err != nil {
+			return nil, err
 		}
 	}
-	if len(s.rest) == 0 {
-		return io.EOF
+	return first(&s.rest)
+}
+
+// first takes the first of some messages. It returns io.EOF if there is none.
+func first(rest *[]*codec.Frame) (*codec.Frame, error) {
+	if len(*rest) == 0 {
+		return nil, io.EOF
 	}
-	f := s.rest[0]
-	s.rest = s.rest[1:]
-	return codec.Decode(m, f)
+	f := (*rest)[0]
+	*rest = (*rest)[1:]
+	return f, nil
 }
 
 // maxCollected and maxParts bound a list that a backend streams: the bytes are 16 times
@@ -159,26 +160,25 @@ const (
 
 // collect asks for a list by its streaming method and joins the parts into one message. It
 // checks each part, because one that is cut off would swallow the beginning of the next.
-func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, call *codec.Call) error {
+func (l *list) collect(ctx context.Context, next codec.Caller, call *codec.Call) error {
 	name := l.stream.Name
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
+	s, err := next.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
 	if err != nil {
 		return err
 	}
-	if err := cs.SendMsg(call.Request); err != nil && !errors.Is(err, io.EOF) {
+	if err := s.Send(call.Request); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if err := cs.CloseSend(); err != nil {
+	if err := s.CloseSend(); err != nil {
 		return err
 	}
 	var parts []*codec.Frame
 	utf8 := true
 	size := 0
 	for {
-		f := &codec.Frame{}
-		err := cs.RecvMsg(f)
+		f, err := s.Recv()
 		if err == nil {
 			text, err := wellFormed(l.shape, name, f)
 			if err != nil {
@@ -191,8 +191,8 @@ func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, call 
 			}
 			continue
 		}
-		call.Header, _ = cs.Header()
-		call.Trailer = cs.Trailer()
+		call.Header, _ = s.Header()
+		call.Trailer = s.Trailer()
 		if errors.Is(err, io.EOF) {
 			call.Reply, call.UTF8, call.WellFormed = codec.Concat(parts), utf8, true
 			return nil

@@ -40,7 +40,7 @@ func bridgedOver(t *testing.T, l *library, lacks string, lack error) grpc.Client
 	t.Cleanup(func() { stop(); <-done })
 	b, err := memory.Bridge(conn, muxtest.LibraryProfile(t).Known.Lists, muxtest.Library, muxtest.Package)
 	require.NoError(t, err)
-	return b
+	return codec.Conn{Caller: b}
 }
 
 func TestABackendThatOnlyListsStreams(t *testing.T) {

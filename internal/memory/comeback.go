@@ -132,7 +132,7 @@ func (c *Conn) isAlive(ctx context.Context) error {
 	defer cancel()
 	ask := func() (took time.Duration, err error) {
 		began := time.Now()
-		err = c.next.Invoke(ctx, c.cfg.Alive, &codec.Frame{}, &codec.Frame{})
+		err = c.callAlive(ctx)
 		return time.Since(began), err
 	}
 	took, err := ask()
@@ -151,6 +151,10 @@ func (c *Conn) isAlive(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+func (c *Conn) callAlive(ctx context.Context) error {
+	return c.next.Call(ctx, &codec.Call{Method: c.cfg.Alive, Request: &codec.Frame{}})
 }
 
 // stillGone replaces the reason why the backend is gone by the latest one, which may be more

@@ -29,7 +29,7 @@ import (
 // the latest request before it, and an answer counts only for what happened before its request.
 type Conn struct {
 	cfg   Config
-	next  grpc.ClientConnInterface
+	next  codec.Caller
 	mem   *Memory
 	lists []*list
 	kept  []*kept
@@ -107,7 +107,7 @@ func New(cfg Config) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{
-		cfg: cfg, next: cfg.Conn, mem: cfg.Memory, lists: lists, kept: replies, roles: map[string]role{},
+		cfg: cfg, next: codec.CallerOf(cfg.Conn), mem: cfg.Memory, lists: lists, kept: replies, roles: map[string]role{},
 		check: make(chan struct{}, 1), notify: make(chan struct{}, 1),
 		mu: &cfg.Memory.mu, patience: cfg.Silence, waiting: map[int]*attempt{},
 	}
@@ -255,7 +255,7 @@ func (c *Conn) Check() {
 
 // Invoke makes a unary call.
 func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Invoke(ctx, c, name, args, reply, opts)
+	return codec.Conn{Caller: c}.Invoke(ctx, name, args, reply, opts...)
 }
 
 // Call makes a unary call.
@@ -263,7 +263,7 @@ func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
 	r, described := c.roles[call.Method]
 	switch {
 	case !described:
-		return call.On(ctx, c.next) // the Spec does not name it
+		return c.next.Call(ctx, call) // the Spec does not name it
 	case r.list != nil:
 		return c.list(ctx, r.list, call)
 	case r.kept != nil:
@@ -274,7 +274,7 @@ func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
 	sent := false // a call that never reached the backend has changed nothing
 	err := c.call(ctx, func(ctx context.Context) error {
 		sent = true
-		return call.On(ctx, c.next)
+		return c.next.Call(ctx, call)
 	})
 	if sent {
 		c.noteCall(r, call, err)
@@ -297,9 +297,14 @@ func matchesAny(patterns []string, name string) bool {
 
 // NewStream opens a streaming call.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return codec.Conn{Caller: c}.NewStream(ctx, desc, name, opts...)
+}
+
+// Open opens a streaming call.
+func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (codec.Stream, error) {
 	r, described := c.roles[name]
 	if !described {
-		return c.next.NewStream(ctx, desc, name, opts...)
+		return c.next.Open(ctx, desc, name)
 	}
 	if r.list != nil {
 		return &listStream{ctx: ctx, conn: c, list: r.list, call: codec.Call{Method: name}}, nil
@@ -311,31 +316,31 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(epoch, cancel)
 	context.AfterFunc(ctx, func() { stop() }) // also if the client does not read the stream to its end
-	cs, err := c.next.NewStream(ctx, desc, name, opts...)
+	s, err := c.next.Open(ctx, desc, name)
 	if err != nil {
 		cancel()
 		return nil, c.judge(epoch, err)
 	}
-	return &guardedStream{ClientStream: cs, conn: c, epoch: epoch, end: cancel}, nil
+	return &guardedStream{Stream: s, conn: c, epoch: epoch, end: cancel}, nil
 }
 
 // guardedStream is a stream that ends when its backend goes down.
 type guardedStream struct {
-	grpc.ClientStream
+	codec.Stream
 	conn  *Conn
 	epoch context.Context
 	end   func()
 }
 
-func (s *guardedStream) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
+func (s *guardedStream) Recv() (*codec.Frame, error) {
+	f, err := s.Stream.Recv()
 	if err != nil {
 		defer s.end()
 		if !isEOF(err) {
 			err = s.conn.judge(s.epoch, err)
 		}
 	}
-	return err
+	return f, err
 }
 
 // mark marks the answer to a method as one from memory, for the caller of ctx. c.mu may be held.

@@ -61,9 +61,9 @@ func TestAListThatIsStreamedWithoutAnEndFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec := muxtest.LibraryProfile(t).Known
 			e := &endless{message: c.message}
-			bridged, err := memory.Bridge(e, spec.Lists, muxtest.Library, muxtest.Package)
+			bridged, err := memory.Bridge(codec.CallerOf(e), spec.Lists, muxtest.Library, muxtest.Package)
 			require.NoError(t, err)
-			err = bridged.Invoke(t.Context(), muxtest.Method("List"), &codec.Frame{}, &codec.Frame{})
+			err = bridged.Call(t.Context(), &codec.Call{Method: muxtest.Method("List"), Request: &codec.Frame{}})
 			assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 			assert.ErrorContains(t, err, "the backend streams a list of more than 268435456 bytes")
 			assert.Equal(t, c.messages, e.sent)

@@ -104,12 +104,15 @@ func (c *Conn) askStatus(l *list, id string) {
 	l.settleWhole()
 	asked := l.begin()
 	c.mu.Unlock()
-	answer := &codec.Frame{}
+	call := &codec.Call{Method: l.status.method.Name, Request: codec.NewFrame(l.status.id.Append(nil, []byte(id)))}
 	err := c.try(ctx, &attempt{method: l.status.method.Name, lag: &l.status.lag, usable: never, anyAnswer: true}, func(ctx context.Context) error {
-		return c.next.Invoke(ctx, l.status.method.Name, codec.NewFrame(l.status.id.Append(nil, []byte(id))), answer)
+		return c.next.Call(ctx, call)
 	})
-	if l.asksStatus() && (err == nil || answersNothing(err)) { // an item that has none is asked for when it changes
-		c.keep(l, id, asked, answer.Bytes())
+	if err != nil {
+		call.Reply = &codec.Frame{}
 	}
-	answer.Free()
+	if l.asksStatus() && (err == nil || answersNothing(err)) { // an item that has none is asked for when it changes
+		c.keep(l, id, asked, call.Reply.Bytes())
+	}
+	call.Reply.Free()
 }

@@ -228,16 +228,20 @@ func (c *Conn) renew(ctx context.Context, l *list) {
 	}
 }
 
-// fetch asks for a list by its unary or streaming method. The reply has its items in one
+// fetch asks for a list by its unary or streaming method, or by the other one if the backend lacks it. The reply has its items in one
 // well-formed message.
 func (c *Conn) fetch(ctx context.Context, l *list, call *codec.Call) error {
+	streamed := func() error { return l.collect(ctx, c.next, call) }
+	whole := func() error {
+		if err := call.OnAs(ctx, c.next, l.unary.Name, call.Request); err != nil {
+			return err
+		}
+		return check(call, l.shape)
+	}
 	if l.stream != nil && call.Method == l.stream.Name {
-		return l.collect(ctx, c.next, call)
+		return l.or(streamed(), whole)
 	}
-	if err := call.On(ctx, c.next); err != nil {
-		return err
-	}
-	return check(call, l.shape)
+	return l.or(whole(), streamed)
 }
 
 // remembered answers a list from memory.

@@ -26,28 +26,19 @@ type listStream struct {
 	asked bool
 }
 
-func (s *listStream) SendMsg(m any) error {
-	f, err := codec.FrameOf(m)
-	if err != nil {
-		return err
-	}
+func (s *listStream) Send(f *codec.Frame) error {
 	s.call.Request = f.Ref()
 	return nil
 }
 
 func (s *listStream) CloseSend() error { return nil }
 
-func (s *listStream) RecvMsg(m any) error {
+func (s *listStream) Recv() (*codec.Frame, error) {
 	s.ask()
 	if s.err != nil {
-		return s.err
+		return nil, s.err
 	}
-	if len(s.rest) == 0 {
-		return io.EOF
-	}
-	f := s.rest[0]
-	s.rest = s.rest[1:]
-	return codec.Decode(m, f)
+	return first(&s.rest)
 }
 
 func (s *listStream) ask() {
@@ -69,8 +60,7 @@ func (s *listStream) Header() (metadata.MD, error) {
 	return s.call.Header, nil
 }
 
-func (s *listStream) Trailer() metadata.MD     { return nil }
-func (s *listStream) Context() context.Context { return s.ctx }
+func (s *listStream) Trailer() metadata.MD { return nil }
 
 // batch is how many bytes of items a message of a stream holds, at least one
 // item. It is below gRPC's default limit of 4 MiB.

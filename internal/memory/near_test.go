@@ -21,7 +21,6 @@ import (
 // testing/synctest: minutes pass at once, and exactly, however busy the machine is.
 // library.mu guards it.
 type near struct {
-	grpc.ClientConnInterface
 	library *library
 	down    bool              // the library cannot be reached
 	after   func(name string) // called when an answer has been made and before it leaves
@@ -59,6 +58,10 @@ func (n *near) Invoke(ctx context.Context, name string, args, reply any, _ ...gr
 		return err
 	}
 	return codec.Decode(reply, s.reply)
+}
+
+func (n *near) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Error(codes.Unimplemented, "it has no streams")
 }
 
 func (n *near) absent(context.Context) (down bool) {

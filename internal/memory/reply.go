@@ -84,7 +84,7 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 func (c *Conn) askReply(ctx context.Context, k *kept, call *codec.Call, usable func(bool) bool) error {
 	at := time.Now()
 	err := c.try(ctx, &attempt{method: call.Method, lag: &k.lag, usable: usable, anyAnswer: true}, func(ctx context.Context) error {
-		if err := call.On(ctx, c.next); err != nil {
+		if err := c.next.Call(ctx, call); err != nil {
 			return err
 		}
 		return check(call, k.shape)

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -150,9 +149,7 @@ func (c *Conn) probe() {
 	c.probing = true
 	epoch := c.epoch
 	c.background.Go(func() {
-		err := c.call(c.life, func(ctx context.Context) error {
-			return c.next.Invoke(ctx, c.cfg.Alive, &codec.Frame{}, &codec.Frame{})
-		})
+		err := c.call(c.life, c.callAlive)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.probing = false

@@ -36,7 +36,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 	err = errRemembered
 	if !late {
 		a := &attempt{method: call.Method, lag: &l.status.lag, anyAnswer: true, usable: func(bool) bool { return c.usableStatus(l, id) }}
-		err = c.try(ctx, a, func(ctx context.Context) error { return call.On(ctx, c.next) })
+		err = c.try(ctx, a, func(ctx context.Context) error { return c.next.Call(ctx, call) })
 	}
 	if err == nil {
 		c.answered()

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/transport"
 )
@@ -24,10 +22,10 @@ import (
 // A connection alone ends no outage: a process that hangs accepts connections. It is safe for concurrent use. The caller sets
 // the exported fields before the first call.
 type Watcher struct {
-	Conn    grpc.ClientConnInterface // takes messages of type *codec.Frame
-	Alive   string                   // as in [Config]; empty means HealthCheck
-	Silence time.Duration            // as in [Config]; zero means DefaultSilence
-	Watch   func(State)              // called for each change, and for each further error of the connection
+	codec.Caller
+	Alive   string        // as in [Config]; empty means HealthCheck
+	Silence time.Duration // as in [Config]; zero means DefaultSilence
+	Watch   func(State)   // called for each change, and for each further error of the connection
 
 	pulse   pulse
 	check   chan struct{} // holds a token if Run is to look now
@@ -41,27 +39,17 @@ type Watcher struct {
 }
 
 // NewWatcher returns a Watcher of a connection, to a backend that was last seen in the state before.
-func NewWatcher(conn grpc.ClientConnInterface, before State) *Watcher {
+func NewWatcher(conn codec.Caller, before State) *Watcher {
 	gone := before.Condition == Gone
-	return &Watcher{Conn: conn, check: make(chan struct{}, 1), known: gone, gone: gone}
-}
-
-// Invoke makes a unary call.
-func (w *Watcher) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Invoke(ctx, w, name, args, reply, opts)
+	return &Watcher{Caller: conn, check: make(chan struct{}, 1), known: gone, gone: gone}
 }
 
 // Call makes a unary call.
 func (w *Watcher) Call(ctx context.Context, call *codec.Call) error {
 	w.pulse.begin()
-	err := call.On(ctx, w.Conn)
+	err := w.Caller.Call(ctx, call)
 	w.pulse.end(ctx, err)
 	return err
-}
-
-// NewStream opens a streaming call.
-func (w *Watcher) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return w.Conn.NewStream(ctx, desc, name, opts...)
 }
 
 // Reached notes that there is a connection to the backend, or why there is none.
@@ -118,7 +106,7 @@ func (w *Watcher) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, mostPatience)
 	defer cancel()
 	before := w.pulse.answers.Load()
-	_ = w.Invoke(ctx, orDefault(w.Alive, HealthCheck), &codec.Frame{}, &codec.Frame{})
+	_ = w.Call(ctx, &codec.Call{Method: orDefault(w.Alive, HealthCheck), Request: &codec.Frame{}})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.probing = false

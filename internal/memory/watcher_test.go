@@ -18,7 +18,7 @@ import (
 func (n *near) watcher(t *testing.T, before memory.State) (*memory.Watcher, chan memory.State) {
 	t.Helper()
 	states := make(chan memory.State, 1000)
-	w := memory.NewWatcher(n, before)
+	w := memory.NewWatcher(codec.CallerOf(n), before)
 	w.Watch = func(s memory.State) { states <- s }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -51,7 +51,7 @@ func (n *near) freezes() (thaw func()) {
 func put(t *testing.T, w *memory.Watcher, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	return w.Invoke(ctx, muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
+	return w.Call(ctx, &codec.Call{Method: muxtest.Method("Put"), Request: &codec.Frame{}})
 }
 
 // next returns the next state, which must be there.

@@ -122,7 +122,7 @@ func New(cfg Config) (*Plugins, error) {
 // Around of a director.Config.
 func (p *Plugins) Around(next grpc.ClientConnInterface) grpc.ClientConnInterface {
 	p.next.Store(&next)
-	return &around{next, p}
+	return codec.Conn{Caller: &around{codec.CallerOf(next), p}}
 }
 
 // Run follows changes of the folder, and looks up objects that were created before, until ctx

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -16,13 +15,8 @@ import (
 
 // around is a connection that asks the plugins, and passes calls on to a director.
 type around struct {
-	grpc.ClientConnInterface
+	codec.Caller
 	plugins *Plugins
-}
-
-// Invoke is Call.
-func (c *around) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Invoke(ctx, c, name, args, reply, opts)
 }
 
 // Call asks the plugins about the call, makes it, and notifies them how it ended.
@@ -30,7 +24,7 @@ func (c *around) Call(ctx context.Context, call *codec.Call) error {
 	t := c.plugins.table.Load()
 	of := c.plugins.program.calls[call.Method]
 	if of == nil || len(t.plugins) == 0 {
-		return call.On(ctx, c.ClientConnInterface)
+		return c.Caller.Call(ctx, call)
 	}
 	v := &visit{Plugins: c.plugins, call: of, before: t.at[of.before], after: t.at[of.after], src: call.Request.Bytes()}
 	request, err := v.ask(ctx, call.Request)
@@ -40,7 +34,7 @@ func (c *around) Call(ctx context.Context, call *codec.Call) error {
 	if len(v.changedBy) > 0 {
 		ctx = context.WithValue(ctx, changedKey{}, v.changedBy)
 	}
-	if err = call.OnAs(ctx, c.ClientConnInterface, call.Method, request); err == nil {
+	if err = call.OnAs(ctx, c.Caller, call.Method, request); err == nil {
 		v.remember(call.Reply.Bytes())
 	}
 	v.callAfter(ctx, err)

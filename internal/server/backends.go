@@ -18,6 +18,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/director/dial"
@@ -98,10 +99,6 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 	if !single(cfg) {
 		b.bounded.Whole = limits.WholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
-	b.top, err = memory.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
-	if err != nil {
-		return nil, err
-	}
 	var before memory.State
 	if source := s.sources[b.String()]; source != "" {
 		before = r.of(source).notes.before()
@@ -112,7 +109,11 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 	}
 	mem := s.memories[b.String()]
 	if mem == nil {
-		b.watch(before, alive, cfg.GoneAfter)
+		bridge, err := memory.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
+		if err != nil {
+			return nil, err
+		}
+		b.watch(bridge, before, alive, cfg.GoneAfter)
 		return b, nil
 	}
 	var equivalents func(string) []string
@@ -120,7 +121,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		equivalents = cri.ImageNames
 	}
 	b.lastKnown, err = memory.New(memory.Config{
-		Name: b.String(), Conn: b.top,
+		Name: b.String(), Conn: codec.Conn{Caller: b.bounded},
 		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
 		Equivalents: equivalents,
 		Memory:      mem,
@@ -165,17 +166,16 @@ func newPlainBackend(cfg *config.Config, d director.Config, s *assembly, r *reco
 		return nil, err
 	}
 	b.bounded = limits.NewConn(b.conn, b.String(), config.DefaultMaxCalls)
-	b.top = b.bounded
-	b.watch(memory.State{}, "", cfg.GoneAfter)
+	b.watch(b.bounded, memory.State{}, "", cfg.GoneAfter)
 	return b, nil
 }
 
 // watch puts a Watcher on top of a backend without memory.
-func (b *backend) watch(before memory.State, alive string, silence time.Duration) {
-	b.watcher = memory.NewWatcher(b.top, before)
+func (b *backend) watch(next codec.Caller, before memory.State, alive string, silence time.Duration) {
+	b.watcher = memory.NewWatcher(next, before)
 	b.watcher.Alive, b.watcher.Silence = alive, silence
 	b.watcher.Watch = func(s memory.State) { b.do(func() { b.watched(s) }) }
-	b.top = b.watcher
+	b.top = codec.Conn{Caller: b.watcher}
 }
 
 // stackKey is equal for two configurations whose i-th runtime needs the same stack of

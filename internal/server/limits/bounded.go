@@ -17,7 +17,7 @@ import (
 // Conn is a connection to a backend that bounds the calls of clients, and the memory of the lists
 // that the backend streams.
 type Conn struct {
-	grpc.ClientConnInterface
+	codec.Caller
 	name  string
 	Whole map[string]bool // :: streaming method whose answer memory joins before the client gets it
 	Calls bound           // of all sockets
@@ -26,8 +26,8 @@ type Conn struct {
 
 // NewConn bounds the calls of clients to a backend at maxCalls. Half of them are reserved for
 // the main socket, so that clients of the other sockets cannot take what kubelet needs.
-func NewConn(conn grpc.ClientConnInterface, name string, maxCalls int) *Conn {
-	c := &Conn{ClientConnInterface: conn, name: name, Calls: bound{max: int64(maxCalls)}}
+func NewConn(conn codec.Caller, name string, maxCalls int) *Conn {
+	c := &Conn{Caller: conn, name: name, Calls: bound{max: int64(maxCalls)}}
 	c.side = bound{within: &c.Calls, max: max(1, c.Calls.max/2)}
 	return c
 }
@@ -97,66 +97,58 @@ func (c *Conn) begin(ctx context.Context, method string) (*bound, error) {
 	}
 }
 
-// Invoke makes a unary call.
-func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Invoke(ctx, c, method, args, reply, opts)
-}
-
-// Call is Invoke.
+// Call makes a unary call.
 func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
 	counted, err := c.begin(ctx, call.Method)
 	if err != nil {
 		return err
 	}
 	defer counted.give()
-	return call.On(ctx, c.ClientConnInterface)
+	return c.Caller.Call(ctx, call)
 }
 
-// NewStream opens a streaming call.
-func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+// Open opens a streaming call.
+func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, method string) (codec.Stream, error) {
 	counted, err := c.begin(ctx, method)
 	if err != nil {
 		return nil, err
 	}
-	cs, err := c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+	s, err := c.Caller.Open(ctx, desc, method)
 	if err != nil {
 		counted.give()
 		return nil, err
 	}
 	context.AfterFunc(ctx, counted.give) // ctx ends with the call, even if the client does not read the stream to its end
 	if counted != nil && c.Whole[method] {
-		return &wholeStream{ClientStream: cs, ctx: ctx, call: callOf(ctx)}, nil
+		return &wholeStream{Stream: s, ctx: ctx, call: callOf(ctx)}, nil
 	}
-	return cs, nil
+	return s, nil
 }
 
 // wholeStream is a stream of a list. It counts the small messages, which the transport does not
 // count, because they stay in memory until the call ends.
 type wholeStream struct {
-	grpc.ClientStream
+	codec.Stream
 	ctx  context.Context
 	call *call
 	came int // bytes that came and are not counted yet
 }
 
-// RecvMsg receives a message if there is memory for it. It does not wait for memory, because a wait
+// Recv receives a message if there is memory for it. It does not wait for memory, because a wait
 // would make the runtime seem slow.
-func (s *wholeStream) RecvMsg(m any) error {
-	if err := s.ClientStream.RecvMsg(m); err != nil {
-		return err
-	}
-	f, ok := m.(*codec.Frame)
-	if !ok || f.Len() >= smallMessage {
-		return nil
+func (s *wholeStream) Recv() (*codec.Frame, error) {
+	f, err := s.Stream.Recv()
+	if err != nil || f.Len() >= smallMessage {
+		return f, err
 	}
 	if s.came += f.Len(); s.came < smallMessage {
-		return nil
+		return f, nil
 	}
 	n := s.came
 	s.came = 0
 	if err := s.call.keep(s.ctx, int64(n), "a list that a runtime streams"); err != nil {
 		f.Free()
-		return err
+		return nil, err
 	}
-	return nil
+	return f, nil
 }
