@@ -2,6 +2,8 @@ package codec
 
 import (
 	"context"
+	"errors"
+	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -162,6 +164,11 @@ func (s *connStream) SendMsg(m any) error {
 
 func (s *connStream) RecvMsg(m any) error {
 	f, err := s.Recv()
+	if err == nil && s.single {
+		if _, err = s.Recv(); errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
 	if len(s.opts) > 0 && (err != nil || s.single) {
 		header, _ := s.Header() // the call has ended, and Recv has said how
 		give(s.opts, header, s.Trailer())

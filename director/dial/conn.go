@@ -104,7 +104,6 @@ type Conn struct {
 	name, address string
 	addresses     []string // address, and those of further servers
 	cc            link
-	calls         codec.Caller           // of cc
 	versions      *profile.Versions      // nil: the backend gets every call as it is
 	probing       chan struct{}          // holds a token: one probe at a time
 	dials         atomic.Uint64          // connections made so far: see spoken
@@ -153,7 +152,7 @@ func New(cfg Config) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", c, err)
 	}
-	c.cc, c.calls = link, codec.CallerOf(link)
+	c.cc = link
 	return c, nil
 }
 
@@ -285,10 +284,10 @@ func (c *Conn) trace(ctx context.Context, name string) (context.Context, directo
 func (c *Conn) invoke(ctx context.Context, call *codec.Call, name string, request *codec.Frame) error {
 	ctx, leg := c.trace(ctx, name)
 	if leg == nil {
-		return call.OnAs(ctx, c.calls, name, request)
+		return call.OnAs(ctx, c.cc, name, request)
 	}
 	leg.Request(request)
-	err := transport.TimedOut(ctx, call.OnAs(ctx, c.calls, name, request))
+	err := transport.TimedOut(ctx, call.OnAs(ctx, c.cc, name, request))
 	if len(call.Header) > 0 {
 		leg.Header(call.Header)
 	}
@@ -311,7 +310,7 @@ func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (co
 		return nil, err
 	}
 	ctx, leg := c.trace(ctx, w.name)
-	s, err := c.calls.Open(ctx, desc, w.name)
+	s, err := c.cc.Open(ctx, desc, w.name)
 	if err != nil {
 		if leg != nil {
 			leg.End(err, nil)

@@ -27,7 +27,7 @@ const (
 
 // A link carries the calls of a Conn to its backend.
 type link interface {
-	grpc.ClientConnInterface
+	codec.Caller
 	Connect()
 	GetState() connectivity.State
 	WaitForStateChange(ctx context.Context, from connectivity.State) bool
@@ -97,7 +97,7 @@ func (c *Conn) balanced(cfg Config) (link, error) {
 	if lost == nil {
 		lost = func(transport.Loss) {}
 	}
-	return &balanced{cc, cfg.Budget, lost, cfg.Via}, nil
+	return &balanced{cc, codec.CallerOf(cc), cfg.Budget, lost, cfg.Via}, nil
 }
 
 // balanced is a link to one or several servers, any of which can answer a call. gRPC's client does not
@@ -105,6 +105,7 @@ func (c *Conn) balanced(cfg Config) (link, error) {
 // only then.
 type balanced struct {
 	*grpc.ClientConn
+	calls  codec.Caller // of the ClientConn
 	budget Budget
 	lost   func(transport.Loss)
 	via    string
@@ -123,30 +124,31 @@ func (b *balanced) outgoing(ctx context.Context, method string) context.Context 
 	return metadata.AppendToOutgoingContext(ctx, transport.ViaField, b.via)
 }
 
-func (b *balanced) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	if err := b.ClientConn.Invoke(b.outgoing(ctx, method), method, args, reply, opts...); err != nil {
+func (b *balanced) Call(ctx context.Context, call *codec.Call) error {
+	if err := b.calls.Call(b.outgoing(ctx, call.Method), call); err != nil {
 		return err
 	}
-	return transport.Count(ctx, b.budget, reply)
+	return transport.Count(ctx, b.budget, call.Reply)
 }
 
-func (b *balanced) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	cs, err := b.ClientConn.NewStream(b.outgoing(ctx, method), desc, method, opts...)
+func (b *balanced) Open(ctx context.Context, desc *grpc.StreamDesc, method string) (codec.Stream, error) {
+	s, err := b.calls.Open(b.outgoing(ctx, method), desc, method)
 	if err != nil {
 		return nil, err
 	}
-	return &balancedStream{cs, b, ctx}, nil
+	return &balancedStream{s, b, ctx}, nil
 }
 
 type balancedStream struct {
-	grpc.ClientStream
+	codec.Stream
 	link *balanced
-	ctx  context.Context // the caller's: that of the ClientStream has the server as its peer
+	ctx  context.Context // the caller's: that of the stream has the server as its peer
 }
 
-func (s *balancedStream) RecvMsg(m any) error {
-	if err := s.ClientStream.RecvMsg(m); err != nil {
-		return err
+func (s *balancedStream) Recv() (*codec.Frame, error) {
+	f, err := s.Stream.Recv()
+	if err == nil {
+		err = transport.Count(s.ctx, s.link.budget, f)
 	}
-	return transport.Count(s.ctx, s.link.budget, m)
+	return f, err
 }

@@ -37,9 +37,10 @@ func TestABackendThatReturnsIsConnectedToAtOnce(t *testing.T) {
 			c, err := New(Config{Address: path, Watch: func(err error) { told <- err }})
 			require.NoError(t, err)
 			require.NoError(t, c.cc.Close())
-			c.cc, err = grpc.NewClient("passthrough:///"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(c.dial),
+			cc, err := grpc.NewClient("passthrough:///"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(c.dial),
 				grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}}))
 			require.NoError(t, err)
+			c.cc = &balanced{ClientConn: cc}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- c.Run(ctx) }()

@@ -72,7 +72,7 @@ func (c *Conn) speaks(ctx context.Context) (*spoken, error) {
 	s := &spoken{dials: c.dials.Load()}
 	for v, method := range c.versions.Probes {
 		call := &codec.Call{Method: method, Request: &codec.Frame{}}
-		switch err := c.calls.Call(ctx, call); {
+		switch err := c.cc.Call(ctx, call); {
 		case err == nil:
 			s.versions = append(s.versions, v)
 		case status.Code(err) == codes.Unimplemented:

@@ -65,7 +65,7 @@ func TestACallThatEndsDuringItsRetryIsReset(t *testing.T) {
 	for range 500 {
 		ctx, cancel := context.WithCancel(t.Context())
 		var header metadata.MD
-		cs, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/s.S/M", grpc.Header(&header))
+		cs, err := codec.Conn{Caller: c}.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/s.S/M", grpc.Header(&header))
 		require.NoError(t, err)
 		var all sync.WaitGroup
 		all.Go(func() {

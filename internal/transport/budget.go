@@ -48,12 +48,11 @@ func (unlimited) TryReserve(context.Context, int) bool { return true }
 func (unlimited) Reserve(context.Context, int) error   { return nil }
 func (unlimited) Release(context.Context, int)         {}
 
-// Count reserves the memory of m, a message that has been received in one piece, until m is freed. It
-// is for receivers that do not know how long a message is before they have all of it. A nil budget, and
-// a message that is not a *codec.Frame, need no memory. If there is none Count frees m.
-func Count(ctx context.Context, budget Budget, m any) error {
-	f, ok := m.(*codec.Frame)
-	if !ok || budget == nil {
+// Count reserves the memory of f, a message that has been received in one piece, until f is freed. It
+// is for receivers that do not know how long a message is before they have all of it. A nil budget has
+// room for everything. If there is no memory Count frees f.
+func Count(ctx context.Context, budget Budget, f *codec.Frame) error {
+	if budget == nil {
 		return nil
 	}
 	n := f.Len()

@@ -39,6 +39,10 @@ type ClientConfig struct {
 	// must not call the client. Optional.
 	Lost func(Loss)
 
+	// Began is called when a call begins on a connection to a server. It must not wait, and must not call
+	// the client. Optional.
+	Began func(ctx context.Context, to net.Addr)
+
 	// Budget is the memory for messages that do not arrive in one piece. The client passes it the
 	// context of the call. Nil means no bound.
 	Budget Budget
@@ -62,9 +66,8 @@ type ClientConfig struct {
 
 // A Client keeps a connection to one server. It connects on its first call or on Connect, and again
 // on the first call after the connection has ended. A call waits for the first attempt to connect,
-// and fails at once while the server cannot be reached. A Client is a [grpc.ClientConnInterface]
-// for messages of package codec, and is safe for concurrent use. It supports the call options
-// Header, Trailer, Peer, WaitForReady, OnFinish, MaxCallSendMsgSize and MaxCallRecvMsgSize.
+// and fails at once while the server cannot be reached. A Client is a [codec.Caller], and is safe for
+// concurrent use.
 type Client struct {
 	cfg   ClientConfig
 	now   atomic.Pointer[clientConn] // nil while there is none
@@ -92,6 +95,9 @@ func NewClient(cfg ClientConfig) *Client {
 	cfg.Backoff = orDefault(cfg.Backoff, backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second})
 	if cfg.Lost == nil {
 		cfg.Lost = func(Loss) {}
+	}
+	if cfg.Began == nil {
+		cfg.Began = func(context.Context, net.Addr) {}
 	}
 	if cfg.Budget == nil {
 		cfg.Budget = unlimited{}
@@ -269,9 +275,9 @@ func (c *Client) lose(conn *clientConn) {
 
 var errClosed = status.Error(codes.Canceled, "transport: the client is closed")
 
-// pick returns the connection for a call, and waits for one if there is none. If the server cannot
-// be reached, pick keeps waiting if wait is set, and otherwise returns an error.
-func (c *Client) pick(ctx context.Context, wait bool) (*clientConn, error) {
+// pick returns the connection for a call, and waits for one if there is none. It returns an error if the
+// server cannot be reached.
+func (c *Client) pick(ctx context.Context) (*clientConn, error) {
 	for {
 		if conn := c.now.Load(); conn != nil {
 			return conn, nil
@@ -285,7 +291,7 @@ func (c *Client) pick(ctx context.Context, wait bool) (*clientConn, error) {
 			continue
 		case state == connectivity.Shutdown:
 			return nil, errClosed
-		case state == connectivity.TransientFailure && !wait:
+		case state == connectivity.TransientFailure:
 			return nil, status.Errorf(codes.Unavailable, "connection error: desc = %q", err.Error())
 		case state == connectivity.Idle:
 			c.Connect()

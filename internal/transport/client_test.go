@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -418,9 +417,6 @@ func TestCallsFailAtOnceWhileTheServerIsGone(t *testing.T) {
 		assert.Equal(t, codes.Unavailable, status.Code(invoke(t, c)))
 		return time.Since(begun) < 50*time.Millisecond
 	}, patience, time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	assert.Equal(t, codes.DeadlineExceeded, status.Code(c.Invoke(ctx, "/s.S/M", &codec.Frame{}, &codec.Frame{}, grpc.WaitForReady(true))))
 }
 
 func TestAClientComesBackWithItsServer(t *testing.T) {
@@ -473,7 +469,7 @@ func TestAClientComesBackWithItsServer(t *testing.T) {
 }
 
 // keepUp connects whenever there is no connection, and sends each state that it sees.
-func keepUp(ctx context.Context, c *transport.Client, states chan<- connectivity.State) {
+func keepUp(ctx context.Context, c *client, states chan<- connectivity.State) {
 	for {
 		state := c.GetState()
 		select {
@@ -544,21 +540,19 @@ func TestACallSendsMetadataAndFillsItsOptions(t *testing.T) {
 		p.data(id, false, prefixed([]byte("reply")))
 		p.headers(id, true, p.encode("grpc-status", "0", "x-t", "2"))
 	})
-	c := newClient(t, transport.ClientConfig{Dial: dialer(l), Authority: "node", UserAgent: "test"})
+	var from net.Addr
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l), Authority: "node", UserAgent: "test", Began: func(_ context.Context, to net.Addr) { from = to }})
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	ctx = metadata.AppendToOutgoingContext(ctx, "x-a", "1", "X-B-bin", "\x00\x01")
 	var header, trailer metadata.MD
-	var from peer.Peer
-	var finished []error
 	var reply codec.Frame
-	require.NoError(t, c.Invoke(ctx, "/s.S/M", codec.NewFrame([]byte("request")), &reply, grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from), grpc.OnFinish(func(err error) { finished = append(finished, err) })))
+	require.NoError(t, c.Invoke(ctx, "/s.S/M", codec.NewFrame([]byte("request")), &reply, grpc.Header(&header), grpc.Trailer(&trailer)))
 	assert.Equal(t, "reply", string(reply.Bytes()))
 	assert.Equal(t, metadata.MD{"content-type": {"application/grpc"}, "x-h": {"1"}, "x-h-bin": {"\x00\x01"}}, header)
 	assert.Equal(t, metadata.MD{"x-t": {"2"}}, trailer)
-	assert.Equal(t, l.Addr().String(), from.Addr.String())
-	assert.Equal(t, []error{nil}, finished)
+	assert.Equal(t, l.Addr().String(), from.String())
 	fields := <-called
 	left := fields["grpc-timeout"]
 	n, err := strconv.Atoi(left[:len(left)-1])
@@ -572,8 +566,6 @@ func TestACallSendsMetadataAndFillsItsOptions(t *testing.T) {
 		"user-agent": "test", "te": "trailers", "x-a": "1", "x-b-bin": "AAE",
 	}, fields)
 
-	assert.Equal(t, codes.ResourceExhausted, status.Code(invoke(t, c, grpc.MaxCallSendMsgSize(3))))
-	assert.Equal(t, codes.ResourceExhausted, status.Code(invoke(t, c, grpc.MaxCallRecvMsgSize(3))))
 	assert.ErrorContains(t, c.Invoke(t.Context(), "/s.S/M", strings.NewReader(""), &codec.Frame{}), "cannot send")
 }
 

@@ -8,9 +8,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 )
@@ -20,10 +18,9 @@ import (
 type clientCall struct {
 	client *Client
 	ctx    context.Context
-	desc   *grpc.StreamDesc
 	method string
 	md     metadata.MD
-	opts   callOptions
+	single bool // there is only one request
 
 	ending    sync.Once  // runs finish
 	repeating sync.Mutex // held by again
@@ -36,13 +33,12 @@ type clientCall struct {
 	err     error // why the call ended
 }
 
-// NewStream begins a streaming call. The caller must receive from it until there is an error, or
-// end ctx.
-func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	call := &clientCall{client: c, ctx: ctx, desc: desc, method: method, opts: c.options(opts)}
+// Open begins a streaming call.
+func (c *Client) Open(ctx context.Context, desc *grpc.StreamDesc, method string) (codec.Stream, error) {
+	call := &clientCall{client: c, ctx: ctx, method: method, single: !desc.ClientStreams}
 	call.md, _ = metadata.FromOutgoingContext(ctx)
 	if err := call.open(); err != nil {
-		return nil, call.opts.done(nil, err)
+		return nil, err
 	}
 	call.mu.Lock()
 	defer call.mu.Unlock()
@@ -52,12 +48,12 @@ func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 
 // open begins an attempt. If the call has only one request, the headers go out together with it.
 func (s *clientCall) open() error {
-	at, err := s.client.open(s.ctx, &s.opts, s.method, s.md)
+	at, err := s.client.open(s.ctx, s.method, s.md)
 	if err != nil {
 		return err
 	}
 	at.heads = make(chan struct{})
-	if s.desc.ClientStreams {
+	if !s.single {
 		at.conn.flush()
 	}
 	at.conn.mu.Unlock()
@@ -77,27 +73,18 @@ func (s *clientCall) attempt() *clientStream {
 	return s.at
 }
 
-// Context returns the context of the call.
-func (s *clientCall) Context() context.Context { return s.ctx }
-
-// SendMsg sends a message. It returns io.EOF if the call has ended; RecvMsg returns why.
-func (s *clientCall) SendMsg(m any) error {
-	f, err := s.opts.message(m)
-	if err != nil {
-		s.end(err)
-		return err
-	}
-	single := !s.desc.ClientStreams
-	if single {
+// Send sends a message. It returns io.EOF if the call has ended; Recv returns why.
+func (s *clientCall) Send(f *codec.Frame) error {
+	if s.single {
 		s.mu.Lock()
 		if s.request == nil && !s.over {
 			s.request = f.Ref()
 		}
 		s.mu.Unlock()
 	}
-	err = s.attempt().sendNow(f, single)
-	if err != nil && single {
-		return nil // RecvMsg returns the failure
+	err := s.attempt().sendNow(f, s.single)
+	if err != nil && s.single {
+		return nil // Recv returns the failure
 	}
 	if err != nil {
 		if ctxErr := s.ctx.Err(); ctxErr != nil {
@@ -138,33 +125,20 @@ func (s *clientStream) closeSend() {
 	}
 }
 
-// RecvMsg waits for a message. It returns io.EOF when the call has ended with status OK.
-func (s *clientCall) RecvMsg(m any) error {
+// Recv waits for a message. It returns io.EOF when the call has ended with status OK.
+func (s *clientCall) Recv() (*codec.Frame, error) {
 	f, err := s.receive()
 	if err != nil {
 		s.end(err)
-		return err
 	}
-	if !s.desc.ServerStreams {
-		if err := s.attempt().last(&s.opts); err != nil {
-			f.Free()
-			s.end(err)
-			return err
-		}
-		s.end(nil)
-	}
-	if err := codec.Decode(m, f); err != nil {
-		s.end(err)
-		return err
-	}
-	return nil
+	return f, err
 }
 
 // receive waits for a message. If the server did not process the call, receive makes the call once
 // more.
 func (s *clientCall) receive() (*codec.Frame, error) {
 	at := s.attempt()
-	f, err := at.next(&s.opts)
+	f, err := at.next()
 	if err == nil {
 		s.forget()
 		return f, nil
@@ -172,7 +146,7 @@ func (s *clientCall) receive() (*codec.Frame, error) {
 	if next, failed := s.again(at); failed != nil {
 		err = failed
 	} else if next != at {
-		f, err = next.next(&s.opts)
+		f, err = next.next()
 	}
 	s.mu.Lock()
 	over, result := s.over, s.err
@@ -182,9 +156,6 @@ func (s *clientCall) receive() (*codec.Frame, error) {
 			result = io.EOF
 		}
 		err = result
-	}
-	if errors.Is(err, io.EOF) && !s.desc.ServerStreams {
-		err = status.Error(codes.Internal, "cardinality violation: received no response message from non-server-streaming RPC")
 	}
 	return f, err
 }
@@ -255,7 +226,7 @@ func (s *clientStream) awaitHeader() metadata.MD {
 	return s.header.Copy()
 }
 
-// Trailer returns the trailers. They are complete once RecvMsg has returned an error.
+// Trailer returns the trailers. They are complete once Recv has returned an error.
 func (s *clientCall) Trailer() metadata.MD {
 	at := s.attempt()
 	at.conn.mu.Lock()
@@ -263,8 +234,7 @@ func (s *clientCall) Trailer() metadata.MD {
 	return at.trailer.Copy()
 }
 
-// end ends the call, if it has not ended. An err of nil or io.EOF means success. When end returns,
-// the call options have their results, even if another goroutine has ended the call.
+// end ends the call, if it has not ended. An err of io.EOF means success.
 func (s *clientCall) end(err error) { s.ending.Do(func() { s.finish(err) }) }
 
 func (s *clientCall) finish(err error) {
@@ -278,5 +248,4 @@ func (s *clientCall) finish(err error) {
 	s.mu.Unlock()
 	s.forget()
 	at.cancel(orDefault(err, errDone))
-	_ = s.opts.done(at, err) // it returns err
 }

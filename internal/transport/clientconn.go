@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -18,7 +17,6 @@ import (
 type clientConn struct {
 	*conn
 	client *Client
-	peer   peer.Peer
 	scheme int // index of the :scheme field in the static table
 
 	// conn.mu guards the fields below.
@@ -49,13 +47,12 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
 	cc := &clientConn{client: c, next: 1, last: lastStreamID, scheme: schemeHTTP}
 	if c.cfg.Handshake != nil {
-		secured, info, err := c.cfg.Handshake(ctx, nc)
+		secured, _, err := c.cfg.Handshake(ctx, nc)
 		if err != nil {
 			return nil, err
 		}
-		nc, cc.peer.AuthInfo, cc.scheme = secured, info, schemeHTTPS
+		nc, cc.scheme = secured, schemeHTTPS
 	}
-	cc.peer.Addr, cc.peer.LocalAddr = nc.RemoteAddr(), nc.LocalAddr()
 	cc.conn = newConn(nc, cc, connConfig{
 		maxMessage: c.cfg.MaxMessage, maxHeaders: c.cfg.MaxHeaders, window: clientWindow,
 		budget: c.cfg.Budget, readBuffer: clientReadBuffer, streams: DefaultMaxStreams, stall: c.cfg.StallTimeout,

@@ -206,7 +206,7 @@ func (s *clientStream) refused() bool {
 
 // next waits for the next message. It returns io.EOF when the call has ended with status OK;
 // any other error is the call's.
-func (s *clientStream) next(o *callOptions) (*codec.Frame, error) {
+func (s *clientStream) next() (*codec.Frame, error) {
 	m, err := s.receive()
 	if errors.Is(err, io.EOF) {
 		if err := s.status.Err(); err != nil {
@@ -217,12 +217,8 @@ func (s *clientStream) next(o *callOptions) (*codec.Frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := len(m.data); n > o.receive {
-		m.drop()
-		return nil, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", n, o.receive)
-	}
 	if m.compressed {
-		return s.stream.decompress(m, s.encoding, o.receive, codes.Internal)
+		return s.stream.decompress(m, s.encoding, s.conn.cfg.maxMessage, codes.Internal)
 	}
 	return m.frame(), nil
 }

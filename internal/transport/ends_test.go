@@ -56,10 +56,16 @@ func dialOurs(t testing.TB, dial func(context.Context) (net.Conn, error)) grpc.C
 	return newClient(t, transport.ClientConfig{Dial: dial})
 }
 
-func newClient(t testing.TB, cfg transport.ClientConfig) *transport.Client {
+// client is a Client with the methods that generated code calls.
+type client struct {
+	*transport.Client
+	codec.Conn
+}
+
+func newClient(t testing.TB, cfg transport.ClientConfig) *client {
 	c := transport.NewClient(cfg)
 	t.Cleanup(func() { c.Close() })
-	return c
+	return &client{c, codec.Conn{Caller: c}}
 }
 
 func serveGRPC(t testing.TB, l net.Listener, h grpc.StreamHandler) {

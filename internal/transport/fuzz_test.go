@@ -165,7 +165,7 @@ func FuzzClient(f *testing.F) {
 		ours, theirs := socketPair(t, sockets)
 		first := make(chan net.Conn, 1)
 		first <- ours
-		c := transport.NewClient(transport.ClientConfig{Budget: p, MaxMessage: 1 << 20, MaxHeaders: 4 << 10, Dial: func(context.Context) (net.Conn, error) {
+		c := newClient(t, transport.ClientConfig{Budget: p, MaxMessage: 1 << 20, MaxHeaders: 4 << 10, Dial: func(context.Context) (net.Conn, error) {
 			select {
 			case nc := <-first:
 				return nc, nil

@@ -46,10 +46,10 @@ func TestOldMessagesLeaveTheListOfAStream(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
 	}})
 	defer client.Close()
-	cs, err := client.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/s.S/M")
+	cs, err := client.Open(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/s.S/M")
 	require.NoError(t, err)
 	for range messages {
-		if cs.SendMsg(codec.NewFrame(make([]byte, 100))) != nil {
+		if cs.Send(codec.NewFrame(make([]byte, 100))) != nil {
 			break // the handler has received enough
 		}
 	}

@@ -271,7 +271,7 @@ func TestNothingIsLeftWhenAServerHasStopped(t *testing.T) {
 	s := transport.NewServer(transport.ServerConfig{Handler: echo})
 	done := make(chan error)
 	go func() { done <- s.Serve(l, nil) }()
-	c := transport.NewClient(transport.ClientConfig{Dial: dialer(l)})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() { assert.NoError(t, c.Invoke(t.Context(), "/s.S/M", &codec.Frame{}, &codec.Frame{})) })

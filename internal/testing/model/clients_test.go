@@ -7,13 +7,13 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -48,18 +48,13 @@ type client struct {
 	conn *transport.Client
 }
 
-// withPeer is a connection that notes which process answers.
-type withPeer struct {
-	*transport.Client
-	to *peer.Peer
-}
+// peerKey is the key of the context of a call that notes which process it goes to.
+type peerKey struct{}
 
-func (w withPeer) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return w.Client.Invoke(ctx, method, args, reply, append(opts, grpc.Peer(w.to))...)
-}
-
-func (w withPeer) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return w.Client.NewStream(ctx, desc, method, append(opts, grpc.Peer(w.to))...)
+func began(ctx context.Context, to net.Addr) {
+	if at, ok := ctx.Value(peerKey{}).(*net.Addr); ok {
+		*at = to
+	}
 }
 
 // long is kubelet's timeout for most calls.
@@ -81,17 +76,17 @@ func (c *client) do(method, about string, timeout time.Duration, f func(ctx cont
 	ctx, cancel := context.WithTimeout(c.ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	var to peer.Peer
-	one.err = f(ctx, one.cfg, withPeer{c.conn, &to})
+	var to net.Addr
+	one.err = f(context.WithValue(ctx, peerKey{}, &to), one.cfg, codec.Conn{Caller: c.conn})
 	one.ended = time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at, ok := to.Addr.(address); ok && at.link != nil && at.process != 0 && at.process != p.number && at.process <= len(c.processes) {
+	if at, ok := to.(address); ok && at.link != nil && at.process != 0 && at.process != p.number && at.process <= len(c.processes) {
 		one.proxy = c.processes[at.process-1] // one that hands over, or that has just taken over
 	}
 	delete(c.underWay, one)
 	close(one.done)
-	at, reached := to.Addr.(address)
+	at, reached := to.(address)
 	one.cut = p.ctx.Err() != nil || reached && at.broken() || !reached && one.err != nil
 	if !reached && one.err != nil && one.ended.Before(one.deadline) && time.Since(c.cut) > 5*time.Second && time.Since(p.cfg.since) > 5*time.Second && c.now == p && p.ctx.Err() == nil {
 		c.violated("%s: %s cannot reach process %d: %v", c.name, method, p.number, one.err)
@@ -464,9 +459,9 @@ func (c *client) gauger() {
 func (c *client) sloth() {
 	for c.sleep(time.Duration(c.rnd.Int64N(int64(time.Minute)))) {
 		ctx, cancel := context.WithTimeout(c.ctx, time.Duration(c.rnd.Int64N(int64(5*time.Minute))))
-		cs, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
+		cs, err := c.conn.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
 		if err == nil {
-			_ = cs.SendMsg(&codec.Frame{})
+			_ = cs.Send(&codec.Frame{})
 			<-ctx.Done()
 		}
 		cancel()

@@ -59,7 +59,7 @@ func (c *client) follow(p *proxy) error {
 			}
 		}
 	})
-	cs, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
+	cs, err := codec.Conn{Caller: c.conn}.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func (w *world) begins(lasts time.Duration) {
 
 // client returns the n-th client.
 func (w *world) client(n int) *client {
-	c := &client{world: w, rnd: w.chance("client", n), name: fmt.Sprint("client ", n), conn: transport.NewClient(transport.ClientConfig{Dial: w.front.dial})}
+	c := &client{world: w, rnd: w.chance("client", n), name: fmt.Sprint("client ", n), conn: transport.NewClient(transport.ClientConfig{Dial: w.front.dial, Began: began})}
 	w.clients = append(w.clients, c.conn)
 	return c
 }
