@@ -1,12 +1,17 @@
 package codec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"path"
+	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // A Caller is a connection whose messages are frames. [CallerOf] makes one of any connection, and [Conn]
@@ -15,8 +20,10 @@ type Caller interface {
 	// Call makes a unary call.
 	Call(ctx context.Context, call *Call) error
 
-	// Open opens a streaming call. The caller must receive until there is an error, or end ctx.
-	Open(ctx context.Context, desc *grpc.StreamDesc, method string) (Stream, error)
+	// Open opens a streaming call and sends its first message, which stays with the caller and must last
+	// as long as the call. Nil sends none yet. If desc says that the client sends only one, there is no
+	// other. The caller must receive until there is an error, or end ctx.
+	Open(ctx context.Context, desc *grpc.StreamDesc, method string, first *Frame) (Stream, error)
 }
 
 // A Call is a unary call. Its maker sets Method and Request, keeps the Request until the call has
@@ -47,6 +54,34 @@ func (call *Call) Answer(as *Call) {
 	call.Reply, call.Header, call.Trailer = as.Reply, as.Header, as.Trailer
 }
 
+// Ended returns the call, which has ended with err, as a stream: it yields messages, and then err.
+func (call *Call) Ended(messages []*Frame, err error) Stream {
+	return &ended{call, messages, cmp.Or(err, io.EOF)}
+}
+
+type ended struct {
+	call     *Call
+	messages []*Frame
+	err      error
+}
+
+func (s *ended) Recv() (*Frame, error) {
+	if len(s.messages) == 0 {
+		return nil, s.err
+	}
+	f := s.messages[0]
+	s.messages = s.messages[1:]
+	return f, nil
+}
+
+func (s *ended) Send(*Frame) error {
+	return status.Errorf(codes.Internal, "criproxy: %s: the client sent a second request, and the method takes one", path.Base(s.call.Method))
+}
+
+func (s *ended) CloseSend() error             { return nil }
+func (s *ended) Header() (metadata.MD, error) { return s.call.Header, nil }
+func (s *ended) Trailer() metadata.MD         { return s.call.Trailer }
+
 // A Stream is a streaming call. As with a [grpc.ClientStream], one goroutine may send while another
 // receives.
 type Stream interface {
@@ -64,7 +99,7 @@ type Stream interface {
 }
 
 // CallerOf returns a connection as a Caller: the Caller that it is, or one that calls its Invoke and
-// NewStream.
+// NewStream. A type that embeds a Caller is one, and needs its own Call and Open, not Invoke and NewStream.
 func CallerOf(conn grpc.ClientConnInterface) Caller {
 	switch c := conn.(type) {
 	case Conn:
@@ -85,10 +120,18 @@ func (p plain) Call(ctx context.Context, call *Call) error {
 	return p.Invoke(ctx, call.Method, call.Request, call.Reply, call.opts[:]...)
 }
 
-func (p plain) Open(ctx context.Context, desc *grpc.StreamDesc, method string) (Stream, error) {
+func (p plain) Open(ctx context.Context, desc *grpc.StreamDesc, method string, first *Frame) (Stream, error) {
 	cs, err := p.NewStream(ctx, desc, method)
 	if err != nil {
 		return nil, err
+	}
+	if first != nil {
+		if err := cs.SendMsg(first); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if !desc.ClientStreams {
+			return plainStream{cs}, cs.CloseSend()
+		}
 	}
 	return plainStream{cs}, nil
 }
@@ -124,13 +167,14 @@ func (c Conn) Invoke(ctx context.Context, method string, args, reply any, opts .
 	return Decode(reply, call.Reply)
 }
 
-// NewStream opens a streaming call.
+// NewStream opens a streaming call: with its first message, unless the client may send several. Then the
+// server may begin.
 func (c Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	s, err := c.Open(ctx, desc, method)
-	if err != nil {
-		return nil, err
+	s := &connStream{conn: c, ctx: ctx, desc: desc, method: method, opts: opts, opened: make(chan struct{})}
+	if desc.ClientStreams {
+		s.open(nil)
 	}
-	return &connStream{s, ctx, !desc.ServerStreams, opts}, nil
+	return s, s.err
 }
 
 // give stores header and trailer where the options of a call want them.
@@ -146,10 +190,45 @@ func give(opts []grpc.CallOption, header, trailer metadata.MD) {
 
 // connStream is the stream of a Conn.
 type connStream struct {
-	Stream
+	conn   Conn
 	ctx    context.Context
-	single bool // one message ends the call
+	desc   *grpc.StreamDesc
+	method string
 	opts   []grpc.CallOption
+
+	once   sync.Once
+	opened chan struct{} // closed when to and err are set
+	to     Stream
+	err    error
+}
+
+// open opens the call, once, and reports whether it was this time. first is nil if there is none.
+func (s *connStream) open(first *Frame) (now bool) {
+	s.once.Do(func() {
+		defer close(s.opened)
+		now, s.err = true, errPanicked // unless Open returns
+		if first != nil {
+			first = first.Ref() // it must last longer than SendMsg
+		}
+		s.to, s.err = s.conn.Open(s.ctx, s.desc, s.method, first)
+	})
+	return now
+}
+
+var errPanicked = status.Error(codes.Internal, "criproxy: opening a stream has panicked")
+
+// ready waits until the call is open. If the opening began before the call ended, ready reports no error
+// for that: a call may be over, and its context with it, before open returns.
+func (s *connStream) ready() error {
+	select {
+	case <-s.opened:
+	case <-s.ctx.Done():
+		s.once.Do(func() { // waits for an opening under way
+			s.err = status.FromContextError(s.ctx.Err()).Err()
+			close(s.opened)
+		})
+	}
+	return s.err
 }
 
 func (s *connStream) Context() context.Context { return s.ctx }
@@ -159,22 +238,53 @@ func (s *connStream) SendMsg(m any) error {
 	if err != nil {
 		return err
 	}
-	return s.Send(f)
+	now := s.open(f)
+	switch {
+	case s.err != nil:
+		return io.EOF // RecvMsg returns the failure
+	case now:
+		return nil
+	}
+	return s.to.Send(f)
+}
+
+func (s *connStream) CloseSend() error {
+	if s.open(nil); s.err != nil {
+		return nil // RecvMsg returns the failure
+	}
+	return s.to.CloseSend()
 }
 
 func (s *connStream) RecvMsg(m any) error {
-	f, err := s.Recv()
-	if err == nil && s.single {
-		if _, err = s.Recv(); errors.Is(err, io.EOF) {
-			err = nil
+	if err := s.ready(); err != nil {
+		return err
+	}
+	f, err := s.to.Recv()
+	if err == nil && !s.desc.ServerStreams {
+		if _, end := s.to.Recv(); !errors.Is(end, io.EOF) {
+			err = end
 		}
 	}
-	if len(s.opts) > 0 && (err != nil || s.single) {
-		header, _ := s.Header() // the call has ended, and Recv has said how
-		give(s.opts, header, s.Trailer())
+	if len(s.opts) > 0 && (err != nil || !s.desc.ServerStreams) {
+		header, _ := s.to.Header() // the call has ended, and Recv has said how
+		give(s.opts, header, s.to.Trailer())
 	}
 	if err != nil {
 		return err
 	}
 	return Decode(m, f)
+}
+
+func (s *connStream) Header() (metadata.MD, error) {
+	if s.ready() != nil {
+		return nil, nil // RecvMsg returns the failure
+	}
+	return s.to.Header()
+}
+
+func (s *connStream) Trailer() metadata.MD {
+	if s.ready() != nil {
+		return nil
+	}
+	return s.to.Trailer()
 }

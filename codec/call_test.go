@@ -3,12 +3,15 @@ package codec_test
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/criproxy/criproxy/codec"
@@ -65,4 +68,37 @@ func TestACallThatFailsHasItsHeaderAndTrailer(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 	assert.NotEmpty(t, header)
 	assert.NotEmpty(t, trailer)
+}
+
+// repeating replies to the first message of a stream with that message.
+type repeating struct{ codec.Caller }
+
+func (repeating) Open(_ context.Context, _ *grpc.StreamDesc, method string, first *codec.Frame) (codec.Stream, error) {
+	call := &codec.Call{Method: method, Header: metadata.Pairs("method", method), Trailer: metadata.Pairs("end", "yes")}
+	return call.Ended([]*codec.Frame{first}, nil), nil
+}
+
+func TestAStreamOpensWithItsFirstMessage(t *testing.T) {
+	var header, trailer metadata.MD
+	cs, err := codec.Conn{Caller: repeating{}}.NewStream(t.Context(), &grpc.StreamDesc{}, "/Say", grpc.Header(&header), grpc.Trailer(&trailer))
+	require.NoError(t, err)
+	received := make(chan error, 1)
+	var reply wrapperspb.StringValue
+	go func() { received <- cs.RecvMsg(&reply) }() // it waits for the first message
+	require.NoError(t, cs.SendMsg(wrapperspb.String("x")))
+	require.NoError(t, <-received)
+	assert.Equal(t, "x", reply.GetValue())
+	assert.Equal(t, metadata.Pairs("method", "/Say"), header)
+	assert.Equal(t, metadata.Pairs("end", "yes"), trailer)
+	assert.ErrorContains(t, cs.SendMsg(wrapperspb.String("y")), "a second request")
+}
+
+func TestAStreamThatEndsBeforeItsFirstMessageIsNotOpened(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cs, err := codec.Conn{}.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/Say")
+	require.NoError(t, err)
+	cancel()
+	assert.Equal(t, codes.Canceled, status.Code(cs.RecvMsg(&codec.Frame{})))
+	assert.Equal(t, io.EOF, cs.SendMsg(&codec.Frame{}))
+	assert.NoError(t, cs.CloseSend())
 }

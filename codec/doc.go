@@ -15,7 +15,7 @@
 // Code between a client and a server, such as the connection that the Around of a
 // director.Config returns, gets messages as values of type any. [FrameOf] turns such a value into
 // a frame, [Decode] stores a frame in one, and [MetadataOf] finds out where the caller wants the
-// header and trailer. Unary calls can also go through such code as a [Call], if it is a [Caller].
+// header and trailer. To a [Caller] calls go as frames; [CallerOf] and [Conn] are the borders.
 //
 // # Ownership
 //

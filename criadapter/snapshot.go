@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -78,12 +77,11 @@ const lookTime = 10 * time.Second
 func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, request []byte) (reply []byte, remembered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	var header metadata.MD
-	var answer codec.Frame
-	if err := conn.Invoke(ctx, method, codec.NewFrame(request), &answer, grpc.Header(&header)); err != nil {
+	call := &codec.Call{Method: method, Request: codec.NewFrame(request)}
+	if err := codec.CallerOf(conn).Call(ctx, call); err != nil {
 		return nil, false, err
 	}
-	return answer.Bytes(), len(header[memory.HeaderKey]) > 0, nil
+	return call.Reply.Bytes(), len(call.Header[memory.HeaderKey]) > 0, nil
 }
 
 // lookAt lists the pods and containers of a runtime, and reports whether some of the answer came

@@ -85,6 +85,16 @@ func (d *Director) Call(ctx context.Context, call *codec.Call) error {
 	return d.table.Load().call(ctx, call)
 }
 
+// method returns what to do with the calls of a method. It is nil if the profile does not describe the
+// method.
+func (t *table) method(name string) *method {
+	m := t.methods[name]
+	if m == nil && t.elsewhere(name) {
+		m = &method{Method: &codec.Method{Name: name}} // a lookup is unary
+	}
+	return m
+}
+
 // call makes a unary call.
 func (t *table) call(ctx context.Context, call *codec.Call) error {
 	m := t.methods[call.Method]
@@ -123,22 +133,18 @@ func (t *table) call(ctx context.Context, call *codec.Call) error {
 // The schema says which methods are unary, not desc: grpc-proxy's handler opens every call as a stream
 // both ways. For a unary method the stream makes the call that Invoke makes.
 func (d *Director) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return codec.Conn{Caller: d}.NewStream(ctx, desc, name, opts...)
+	return front{codec.Conn{Caller: d}, d}.NewStream(ctx, desc, name, opts...)
 }
 
-// Open is NewStream.
-func (d *Director) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (codec.Stream, error) {
-	t := d.table.Load()
-	m := t.methods[name]
-	switch {
-	case m != nil:
-	case t.elsewhere(name):
-		m = &method{Method: &codec.Method{Name: name}} // a lookup is unary
-	default:
-		if err := t.refuse(name); err != nil {
-			return nil, err
-		}
-		return t.calls[0].Open(ctx, desc, name)
+// front is a director, or what is around it, for those who know it only as a connection.
+type front struct {
+	codec.Conn
+	director *Director
+}
+
+func (f front) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if f.director.table.Load().method(name) != nil {
+		desc = &grpc.StreamDesc{ServerStreams: desc.ServerStreams} // the stream opens with the first message
 	}
-	return newStream(ctx, t, m, desc), nil
+	return f.Conn.NewStream(ctx, desc, name, opts...)
 }

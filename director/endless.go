@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -25,7 +24,6 @@ type endless struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	name    string // of the method
-	desc    *grpc.StreamDesc
 	request *codec.Frame
 	frames  chan *codec.Frame   // holds up to ahead frames
 	room    *semaphore.Weighted // for the bytes of frames
@@ -60,10 +58,10 @@ func keyOf(t *table, backend int) memberKey {
 }
 
 // endless opens the call on all backends.
-func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, request *codec.Frame) codec.Stream {
+func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *method, request *codec.Frame) codec.Stream {
 	request.Bytes() // in one piece, before several goroutines read it
 	s := &endless{
-		ctx: ctx, cancel: cancel, name: m.Name, desc: desc, request: request.Ref(),
+		ctx: ctx, cancel: cancel, name: m.Name, request: request.Ref(),
 		frames: make(chan *codec.Frame, ahead), room: semaphore.NewWeighted(aheadBytes), several: newSeveral(),
 		members: map[memberKey]*member{}, left: map[memberKey]*member{},
 	}

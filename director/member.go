@@ -213,18 +213,9 @@ func (m *member) open() opening {
 // receive passes on the messages of the backend's stream until the stream ends.
 func (m *member) receive(ctx context.Context, o opening, e *ending) error {
 	at, single := m.at.Load(), m.s.single.Load()
-	s, err := at.table.calls[at.backend].Open(ctx, m.s.desc, m.s.name)
+	asItIs := func(_ *method, _ int, f *codec.Frame) (*codec.Frame, error) { return f, nil } // see pass
+	s, err := at.table.single(ctx, at.method, at.backend, m.s.request, asItIs)
 	if err != nil {
-		return err
-	}
-	request, err := at.table.toBack(at.method, at.backend, m.s.request)
-	if err != nil {
-		return err
-	}
-	if err := s.Send(request); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if err := s.CloseSend(); err != nil {
 		return err
 	}
 	o.opened <- struct{}{}

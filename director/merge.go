@@ -6,7 +6,6 @@ import (
 	"io"
 	"sync"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -20,39 +19,35 @@ import (
 // slow client slows the backends as it would without us. They end with the call's context.
 type merged struct {
 	ctx     context.Context
-	streams []*single
+	streams []codec.Stream // nil if it could not be opened
 	frames  chan *codec.Frame
 	several // ends when all goroutines have handed over their last message
 
 	mu     sync.Mutex
-	err    error // of the first backend to fail
-	failed *single
-	left   int // how many backends lack the method, if that is no failure
+	err    error        // of the first backend to fail
+	failed codec.Stream // its stream
+	left   int          // how many backends lack the method, if that is no failure
 }
 
 // merge opens the call on some backends.
-func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, among []int, request *codec.Frame) (codec.Stream, error) {
+func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, among []int, request *codec.Frame) codec.Stream {
 	s := &merged{
 		ctx:     ctx,
+		streams: make([]codec.Stream, len(among)),
 		frames:  make(chan *codec.Frame),
 		several: newSeveral(),
 	}
-	for _, i := range among {
-		one, err := t.calls[i].Open(ctx, desc, m.Name)
-		if err != nil {
-			return nil, err // the caller's cancel ends the streams that are open
-		}
-		s.streams = append(s.streams, &single{Stream: one, table: t, method: m, backend: i, translate: t.toPart})
-	}
 	request.Bytes() // in one piece, before several goroutines read it
 	var wg sync.WaitGroup
-	for _, one := range s.streams {
-		if err := one.Send(request); err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
-		}
-		_ = one.CloseSend() // Recv returns the failure
+	for i, b := range among {
 		wg.Go(func() {
-			if err := t.panics.Do(m.Name, func() error { return s.pump(one) }); err != nil && s.fail(one, err) {
+			err := t.panics.Do(m.Name, func() (err error) {
+				if s.streams[i], err = t.single(ctx, m, b, request, t.toPart); err != nil {
+					return err
+				}
+				return s.pump(s.streams[i])
+			})
+			if err != nil && s.fail(s.streams[i], m.left(b, err), err) {
 				cancel()
 			}
 		})
@@ -61,12 +56,12 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		wg.Wait()
 		close(s.ended)
 	}()
-	return s, nil
+	return s
 }
 
 // pump hands over the messages of one backend until its stream ends. Its error is nil if the
 // stream ended without one.
-func (s *merged) pump(one *single) error {
+func (s *merged) pump(one codec.Stream) error {
 	if md, err := one.Header(); err == nil && len(md) > 0 {
 		s.head(md)
 	}
@@ -87,11 +82,12 @@ func (s *merged) pump(one *single) error {
 	}
 }
 
-// fail notes the failure of one backend, and reports whether the call fails with it.
-func (s *merged) fail(one *single, err error) bool {
+// fail notes the failure of one backend, which may be one to leave out, and reports whether the call fails
+// with it.
+func (s *merged) fail(one codec.Stream, left bool, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one.method.left(one.backend, err) {
+	if left {
 		if s.left++; s.left < len(s.streams) {
 			return false
 		}
@@ -123,7 +119,9 @@ func (s *merged) Trailer() metadata.MD {
 	}
 	var all metadata.MD
 	for _, one := range s.streams {
-		all = metadata.Join(all, one.Trailer())
+		if one != nil {
+			all = metadata.Join(all, one.Trailer())
+		}
 	}
 	return all
 }

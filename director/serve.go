@@ -50,9 +50,9 @@ func (d *Director) serve(m *method, name string, c *client) error {
 		return serveUnary(d.front, name, c)
 	case m == nil || m.ClientStreams:
 		if t.pass != nil && c.older == nil { // it calls the method by the client's name
-			return t.pass(outgoing(c.ctx, c.sent), codec.Conn{Caller: d.front}, c)
+			return t.pass(outgoing(c.ctx, c.sent), front{codec.Conn{Caller: d.front}, d}, c)
 		}
-		return serveBothWays(d.front, name, c, d.panics())
+		return serveBothWays(d.front, name, c, m != nil, d.panics())
 	case m.ServerStreams:
 		return serveStream(d.front, name, c)
 	default:
@@ -105,25 +105,28 @@ func serveStream(conn codec.Caller, name string, c *client) error {
 	}
 	ctx, cancel := context.WithCancel(outgoing(c.ctx, c.sent))
 	defer cancel()
-	s, err := conn.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
+	s, err := conn.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, name, &request)
 	if err != nil {
-		return err
-	}
-	if err := s.Send(&request); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if err := s.CloseSend(); err != nil {
 		return err
 	}
 	return passReplies(s, c)
 }
 
 // serveBothWays passes messages from the client to conn, and at the same time from conn to the
-// client.
-func serveBothWays(conn codec.Caller, name string, c *client, panics recovery.Hook) error {
+// client. If decides is set, the first message of the client decides who gets the call.
+func serveBothWays(conn codec.Caller, name string, c *client, decides bool, panics recovery.Hook) error {
 	ctx, end := context.WithCancelCause(outgoing(c.ctx, c.sent))
 	defer end(nil)
-	s, err := conn.Open(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, name)
+	var first *codec.Frame
+	if decides {
+		first = &codec.Frame{}
+		if err := c.RecvMsg(first); errors.Is(err, io.EOF) {
+			first = nil
+		} else if err != nil {
+			return err
+		}
+	}
+	s, err := conn.Open(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, name, first)
 	if err != nil {
 		return err
 	}

@@ -260,7 +260,22 @@ func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
 		}
 		defer request.Free()
 	}
-	if err := c.invoke(ctx, call, w.name, request); err != nil {
+	ctx, leg := c.trace(ctx, w.name)
+	if leg != nil {
+		leg.Request(request)
+	}
+	err = call.OnAs(ctx, c.cc, w.name, request)
+	if leg != nil {
+		err = transport.TimedOut(ctx, err)
+		if len(call.Header) > 0 {
+			leg.Header(call.Header)
+		}
+		if err == nil {
+			leg.Reply(call.Reply)
+		}
+		leg.End(err, call.Trailer)
+	}
+	if err != nil {
 		return c.explain(w, err, call.Header, call.Trailer)
 	}
 	if w.to != nil {
@@ -280,45 +295,7 @@ func (c *Conn) trace(ctx context.Context, name string) (context.Context, directo
 	return c.tracer.Begin(ctx, director.LegInfo{Method: name, Backend: c.name, Primary: c.primary, Endless: c.endless[name]})
 }
 
-// invoke makes a unary call on the connection, and shows it to the tracer.
-func (c *Conn) invoke(ctx context.Context, call *codec.Call, name string, request *codec.Frame) error {
-	ctx, leg := c.trace(ctx, name)
-	if leg == nil {
-		return call.OnAs(ctx, c.cc, name, request)
-	}
-	leg.Request(request)
-	err := transport.TimedOut(ctx, call.OnAs(ctx, c.cc, name, request))
-	if len(call.Header) > 0 {
-		leg.Header(call.Header)
-	}
-	if err == nil {
-		leg.Reply(call.Reply)
-	}
-	leg.End(err, call.Trailer)
-	return err
-}
-
 // NewStream opens a streaming call.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return codec.Conn{Caller: c}.NewStream(ctx, desc, name, opts...)
-}
-
-// Open is NewStream.
-func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (codec.Stream, error) {
-	w, err := c.wording(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	ctx, leg := c.trace(ctx, w.name)
-	s, err := c.cc.Open(ctx, desc, w.name)
-	if err != nil {
-		if leg != nil {
-			leg.End(err, nil)
-		}
-		return nil, c.explain(w, err, nil, nil)
-	}
-	if leg != nil {
-		s = traceStream(ctx, s, leg)
-	}
-	return &stream{s, c, w}, nil
 }

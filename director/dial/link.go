@@ -131,8 +131,8 @@ func (b *balanced) Call(ctx context.Context, call *codec.Call) error {
 	return transport.Count(ctx, b.budget, call.Reply)
 }
 
-func (b *balanced) Open(ctx context.Context, desc *grpc.StreamDesc, method string) (codec.Stream, error) {
-	s, err := b.calls.Open(b.outgoing(ctx, method), desc, method)
+func (b *balanced) Open(ctx context.Context, desc *grpc.StreamDesc, method string, first *codec.Frame) (codec.Stream, error) {
+	s, err := b.calls.Open(b.outgoing(ctx, method), desc, method, first)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,6 @@ package dial
 
 import (
 	"context"
-	"errors"
-	"io"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -124,40 +122,6 @@ func (c *Conn) wording(ctx context.Context, name string) (wording, error) {
 		return wording{each[v].Method, each[v], s}, nil
 	}
 	return wording{name: name, spoken: s}, nil
-}
-
-// stream is a call on a backend. Its messages are those of the newest version, whichever the backend
-// speaks, and its errors are explained.
-type stream struct {
-	codec.Stream
-	conn    *Conn
-	wording wording
-}
-
-func (s *stream) Send(f *codec.Frame) error {
-	if to := s.wording.to; to != nil {
-		var err error
-		if f, err = to.Request(f.Ref()); err != nil {
-			return unreadable(to.Method, err)
-		}
-		defer f.Free()
-	}
-	return s.Stream.Send(f)
-}
-
-func (s *stream) Recv() (*codec.Frame, error) {
-	f, err := s.Stream.Recv()
-	switch to := s.wording.to; {
-	case errors.Is(err, io.EOF), errors.Is(err, context.Canceled):
-	case err != nil:
-		header, _ := s.Header()
-		err = s.conn.explain(s.wording, err, header, s.Trailer())
-	case to != nil:
-		if f, err = to.Reply(f); err != nil {
-			err = unreadable(to.Method, err)
-		}
-	}
-	return f, err
 }
 
 // unreadable returns the status for a message that cannot be converted.

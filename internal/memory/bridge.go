@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -18,7 +17,8 @@ import (
 // only one of them: List, which answers in one message, or Stream. A client may stop streaming for
 // good, from all backends, at the first Unimplemented.
 //
-// A backend that has both methods gets exactly the calls that clients make.
+// A backend that has both methods gets exactly the calls that clients make. It is for a backend without
+// memory: a [Conn] uses the other method by itself.
 func Bridge(conn codec.Caller, lists []List, schema *codec.Schema, pkg string) (codec.Caller, error) {
 	compiled, err := compileLists(lists, schema, pkg)
 	if err != nil {
@@ -56,7 +56,7 @@ type bridge struct {
 func (b *bridge) Call(ctx context.Context, call *codec.Call) error {
 	err := b.Caller.Call(ctx, call)
 	if l := b.pairs[call.Method]; l != nil {
-		return l.or(err, func() error { return l.collect(ctx, b.Caller, call) })
+		return l.or(err, func() error { return l.collect(ctx, b.Caller, call, nil) })
 	}
 	return err
 }
@@ -72,83 +72,37 @@ func (l *list) or(err error, other func() error) error {
 	return err
 }
 
-// Open opens a stream. It makes the messages of a Stream from a List if the backend has no Stream.
-func (b *bridge) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (codec.Stream, error) {
-	s, err := b.Caller.Open(ctx, desc, name)
+// Open opens a stream. It makes the messages of a Stream from a List if the backend has no Stream, which
+// only its first answer shows.
+func (b *bridge) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
+	s, err := b.Caller.Open(ctx, desc, name, first)
 	l := b.pairs[name]
-	if err != nil || l == nil {
+	if err != nil || l == nil || first == nil {
 		return s, err
 	}
-	return &bridgedStream{Stream: s, ctx: ctx, next: b.Caller, list: l}, nil
+	f, err := s.Recv()
+	if Lacks(err) {
+		call := &codec.Call{Method: l.unary.Name, Request: first}
+		if listErr := b.Caller.Call(ctx, call); !Lacks(listErr) {
+			return l.streamOf(call, listErr), nil
+		} // else it has neither
+	}
+	return &begunStream{s, f, err}, nil
 }
 
-// bridgedStream is a stream that calls the unary list instead if the first receive shows that
-// the backend has no such stream.
-type bridgedStream struct {
+// begunStream is a stream from which somebody has received once.
+type begunStream struct {
 	codec.Stream
-	ctx    context.Context // the call's, not the stream's, which ends when the stream fails
-	next   codec.Caller
-	list   *list
-	call   codec.Call // of the unary list
-	began  bool
-	listed bool // the unary list has been called instead
-	rest   []*codec.Frame
+	first *codec.Frame // nil: it has been received
+	err   error
 }
 
-func (s *bridgedStream) Send(f *codec.Frame) error {
-	f.Bytes()
-	s.call.Method, s.call.Request = s.list.unary.Name, f.Ref()
-	return s.Stream.Send(f)
-}
-
-// Header waits for the first message as well: only that shows whether the header is the
-// stream's or the list's.
-func (s *bridgedStream) Header() (metadata.MD, error) {
-	if s.listed {
-		return s.call.Header, nil
+func (s *begunStream) Recv() (*codec.Frame, error) {
+	if f := s.first; f != nil || s.err != nil {
+		s.first = nil
+		return f, s.err
 	}
-	return s.Stream.Header()
-}
-
-func (s *bridgedStream) Trailer() metadata.MD {
-	if s.listed {
-		return s.call.Trailer
-	}
-	return s.Stream.Trailer()
-}
-
-func (s *bridgedStream) Recv() (*codec.Frame, error) {
-	if !s.listed {
-		f, err := s.Stream.Recv()
-		if s.began || !Lacks(err) || s.call.Request == nil {
-			s.began = true
-			return f, err
-		}
-		listErr := s.next.Call(s.ctx, &s.call)
-		s.call.Request.Free()
-		if Lacks(listErr) {
-			s.began = true
-			return nil, err // it has neither
-		}
-		s.listed = true
-		if listErr != nil {
-			return nil, listErr
-		}
-		if s.rest, err = s.list.split(s.call.Reply); err != nil {
-			return nil, err
-		}
-	}
-	return first(&s.rest)
-}
-
-// first takes the first of some messages. It returns io.EOF if there is none.
-func first(rest *[]*codec.Frame) (*codec.Frame, error) {
-	if len(*rest) == 0 {
-		return nil, io.EOF
-	}
-	f := (*rest)[0]
-	*rest = (*rest)[1:]
-	return f, nil
+	return s.Stream.Recv()
 }
 
 // maxCollected and maxParts bound a list that a backend streams: the bytes are 16 times
@@ -160,18 +114,12 @@ const (
 
 // collect asks for a list by its streaming method and joins the parts into one message. It
 // checks each part, because one that is cut off would swallow the beginning of the next.
-func (l *list) collect(ctx context.Context, next codec.Caller, call *codec.Call) error {
+func (l *list) collect(ctx context.Context, next codec.Caller, call *codec.Call, reserve func(context.Context, int) error) error {
 	name := l.stream.Name
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := next.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
+	s, err := next.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, name, call.Request)
 	if err != nil {
-		return err
-	}
-	if err := s.Send(call.Request); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if err := s.CloseSend(); err != nil {
 		return err
 	}
 	var parts []*codec.Frame
@@ -179,6 +127,9 @@ func (l *list) collect(ctx context.Context, next codec.Caller, call *codec.Call)
 	size := 0
 	for {
 		f, err := s.Recv()
+		if err == nil && reserve != nil {
+			err = reserve(ctx, f.Len())
+		}
 		if err == nil {
 			text, err := wellFormed(l.shape, name, f)
 			if err != nil {

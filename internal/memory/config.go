@@ -106,6 +106,10 @@ type Config struct {
 	// If it fails, so does the call. Nil means that there is always room.
 	Reserve func(ctx context.Context, n int) error
 
+	// Streamed reserves n bytes for a message of a list that the backend streams. Memory keeps it until
+	// the list is complete. It must not wait. If it fails, so does the call. Optional.
+	Streamed func(ctx context.Context, n int) error
+
 	// Panicked is called for each panic in the background. Optional.
 	Panicked recovery.Hook
 }

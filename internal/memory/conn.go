@@ -28,15 +28,16 @@ import (
 // answered before. So each request for a list has a number, each change by a call has the number of
 // the latest request before it, and an answer counts only for what happened before its request.
 type Conn struct {
-	cfg   Config
-	next  codec.Caller
-	mem   *Memory
-	lists []*list
-	kept  []*kept
-	lags  []*lag
-	roles map[string]role // :: full method
-	check chan struct{}   // holds a token if Run is to begin its next round now
-	pulse pulse
+	codec.Conn // itself, for Invoke and NewStream
+	cfg        Config
+	next       codec.Caller
+	mem        *Memory
+	lists      []*list
+	kept       []*kept
+	lags       []*lag
+	roles      map[string]role // :: full method
+	check      chan struct{}   // holds a token if Run is to begin its next round now
+	pulse      pulse
 
 	unasked bool // see Unasked
 
@@ -114,6 +115,7 @@ func New(cfg Config) (*Conn, error) {
 	if cfg.Alive == "" && !c.gated() {
 		c.cfg.Alive, c.unasked = HealthCheck, true
 	}
+	c.Conn.Caller = c
 	if err := c.compileRoles(); err != nil {
 		return nil, err
 	}
@@ -253,11 +255,6 @@ func (c *Conn) Check() {
 	}
 }
 
-// Invoke makes a unary call.
-func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	return codec.Conn{Caller: c}.Invoke(ctx, name, args, reply, opts...)
-}
-
 // Call makes a unary call.
 func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
 	r, described := c.roles[call.Method]
@@ -295,19 +292,14 @@ func matchesAny(patterns []string, name string) bool {
 	})
 }
 
-// NewStream opens a streaming call.
-func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return codec.Conn{Caller: c}.NewStream(ctx, desc, name, opts...)
-}
-
 // Open opens a streaming call.
-func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (codec.Stream, error) {
+func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
 	r, described := c.roles[name]
 	if !described {
-		return c.next.Open(ctx, desc, name)
+		return c.next.Open(ctx, desc, name, first)
 	}
 	if r.list != nil {
-		return &listStream{ctx: ctx, conn: c, list: r.list, call: codec.Call{Method: name}}, nil
+		return c.listStream(ctx, r.list, name, first), nil
 	}
 	epoch, err := c.alive()
 	if err != nil {
@@ -316,7 +308,7 @@ func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, name string) (co
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(epoch, cancel)
 	context.AfterFunc(ctx, func() { stop() }) // also if the client does not read the stream to its end
-	s, err := c.next.Open(ctx, desc, name)
+	s, err := c.next.Open(ctx, desc, name, first)
 	if err != nil {
 		cancel()
 		return nil, c.judge(epoch, err)

@@ -316,7 +316,7 @@ func TestAllElseFailsAtOnceWhileABackendIsDown(t *testing.T) {
 	err := w.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.Regexp(t, `criproxy: backend beta.io is gone since \d\d:\d\d:\d\d: accepts connections, and has answered nothing for 600ms`, err.Error())
-	_, err = w.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method("Chat"))
+	_, err = w.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, muxtest.Method("Chat"))
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.Zero(t, l.called("Put"), "the backend did not get the call")
 }

@@ -231,7 +231,7 @@ func (c *Conn) renew(ctx context.Context, l *list) {
 // fetch asks for a list by its unary or streaming method, or by the other one if the backend lacks it. The reply has its items in one
 // well-formed message.
 func (c *Conn) fetch(ctx context.Context, l *list, call *codec.Call) error {
-	streamed := func() error { return l.collect(ctx, c.next, call) }
+	streamed := func() error { return l.collect(ctx, c.next, call, c.cfg.Streamed) }
 	whole := func() error {
 		if err := call.OnAs(ctx, c.next, l.unary.Name, call.Request); err != nil {
 			return err

@@ -6,61 +6,29 @@ import (
 	"fmt"
 	"io"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/criproxy/criproxy/codec"
 )
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// listStream is a list that a client wants in several messages. It receives the whole list from
+// listStream answers a list that a client wants in several messages. It receives the whole list from
 // the backend before it hands on the first message, because it could not take back half a list
 // if the other half did not come.
-type listStream struct {
-	ctx   context.Context
-	conn  *Conn
-	list  *list
-	call  codec.Call
-	rest  []*codec.Frame
-	err   error
-	asked bool
-}
-
-func (s *listStream) Send(f *codec.Frame) error {
-	s.call.Request = f.Ref()
-	return nil
-}
-
-func (s *listStream) CloseSend() error { return nil }
-
-func (s *listStream) Recv() (*codec.Frame, error) {
-	s.ask()
-	if s.err != nil {
-		return nil, s.err
+func (c *Conn) listStream(ctx context.Context, l *list, name string, request *codec.Frame) codec.Stream {
+	if request == nil {
+		request = &codec.Frame{}
 	}
-	return first(&s.rest)
+	call := &codec.Call{Method: name, Request: request}
+	return l.streamOf(call, c.list(ctx, l, call))
 }
 
-func (s *listStream) ask() {
-	if s.asked {
-		return
+// streamOf returns a call, whose reply is the list, as a stream. The call has ended with err.
+func (l *list) streamOf(call *codec.Call, err error) codec.Stream {
+	if err != nil {
+		return call.Ended(nil, err)
 	}
-	s.asked = true
-	if s.call.Request == nil {
-		s.call.Request = &codec.Frame{}
-	}
-	defer s.call.Request.Free()
-	if s.err = s.conn.list(s.ctx, s.list, &s.call); s.err == nil {
-		s.rest, s.err = s.list.split(s.call.Reply)
-	}
+	return call.Ended(l.split(call.Reply))
 }
-
-func (s *listStream) Header() (metadata.MD, error) {
-	s.ask()
-	return s.call.Header, nil
-}
-
-func (s *listStream) Trailer() metadata.MD { return nil }
 
 // batch is how many bytes of items a message of a stream holds, at least one
 // item. It is below gRPC's default limit of 4 MiB.

@@ -32,9 +32,9 @@ import (
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
-// backend is one runtime, as a stack of connections: the socket, the limits, the bridge for list
-// methods that the runtime lacks, and the memory of its last answers. A single runtime has no
-// memory, because if it is gone, so is the node, and a [memory.Watcher] in its place.
+// backend is one runtime, as a stack of connections: the socket, the limits, and the memory of its
+// last answers. A single runtime has no memory, because if it is gone, so is the node, and a
+// [memory.Bridge] and a [memory.Watcher] in its place.
 type backend struct {
 	cfg config.Backend
 	key string // see stackKey
@@ -96,9 +96,6 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 	}
 	pkg := d.Profile.Versions[0].Package
 	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
-	if !single(cfg) {
-		b.bounded.Whole = limits.WholeLists(d.Profile.Known.Lists, d.Schema, pkg)
-	}
 	var before memory.State
 	if source := s.sources[b.String()]; source != "" {
 		before = r.of(source).notes.before()
@@ -136,6 +133,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		Before:      before,
 		Remembered:  b.remembered.count,
 		Reserve:     limits.Keep,
+		Streamed:    limits.Streamed,
 		Panicked:    recovery.Report,
 	})
 	if err != nil {

@@ -48,17 +48,16 @@ type longStream struct {
 const mostKept = 4 << 10
 
 func (s *longStream) RecvMsg(m any) error {
-	f := codec.ReplyFrame(m)
-	if err := s.ServerStream.RecvMsg(f); err != nil {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if f.Len() <= mostKept {
+	if f, ok := m.(*codec.Frame); ok && f.Len() <= mostKept {
 		request := bytes.Clone(f.Bytes())
 		s.epochs.mu.Lock()
 		s.call.request = request
 		s.epochs.mu.Unlock()
 	}
-	return codec.Decode(m, f)
+	return nil
 }
 
 // long returns the calls whose clients wait longer than [Machine.Patience], of the epochs up to a number.

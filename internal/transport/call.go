@@ -23,7 +23,9 @@ func (c *Client) open(ctx context.Context, method string, md metadata.MD) (*clie
 		s := conn.newStream(ctx)
 		conn.mu.Lock()
 		if err = conn.begin(s, method, md); err == nil {
-			c.cfg.Began(ctx, conn.nc.RemoteAddr())
+			if c.cfg.Began != nil {
+				c.cfg.Began(ctx, conn.nc.RemoteAddr())
+			}
 			return s, nil
 		}
 		conn.mu.Unlock()

@@ -96,9 +96,6 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Lost == nil {
 		cfg.Lost = func(Loss) {}
 	}
-	if cfg.Began == nil {
-		cfg.Began = func(context.Context, net.Addr) {}
-	}
 	if cfg.Budget == nil {
 		cfg.Budget = unlimited{}
 	}

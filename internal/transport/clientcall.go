@@ -22,27 +22,33 @@ type clientCall struct {
 	md     metadata.MD
 	single bool // there is only one request
 
-	ending    sync.Once  // runs finish
+	ending    sync.Once  // held by end
 	repeating sync.Mutex // held by again
 
 	mu      sync.Mutex
 	stop    func() bool   // from the context.AfterFunc that ends the call with its context
 	at      *clientStream // the current attempt
-	request *codec.Frame  // the only request, kept for a second attempt; nil: there will be none
+	request *codec.Frame  // the only request, for a second attempt; nil: there will be none
 	over    bool
 	err     error // why the call ended
 }
 
 // Open begins a streaming call.
-func (c *Client) Open(ctx context.Context, desc *grpc.StreamDesc, method string) (codec.Stream, error) {
+func (c *Client) Open(ctx context.Context, desc *grpc.StreamDesc, method string, first *codec.Frame) (codec.Stream, error) {
 	call := &clientCall{client: c, ctx: ctx, method: method, single: !desc.ClientStreams}
 	call.md, _ = metadata.FromOutgoingContext(ctx)
+	if call.single {
+		call.request = first
+	}
 	if err := call.open(); err != nil {
 		return nil, err
 	}
 	call.mu.Lock()
-	defer call.mu.Unlock()
 	call.stop = context.AfterFunc(ctx, func() { call.end(contextError(ctx)) })
+	call.mu.Unlock()
+	if first != nil {
+		_ = call.Send(first) // Recv returns the failure
+	}
 	return call, nil
 }
 
@@ -75,24 +81,13 @@ func (s *clientCall) attempt() *clientStream {
 
 // Send sends a message. It returns io.EOF if the call has ended; Recv returns why.
 func (s *clientCall) Send(f *codec.Frame) error {
-	if s.single {
-		s.mu.Lock()
-		if s.request == nil && !s.over {
-			s.request = f.Ref()
-		}
-		s.mu.Unlock()
+	if err := s.attempt().sendNow(f, s.single); err == nil || s.single {
+		return nil // Recv returns the failure of a call with one request
 	}
-	err := s.attempt().sendNow(f, s.single)
-	if err != nil && s.single {
-		return nil // Recv returns the failure
+	if s.ctx.Err() != nil {
+		s.end(contextError(s.ctx))
 	}
-	if err != nil {
-		if ctxErr := s.ctx.Err(); ctxErr != nil {
-			s.end(contextError(s.ctx))
-		}
-		return io.EOF
-	}
-	return nil
+	return io.EOF
 }
 
 // sendNow sends a message. If end is set, it is the last one, and sendNow writes it at once.
@@ -140,7 +135,9 @@ func (s *clientCall) receive() (*codec.Frame, error) {
 	at := s.attempt()
 	f, err := at.next()
 	if err == nil {
-		s.forget()
+		s.mu.Lock()
+		s.request = nil
+		s.mu.Unlock()
 		return f, nil
 	}
 	if next, failed := s.again(at); failed != nil {
@@ -160,17 +157,6 @@ func (s *clientCall) receive() (*codec.Frame, error) {
 	return f, err
 }
 
-// forget frees the request: there will be no second attempt.
-func (s *clientCall) forget() {
-	s.mu.Lock()
-	request := s.request
-	s.request = nil
-	s.mu.Unlock()
-	if request != nil {
-		request.Free()
-	}
-}
-
 // again returns the attempt that follows the failed attempt at. That is a new attempt if the server
 // did not process the call, or the one that another goroutine has begun meanwhile. If there is none,
 // again returns the failed attempt itself.
@@ -181,11 +167,7 @@ func (s *clientCall) again(at *clientStream) (*clientStream, error) {
 	now, request, over := s.at, s.request, s.over
 	s.request = nil
 	s.mu.Unlock()
-	if request == nil {
-		return now, nil
-	}
-	defer request.Free()
-	if over || !at.refused() {
+	if request == nil || over || !at.refused() {
 		return now, nil
 	}
 	if err := s.open(); err != nil {
@@ -235,17 +217,16 @@ func (s *clientCall) Trailer() metadata.MD {
 }
 
 // end ends the call, if it has not ended. An err of io.EOF means success.
-func (s *clientCall) end(err error) { s.ending.Do(func() { s.finish(err) }) }
-
-func (s *clientCall) finish(err error) {
-	s.mu.Lock()
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	s.over, s.err = true, err
-	at := s.at
-	s.stop()
-	s.mu.Unlock()
-	s.forget()
-	at.cancel(orDefault(err, errDone))
+func (s *clientCall) end(err error) {
+	s.ending.Do(func() {
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		s.mu.Lock()
+		s.over, s.err = true, err
+		at := s.at
+		s.stop()
+		s.mu.Unlock()
+		at.cancel(orDefault(err, errDone))
+	})
 }

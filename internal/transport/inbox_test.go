@@ -46,7 +46,7 @@ func TestOldMessagesLeaveTheListOfAStream(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
 	}})
 	defer client.Close()
-	cs, err := client.Open(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/s.S/M")
+	cs, err := client.Open(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/s.S/M", nil)
 	require.NoError(t, err)
 	for range messages {
 		if cs.Send(codec.NewFrame(make([]byte, 100))) != nil {

@@ -2,8 +2,6 @@ package limits
 
 import (
 	"context"
-	"path"
-	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -11,17 +9,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/memory"
 )
 
-// Conn is a connection to a backend that bounds the calls of clients, and the memory of the lists
-// that the backend streams.
+// Conn is a connection to a backend that bounds the calls of clients.
 type Conn struct {
 	codec.Caller
 	name  string
-	Whole map[string]bool // :: streaming method whose answer memory joins before the client gets it
-	Calls bound           // of all sockets
-	side  bound           // of all sockets but the main one
+	Calls bound // of all sockets
+	side  bound // of all sockets but the main one
 }
 
 // NewConn bounds the calls of clients to a backend at maxCalls. Half of them are reserved for
@@ -61,18 +56,6 @@ func (b *bound) give() {
 	}
 }
 
-// WholeLists returns the methods of pkg that stream a list which memory joins into one message
-// before it passes the list on.
-func WholeLists(lists []memory.List, schema *codec.Schema, pkg string) map[string]bool {
-	all := map[string]bool{}
-	for _, m := range schema.Methods() {
-		if ok, _ := path.Match("/"+pkg+".*/*", m.Name); ok && m.ServerStreams {
-			all[m.Name] = slices.ContainsFunc(lists, func(l memory.List) bool { return l.Stream == path.Base(m.Name) })
-		}
-	}
-	return all
-}
-
 // begin counts a call of a client. The caller calls give on the bound that it returns when the call
 // ends. For a call that criproxy makes itself it counts nothing and returns nil: such calls must not
 // fail, because they determine the state of the backend.
@@ -108,47 +91,11 @@ func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
 }
 
 // Open opens a streaming call.
-func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, method string) (codec.Stream, error) {
+func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, method string, first *codec.Frame) (codec.Stream, error) {
 	counted, err := c.begin(ctx, method)
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.Caller.Open(ctx, desc, method)
-	if err != nil {
-		counted.give()
-		return nil, err
-	}
 	context.AfterFunc(ctx, counted.give) // ctx ends with the call, even if the client does not read the stream to its end
-	if counted != nil && c.Whole[method] {
-		return &wholeStream{Stream: s, ctx: ctx, call: callOf(ctx)}, nil
-	}
-	return s, nil
-}
-
-// wholeStream is a stream of a list. It counts the small messages, which the transport does not
-// count, because they stay in memory until the call ends.
-type wholeStream struct {
-	codec.Stream
-	ctx  context.Context
-	call *call
-	came int // bytes that came and are not counted yet
-}
-
-// Recv receives a message if there is memory for it. It does not wait for memory, because a wait
-// would make the runtime seem slow.
-func (s *wholeStream) Recv() (*codec.Frame, error) {
-	f, err := s.Stream.Recv()
-	if err != nil || f.Len() >= smallMessage {
-		return f, err
-	}
-	if s.came += f.Len(); s.came < smallMessage {
-		return f, nil
-	}
-	n := s.came
-	s.came = 0
-	if err := s.call.keep(s.ctx, int64(n), "a list that a runtime streams"); err != nil {
-		f.Free()
-		return nil, err
-	}
-	return f, nil
+	return c.Caller.Open(ctx, desc, method, first)
 }

@@ -24,6 +24,7 @@ type call struct {
 	mu    sync.Mutex
 	taken int64
 	spare int64 // the part of taken whose messages were freed
+	small int64 // bytes of small messages of streamed lists that are not taken yet
 	over  bool  // the call has ended: later messages belong to criproxy itself, and do not count
 }
 
@@ -156,4 +157,25 @@ func Keep(ctx context.Context, n int) error {
 		return nil
 	}
 	return c.keep(ctx, int64(n), "a list from memory")
+}
+
+// Streamed takes n bytes until the call of ctx ends, for a message of a list that a runtime streams. The
+// transport has counted all but small ones, which stay in memory as well until the list is complete. A wait
+// for memory would make the runtime seem slow.
+func Streamed(ctx context.Context, n int) error {
+	c := callOf(ctx)
+	if c == nil || n >= smallMessage {
+		return nil
+	}
+	c.mu.Lock()
+	c.small += int64(n)
+	all := c.small
+	if all >= smallMessage {
+		c.small = 0
+	}
+	c.mu.Unlock()
+	if all < smallMessage {
+		return nil
+	}
+	return c.keep(ctx, all, "a list that a runtime streams")
 }

@@ -459,9 +459,7 @@ func (c *client) gauger() {
 func (c *client) sloth() {
 	for c.sleep(time.Duration(c.rnd.Int64N(int64(time.Minute)))) {
 		ctx, cancel := context.WithTimeout(c.ctx, time.Duration(c.rnd.Int64N(int64(5*time.Minute))))
-		cs, err := c.conn.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
-		if err == nil {
-			_ = cs.Send(&codec.Frame{})
+		if _, err := c.conn.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod, &codec.Frame{}); err == nil {
 			<-ctx.Done()
 		}
 		cancel()
