@@ -75,7 +75,8 @@ func (d *Director) Endless(name string) bool {
 }
 
 // Invoke makes a unary call with front names, in the newest version of the API: on one backend, or
-// on several, whose replies it merges. args and reply are *codec.Frame or protobuf messages.
+// on several, whose replies it merges. args and reply are *codec.Frame or protobuf messages. Of the
+// options of this and of NewStream, only those for header and trailer count.
 func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	return codec.Conn{Caller: d}.Invoke(ctx, name, args, reply, opts...)
 }

@@ -242,7 +242,8 @@ func (c *Conn) failure() error {
 // Close closes a connection on which [Conn.Run] does not run. Calls under way fail.
 func (c *Conn) Close() error { return c.cc.Close() }
 
-// Invoke makes a unary call, with frames or protobuf messages.
+// Invoke makes a unary call, with frames or protobuf messages. Of the options of this and of NewStream,
+// only those for header and trailer count.
 func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	return codec.Conn{Caller: c}.Invoke(ctx, name, args, reply, opts...)
 }
