@@ -93,10 +93,11 @@ func TestTheCCoreAsServer(t *testing.T) {
 	ready, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err, ready)
 
-	c := transport.NewClient(transport.ClientConfig{Dial: func(ctx context.Context) (net.Conn, error) {
+	client := transport.NewClient(transport.ClientConfig{Dial: func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}})
-	defer c.Close()
+	defer client.Close()
+	c := codec.Conn{Caller: client}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	body := func(n int) []byte {

@@ -20,6 +20,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -81,7 +82,7 @@ func dialOurs(t testing.TB, address net.Addr, secure bool) grpc.ClientConnInterf
 	}
 	c := transport.NewClient(cfg)
 	t.Cleanup(func() { c.Close() })
-	return c
+	return codec.Conn{Caller: c}
 }
 
 // certified is the name in the certificate.
