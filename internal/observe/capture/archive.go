@@ -138,9 +138,10 @@ func (a *archive) note(ev *Event) {
 	}
 	ends := ev.Kind == End && ev.front() // else the client's leg is still under way
 	switch x := &a.all.packer.block.blockIndex; {
-	case ends && ev.Code != codes.OK && c == nil:
+	case !ends || ev.Code == codes.OK:
+	case c == nil:
 		x.Needs = include(x.Needs, anyBlock)
-	case ends && ev.Code != codes.OK:
+	default:
 		x.Needs = a.all.where(x.Needs, c)
 	}
 	if c == nil {
