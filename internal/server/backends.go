@@ -317,7 +317,8 @@ func (b *backend) changed(s memory.State) {
 	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
 	case !changed && s.Condition != memory.Up && !b.logged.Swap(true):
-		klog.ErrorS(s.Err, "Backend is still "+s.Condition.String()+", as before the reload or this process", "backend", b, "socket", b.cfg.Address, "since", s.Since.Round(0))
+		_, since, why := b.state() // as its event and status say
+		klog.ErrorS(why, "Backend is still "+s.Condition.String()+", as before the reload or this process", "backend", b, "socket", b.cfg.Address, "since", since.Local().Format(time.DateTime))
 	case !changed:
 		// It goes on, for another reason.
 	case s.Condition == memory.Up && change.Was == "":

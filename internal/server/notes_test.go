@@ -9,8 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // at is a time that is n seconds into the story of a test.
@@ -81,6 +84,16 @@ func TestAnOutageKeepsTheReasonOfItsEvent(t *testing.T) {
 			assert.Equal(t, one.first, k.reason())
 		})
 	}
+}
+
+// After a restart the log gave another reason than the event, and a time of another form.
+func TestTheLogOfAnOutageThatGoesOnHasTheReasonOfItsEvent(t *testing.T) {
+	const event, later = "accepts connections, and has answered nothing for 10s", "accepts connections, and has answered nothing for 5s"
+	b := &backend{cfg: config.Backend{Name: "goeson.io"}, notes: &notes{}, notify: func(capture.Change, bool) {}}
+	b.notes.became(capture.Gone, at(1), errors.New(event), nil, nil)
+	b.changed(memory.State{Condition: memory.Gone, Since: at(1), Err: errors.New(later)})
+	since := at(1).Local().Format("2006-01-02 15:04:05")
+	assert.NotEmpty(t, testkit.LogLines(`"Backend is still gone, as before the reload or this process"`, `"goeson.io"`, event, `"`+since+`"`))
 }
 
 // A clock that was set back must not make an outage of the future.
