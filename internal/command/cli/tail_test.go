@@ -73,7 +73,7 @@ func TestTailShowsTheChangeBeforeACrash(t *testing.T) {
 			shown = append(shown, strings.TrimSpace(text))
 		}
 	}
-	assert.Equal(t, []string{"a.io is up", "a.io is gone", "criproxy serves"}, shown, "%s", &out)
+	assert.Equal(t, []string{"a.io is up (its condition before is not known)", "a.io is gone", "criproxy serves"}, shown, "%s", &out)
 }
 
 type writerFunc func([]byte) (int, error)

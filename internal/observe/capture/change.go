@@ -23,8 +23,8 @@ const (
 	Draining   = "draining" // it takes no new calls, and waits for those under way
 	Stopped    = "stopped"  // it has ended
 
-	PluginUp   = "plugin-up"   // a plugin answers
-	PluginLost = "plugin-lost" // a plugin does not answer, or its file is wrong
+	PluginUp   = "plugin-up"   // a plugin can be asked
+	PluginLost = "plugin-lost" // a plugin cannot be reached, or answers no call, or its file is wrong or gone
 
 	Unread = "unread" // stands where a part of the history cannot be read; it is never stored
 )
@@ -116,6 +116,9 @@ func (c *Change) String() string {
 	var more []string
 	if c.Was != "" && !c.Since.IsZero() {
 		more = append(more, fmt.Sprintf("%s for %s before", strings.TrimPrefix(c.Was, "plugin-"), Lasting(c.Since, c.Time)))
+	}
+	if (c.What == Up || c.What == PluginUp) && c.Was == "" { // after a start, it may have been up before
+		more = append(more, "its condition before is not known")
 	}
 	if c.Pods != nil {
 		more = append(more, Count(*c.Pods, "pod"))

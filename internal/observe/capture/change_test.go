@@ -26,3 +26,11 @@ func TestADurationFitsTheTimesBesideIt(t *testing.T) {
 		assert.Equal(t, c.want, Lasting(at(c.from), at(c.to)), "%s to %s", c.from, c.to)
 	}
 }
+
+// After a crash, a runtime that had been up all the time was said to be up a second time, and nothing explained that.
+func TestAConditionAfterAStartSaysThatTheOneBeforeIsNotKnown(t *testing.T) {
+	up := Change{What: Up, Backend: "kata.io", Pods: new(1)}
+	assert.Equal(t, "kata.io is up (its condition before is not known, 1 pod)", up.String())
+	up.Was, up.Since, up.Time = Gone, time.Unix(1, 0), time.Unix(3, 0)
+	assert.Equal(t, "kata.io is up (gone for 2s before, 1 pod)", up.String())
+}
