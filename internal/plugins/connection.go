@@ -19,6 +19,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/host"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // connection is the connection to one plugin. It is made when the plugin is registered, stays
@@ -29,19 +30,26 @@ type connection struct {
 	calls     grpc.ClientConnInterface // cc, or a replacement in tests
 	dialError atomic.Pointer[error]    // of the latest attempt to connect
 	cgroup    atomic.Pointer[string]   // of the process to which it connected last
+	changed   func()
 
 	mu      sync.Mutex // guards the fields below
 	users   int
 	retired bool
+	now     string        // see state
+	why     error         // why it is down
+	waited  time.Duration // how long calls have waited since the latest answer
+	until   time.Time     // when the latest call without an answer ended
+	hangs   time.Duration // a plugin that lets calls wait that long, and answers none, is down
 }
 
 // maxPause is the longest pause between attempts to connect. It is much shorter than the time that
 // a plugin has to answer.
 const maxPause = 200 * time.Millisecond
 
-// newConnection connects to a socket. It calls ready whenever a plugin answers there.
-func newConnection(address string, maxMessage int, ready func()) (*connection, error) {
-	c := &connection{address: address}
+// newConnection connects to a socket. It calls ready whenever it has connected to a plugin there, and changed whenever
+// its state has changed.
+func newConnection(address string, maxMessage int, ready, changed func()) (*connection, error) {
+	c := &connection{address: address, changed: changed, now: "connecting", hangs: 10 * time.Second}
 	cc, err := grpc.NewClient("passthrough:///plugin", // the path may not be a valid URL
 		grpc.WithContextDialer(c.dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -79,6 +87,9 @@ func (c *connection) stayUp(ready func()) {
 			c.cc.Connect()
 		case connectivity.Ready:
 			ready()
+			c.become(func() (string, error) { c.waited = 0; return "ready", nil })
+		case connectivity.TransientFailure:
+			c.become(func() (string, error) { return "down", c.failure() })
 		case connectivity.Shutdown:
 			return
 		}
@@ -123,7 +134,10 @@ func (c *connection) ask(ctx context.Context, method string, request []byte) ([]
 	}
 	var answer codec.Frame
 	defer answer.Free()
-	if err := c.calls.Invoke(ctx, method, codec.NewFrame(request), &answer, opts...); err != nil {
+	began := time.Now()
+	err := c.calls.Invoke(ctx, method, codec.NewFrame(request), &answer, opts...)
+	c.ended(began, err)
+	if err != nil {
 		return nil, err
 	}
 	return append([]byte{}, answer.Bytes()...), nil
@@ -136,27 +150,65 @@ func (c *connection) knock(ctx context.Context) error {
 	if err != nil {
 		c.dialError.Store(&err)
 		c.cc.Connect()
-		return status.Errorf(codes.Unavailable, "connecting: %v", err)
+		return status.Error(codes.Unavailable, err.Error())
 	}
 	_ = nc.Close() // nothing was sent
 	c.cc.Connect()
 	return nil
 }
 
-// state returns the state of the connection, "ready", "connecting" or "down", and the reason why it
-// is down.
-func (c *connection) state() (string, error) {
-	switch c.cc.GetState() {
-	case connectivity.Ready:
-		return "ready", nil
-	case connectivity.TransientFailure:
-		if err := c.dialError.Load(); err != nil && *err != nil {
-			return "down", *err
-		}
-		return "down", errors.New("the connection was lost")
-	default:
-		return "connecting", nil
+// failure returns why there is no connection.
+func (c *connection) failure() error {
+	if err := c.dialError.Load(); err != nil && *err != nil {
+		return *err
 	}
+	return errors.New("accepts connections, and answers nothing")
+}
+
+// ended notes how a call ended that has been made. A plugin may hang although it is connected.
+func (c *connection) ended(began time.Time, err error) {
+	code := status.Code(err)
+	if code == codes.Unavailable || code == codes.Canceled {
+		return // this says nothing about the plugin
+	}
+	c.become(func() (string, error) {
+		if code != codes.DeadlineExceeded {
+			c.waited = 0
+			if silent := new(transport.SilentError); errors.As(c.why, &silent) {
+				return "ready", nil
+			}
+			return c.now, c.why
+		}
+		now := time.Now()
+		if c.until.After(began) { // calls at the same time wait once
+			began = c.until
+		}
+		c.waited, c.until = c.waited+now.Sub(began), now
+		if c.now == "ready" && c.waited >= c.hangs {
+			return "down", &transport.SilentError{Lasted: c.waited.Round(time.Second)}
+		}
+		return c.now, c.why
+	})
+}
+
+// become sets the state that decide returns, and the reason. decide is called with c.mu held.
+func (c *connection) become(decide func() (state string, why error)) {
+	c.mu.Lock()
+	was := c.now
+	c.now, c.why = decide()
+	changed := c.now != was
+	c.mu.Unlock()
+	if changed {
+		c.changed()
+	}
+}
+
+// state returns whether the plugin can be asked: "ready", "down" or, before the first attempt to connect has ended,
+// "connecting". The error says why it is down.
+func (c *connection) state() (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now, c.why
 }
 
 // use keeps the connection open until release is called. It reports false if the connection is

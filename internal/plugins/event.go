@@ -23,6 +23,15 @@ type Broken struct {
 	Kept   bool
 }
 
+// Changed says that a plugin can be asked from now on, or that it cannot. It is what [Plugins.State] says.
+type Changed struct {
+	Plugin string
+	State  string    // "ready", "down", "broken", or "removed" if its file is gone
+	Err    error     // why it cannot be asked; nil if it is ready
+	At     time.Time // when it became so
+	Since  time.Time // since when it was ready, or was not; zero if nothing was known before
+}
+
 // Trouble is a problem of the package itself.
 type Trouble struct {
 	What string // the effect of the problem
@@ -67,6 +76,7 @@ type Learned struct {
 func (Loaded) isEvent()   {}
 func (Removed) isEvent()  {}
 func (Broken) isEvent()   {}
+func (Changed) isEvent()  {}
 func (Trouble) isEvent()  {}
 func (Asked) isEvent()    {}
 func (Conflict) isEvent() {}

@@ -3,6 +3,7 @@ package plugins
 import (
 	"fmt"
 	"net"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -96,6 +97,17 @@ func (p *Plugins) AnswerBy(plugin string, calls grpc.ClientConnInterface) {
 	for _, one := range p.table.Load().plugins {
 		if one.name == plugin {
 			one.conn.calls = calls
+		}
+	}
+}
+
+// HangsAfter makes a registered plugin down that lets calls wait for d, and answers none.
+func (p *Plugins) HangsAfter(plugin string, d time.Duration) {
+	for _, one := range p.table.Load().plugins {
+		if one.name == plugin {
+			one.conn.mu.Lock()
+			one.conn.hangs = d
+			one.conn.mu.Unlock()
 		}
 	}
 }

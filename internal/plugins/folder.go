@@ -95,6 +95,12 @@ func isPlugin(name string) bool {
 // errNoFile is the error of a name that is no regular file, or is gone again.
 var errNoFile = errors.New("no file")
 
+// lacks reports whether a file is gone that read may not have missed yet.
+func (f *folder) lacks(name string) bool {
+	_, err := os.Lstat(filepath.Join(f.path, name))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 func (f *folder) content(name string) (string, error) {
 	path := filepath.Join(f.path, name)
 	info, err := os.Stat(path)

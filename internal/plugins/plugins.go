@@ -86,6 +86,7 @@ type Plugins struct {
 	mu          sync.Mutex // guards the fields below
 	folder      folder
 	connections map[string]*connection // :: address
+	conditions  map[string]condition   // :: name of the plugin that has been ready, down or broken
 	stats       map[string]*stats      // :: name of the plugin
 	reported    map[string]bool        // troubles and warnings that have been reported
 }
@@ -107,6 +108,7 @@ func New(cfg Config) (*Plugins, error) {
 		awake:       make(chan struct{}, 1),
 		folder:      folder{path: filepath.Clean(cfg.Folder), files: map[string]*found{}},
 		connections: map[string]*connection{},
+		conditions:  map[string]condition{},
 		stats:       map[string]*stats{},
 		reported:    map[string]bool{},
 	}
@@ -178,6 +180,7 @@ func (p *Plugins) reload(now time.Time) (again bool) {
 	if p.folder.read(now, report) {
 		p.apply(report)
 	}
+	p.judge()
 	return p.folder.waiting()
 }
 
@@ -196,6 +199,7 @@ func (p *Plugins) apply(report func(Event)) {
 		}
 		made, err := p.plugin(name, f)
 		if err != nil { // gRPC refuses the path of the socket
+			f.err = err
 			report(Broken{Plugin: name, Err: err})
 			continue
 		}
@@ -235,7 +239,7 @@ func (p *Plugins) plugin(name string, f *found) (*plugin, error) {
 		}
 	}
 	if made.conn = p.connections[f.file.Endpoint]; made.conn == nil {
-		c, err := newConnection(f.file.Endpoint, p.cfg.MaxMessage, p.identifyAll)
+		c, err := newConnection(f.file.Endpoint, p.cfg.MaxMessage, p.identifyAll, p.changed)
 		if err != nil {
 			return nil, err
 		}

@@ -34,21 +34,16 @@ func (p *Plugins) State() State {
 	s := State{Folder: p.folder.path, Plugins: []PluginState{}, Known: p.memory.count(), Conflicts: p.conflicts.Load()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	loaded := map[string]*plugin{}
-	for _, pl := range p.table.Load().plugins {
-		loaded[pl.name] = pl
-	}
-	for _, name := range sortedKeys(p.folder.files) {
-		f, pl := p.folder.files[name], loaded[name]
-		one := PluginState{Name: name, State: "broken"}
+	p.each(func(name, state string, err error, pl *plugin) {
+		one := PluginState{Name: name}
 		if pl != nil {
 			one = pl.state()
 		}
-		if f.err != nil {
-			one.Error = f.err.Error()
+		if one.State = state; err != nil {
+			one.Error = err.Error()
 		}
 		s.Plugins = append(s.Plugins, one)
-	}
+	})
 	return s
 }
 
@@ -56,10 +51,6 @@ func (p *plugin) state() PluginState {
 	s := PluginState{Name: p.name, Socket: p.file.Endpoint, Policy: "Ignore", Timeout: p.file.Timeout.Round(time.Millisecond).String(), Warnings: p.warnings}
 	if p.file.Fail {
 		s.Policy = "Fail"
-	}
-	var err error
-	if s.State, err = p.conn.state(); err != nil {
-		s.Error = err.Error()
 	}
 	for _, hook := range p.file.Hooks { // sorted
 		point := PointState{Name: hook}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -91,6 +93,51 @@ func TestPluginsAreAskedAboutEachRuntimeByFrontNames(t *testing.T) {
 			mu.Unlock()
 		}
 	})
+}
+
+// At each start events said that a dead plugin answers, and for 35 s they did not say that one had died or was back.
+func TestTheEventsOfAPluginAreItsConditions(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	became := func(what string) (c capture.Change) {
+		testkit.Eventually(t, what, func() bool {
+			for _, one := range n.proxy.changes.Latest() {
+				if one.Plugin != "" {
+					c = one
+				}
+			}
+			return c.What == what
+		})
+		return c
+	}
+	socket := filepath.Join(filepath.Dir(n.cfg.Listen), "p.sock")
+	require.NoError(t, os.MkdirAll(n.cfg.Hooks, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(n.cfg.Hooks, "p.json"), []byte(`{"remote-endpoint": "`+socket+`", "runtime-hooks": ["PreRunPodSandbox"]}`), 0o644))
+	became(capture.PluginLost)
+	n.stop()
+	n.start()
+	lost := became(capture.PluginLost)
+	assert.Equal(t, n.plugin("p").Error, lost.Why)
+	assert.NotEmpty(t, testkit.LogLines("Plugin is down", lost.Why))
+	var all []string
+	for _, one := range n.proxy.changes.Latest() {
+		if one.Plugin != "" {
+			all = append(all, one.What)
+		}
+	}
+	assert.Equal(t, []string{capture.PluginLost}, all)
+
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	s, ended := grpc.NewServer(), make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	up := became(capture.PluginUp)
+	assert.Equal(t, "ready", n.plugin("p").State)
+	assert.Equal(t, lost.Time, up.Since)
+	s.Stop()
+	require.NoError(t, <-ended)
+	lost = became(capture.PluginLost)
+	assert.Contains(t, lost.String(), "plugin p.json is lost: dial unix "+socket)
 }
 
 // KoordRuntimeProxy kept running, but never listened, if its runtime started later.

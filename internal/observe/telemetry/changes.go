@@ -81,14 +81,14 @@ func (c *Changes) awake() {
 	}
 }
 
-// recorded reports whether the process that handed over has recorded the change of a plugin already. c.mu is held.
+// recorded reports whether the process that handed over has recorded this condition of a plugin already. c.mu is held.
 func (c *Changes) recorded(change *capture.Change) bool {
 	if change.Plugin == "" {
 		return false
 	}
 	for _, before := range slices.Backward(c.latest) {
 		if before.Plugin == change.Plugin {
-			return before.PID != change.PID && before.What == change.What && before.Why == change.Why
+			return before.PID != change.PID && before.What == change.What
 		}
 	}
 	return false

@@ -2,10 +2,8 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/metadata"
 	"k8s.io/klog/v2"
@@ -37,7 +35,6 @@ func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
 type hookLog struct {
 	mu      sync.Mutex
 	failing map[string]bool      // :: plugin → its latest call failed
-	lost    map[string]time.Time // :: plugin that is lost → its latest failure
 	logged  map[string]bool      // messages that are logged only once
 	add     func(capture.Change) // gets a change when a plugin is lost or found
 }
@@ -45,39 +42,31 @@ type hookLog struct {
 // NewHookLog returns a log of what happens between criproxy and the plugins. add gets a change when a plugin is lost, and
 // when it is found.
 func NewHookLog(add func(capture.Change)) *hookLog {
-	return &hookLog{failing: map[string]bool{}, lost: map[string]time.Time{}, logged: map[string]bool{}, add: add}
+	return &hookLog{failing: map[string]bool{}, logged: map[string]bool{}, add: add}
 }
 
-// steady is how long a lost plugin must not have failed before an answer counts as found: one that fails now and then
-// would fill the history.
-const steady = 10 * time.Second
-
-// changed adds a change if a plugin is lost, because of why, or found.
-func (l *hookLog) changed(plugin string, why error) {
-	now := time.Now()
-	l.mu.Lock()
-	failed, lost := l.lost[plugin]
-	switch {
-	case why != nil:
-		l.lost[plugin] = now
-	case lost && now.Sub(failed) >= steady:
-		delete(l.lost, plugin)
+// changed logs and adds the change that a plugin can be asked from now on, or cannot.
+func (l *hookLog) changed(e plugins.Changed) {
+	c := capture.Change{Time: e.At, What: capture.PluginUp, Plugin: e.Plugin, Since: e.Since}
+	was := capture.PluginLost
+	if e.Err != nil {
+		c.What, c.Why, was = capture.PluginLost, e.Err.Error(), capture.PluginUp
 	}
-	l.mu.Unlock()
-	switch {
-	case why != nil && !lost:
-		l.add(capture.Change{Time: now, What: capture.PluginLost, Plugin: plugin, Why: why.Error()})
-	case why == nil && lost && now.Sub(failed) >= steady:
-		l.add(capture.Change{Time: now, What: capture.PluginUp, Plugin: plugin, Was: capture.PluginLost, Since: failed})
+	line := []any{"plugin", e.Plugin}
+	if !e.Since.IsZero() {
+		c.Was = was
+		line = append(line, "after", capture.Lasting(e.Since, e.At))
 	}
-}
-
-// found adds the change that a plugin will be asked from now on.
-func (l *hookLog) found(plugin string) {
-	l.mu.Lock()
-	delete(l.lost, plugin)
-	l.mu.Unlock()
-	l.add(capture.Change{Time: time.Now(), What: capture.PluginUp, Plugin: plugin})
+	switch e.State {
+	case "ready":
+		l.mu.Lock()
+		delete(l.failing, e.Plugin) // it answers again: this says so
+		l.mu.Unlock()
+		klog.InfoS("Plugin is ready", line...)
+	case "down":
+		klog.ErrorS(e.Err, "Plugin is down", line...)
+	}
+	l.add(c)
 }
 
 // Watch logs an event.
@@ -85,16 +74,15 @@ func (l *hookLog) Watch(_ context.Context, e plugins.Event) {
 	switch e := e.(type) {
 	case plugins.Loaded:
 		klog.InfoS("Plugin will be asked", "plugin", e.Plugin, "socket", e.File.Endpoint, "points", e.File.Hooks, "fail", e.File.Fail, "timeout", e.File.Timeout, "again", e.Replaced)
-		l.found(e.Plugin)
 		for _, w := range e.Warnings {
 			klog.InfoS("Plugin's file may mean something else", "plugin", e.Plugin, "warning", w)
 		}
 	case plugins.Removed:
 		klog.InfoS("Plugin will not be asked any more: its file is gone", "plugin", e.Plugin)
-		l.changed(e.Plugin, errors.New("its file is gone"))
 	case plugins.Broken:
 		klog.ErrorS(e.Err, "Plugin's file cannot be used", "plugin", e.Plugin, "stays as it was", e.Kept)
-		l.changed(e.Plugin, e.Err)
+	case plugins.Changed:
+		l.changed(e)
 	case plugins.Trouble:
 		klog.ErrorS(e.Err, "Hooks: "+e.What)
 	case plugins.Asked:
@@ -121,7 +109,6 @@ func (l *hookLog) asked(e plugins.Asked) {
 	was := l.failing[e.Plugin]
 	l.failing[e.Plugin] = e.Err != nil
 	l.mu.Unlock()
-	l.changed(e.Plugin, e.Err)
 	switch {
 	case e.Err != nil && (!was || e.Refused || klog.V(2).Enabled()):
 		klog.ErrorS(e.Err, "Plugin failed", "plugin", e.Plugin, "point", e.Point, "id", e.ID, "took", e.Took, "call refused", e.Refused, "spared", e.Exempt)
