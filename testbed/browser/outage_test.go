@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -59,6 +61,31 @@ func (m *machine) handOver() {
 	require.NoError(m.t, syscall.Kill(before.PID, syscall.SIGUSR2))
 	testkit.Eventually(m.t, "another process serves", func() bool { return pid(&now) == nil && now.PID != before.PID })
 	m.t.Cleanup(func() { _ = syscall.Kill(now.PID, syscall.SIGTERM) }) // it may have handed over, and ended
+}
+
+// The strip and Status kept the numbers of a report beside an event that said others, until the next report.
+func TestAnOlderReportSaysNothingBesideAnEvent(t *testing.T) {
+	m := start(t)
+	for _, name := range []string{"one", "two"} {
+		m.pod(name, "kata.io")
+	}
+	p := open(t, m.link, command(page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{ // only the first report comes
+		Source: `let come = 0; const add = EventSource.prototype.addEventListener; EventSource.prototype.addEventListener = function (kind, f) { add.call(this, kind, kind === "status" ? (e) => come++ || f(e) : f); };`,
+	}))
+	is := func(words string) {
+		t.Helper()
+		p.see(fmt.Sprintf(`[...document.querySelectorAll("#strip .cond")].some((e) => /^kata.io %s/.test(e.textContent))`, words))
+	}
+	p.keys("6")
+	is("up .*, 2 pods")
+	p.see(`[...document.querySelectorAll(".card.up")].some((e) => /^kata.io.*list took/.test(e.textContent))`)
+	m.vault.Kill()
+	is("gone .*, 2 pods")
+	m.vault.Replace(fakecri.Config{Name: "beta", Version: "1.0.0", Seed: 2})
+	m.vault.Start()
+	is("up .*, 0 pods")
+	p.see(`/kata.io is up .*0 pods, 0 containers/.test(document.querySelector("#happened").textContent)`)
+	p.see(`[...document.querySelectorAll(".card.up")].some((e) => /^kata.io.*pods0containers0(?!images)/.test(e.textContent))`)
 }
 
 // In each place of the page an outage must have the one history that criproxy tells.

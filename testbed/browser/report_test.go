@@ -224,6 +224,25 @@ func TestARuntimeIsUpSinceTheProcessThatSaysSo(t *testing.T) {
 	p.see(fmt.Sprintf(`[...document.querySelectorAll("#strip .cond.up")].map((e) => e.textContent).join() === %q`, "kata.io up since "+began.Add(time.Minute).Format(time.TimeOnly)))
 }
 
+// The page said how many pods a runtime had when it became up, and in Pods that there were more.
+func TestTheNumberOfPodsIsThatOfTheEnd(t *testing.T) {
+	n := &node{random: rand.New(rand.NewPCG(1, 2))}
+	since, two, three := began.Add(-time.Minute), 2, 3
+	n.backends = []capture.HeaderBackend{{Name: primary, Address: "/run/containerd/containerd.sock", State: capture.Up, Since: since, Pods: &three}}
+	n.events = append(n.events, capture.Event{Kind: capture.Changed, Time: since, Backend: primary, Change: &capture.Change{Time: since, What: capture.Up, Backend: primary, Pods: &two, PID: 1}})
+	for i := range three {
+		n.add(exchange{at: time.Second, took: time.Second, by: kubelet, method: runtimeService + "RunPodSandbox", backends: []string{primary},
+			request: fixed(&runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("web-", i), Namespace: "shop", Uid: fmt.Sprint(i)}}}),
+			reply:   fixed(&runtimeapi.RunPodSandboxResponse{PodSandboxId: n.id()})})
+	}
+	n.inOrder()
+	address, _ := report(t, n)
+	p := open(t, address+"#view=pods")
+	p.see(`document.querySelectorAll(".lane").length === 4`)
+	assert.Equal(t, "primary 3 pods", p.texts(".lane.group > div")[0])
+	assert.Equal(t, "primary up since "+since.Format(time.TimeOnly)+", 3 pods", p.texts("#strip .cond")[0])
+}
+
 func TestLatencyAndTalkCountCalls(t *testing.T) {
 	p := openReport(t)
 	p.keys("3")

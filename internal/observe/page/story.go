@@ -25,6 +25,7 @@ const (
 type Story struct {
 	changes []capture.Change // by time
 	pods    map[string]*listed
+	counts  map[string]counted // :: runtime → how many pods it has, as far as that is known
 	gaps    []gap
 	at      map[string]reached           // :: node → how far its recording is
 	has     map[string]*calls.Conditions // :: node → whether its recording has the conditions of runtimes
@@ -35,6 +36,12 @@ type Story struct {
 type reached struct {
 	latest uint64 // number of the latest call that began
 	begun  bool   // the recording has begun, and no call of it yet
+}
+
+// counted is a number of pods.
+type counted struct {
+	at   time.Time // when the runtime had so many
+	pods int
 }
 
 // listed is a pod that lists or statuses have shown. Its JSON is for the page.
@@ -106,6 +113,7 @@ func (s *Story) Begin(h *capture.FileHeader) {
 	for _, b := range h.Backends {
 		if b.State != "" {
 			s.put(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
+			s.count(named(s.node, b.Name), h.Created, b.Pods)
 		}
 	}
 }
@@ -172,6 +180,7 @@ func (s *Story) Change(c capture.Change) {
 
 func (s *Story) put(c capture.Change) {
 	c.Backend = named(s.node, c.Backend)
+	s.count(c.Backend, c.Time, c.Pods)
 	order := func(a, b capture.Change) int {
 		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.What, b.What))
 	}
@@ -183,6 +192,19 @@ func (s *Story) put(c capture.Change) {
 		s.changes[at] = c
 	}
 	s.changes = s.changes[max(len(s.changes)-maxTold, 0):]
+}
+
+// count notes how many pods a runtime has at a time, and reports whether that is news. A number of an earlier time is none.
+func (s *Story) count(backend string, at time.Time, pods *int) (news bool) {
+	was, known := s.counts[backend]
+	if pods == nil || at.Before(was.at) {
+		return false
+	}
+	if s.counts == nil {
+		s.counts = map[string]counted{}
+	}
+	s.counts[backend] = counted{at, *pods}
+	return !known || was.pods != *pods
 }
 
 // Add takes a call that the page shows. It learns pods from lists and statuses, and forgets what the call lists.
@@ -225,17 +247,19 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 		p.show(began, ended, item.Created)
 		news = news || p.From != since || gone > 0
 	}
-	c.Listed = nil
 	for _, l := range c.Legs {
 		if !whole(c, l) {
 			continue
 		}
+		backend := named(s.node, l.Backend)
 		for _, p := range s.pods {
-			if p.Backend == named(s.node, l.Backend) && p.To < began && p.Gone == 0 {
+			if p.Backend == backend && p.To < began && p.Gone == 0 {
 				p.Gone, news = began, true
 			}
 		}
+		news = s.count(backend, c.Began.Add(c.Took), s.listed(c, backend)) || news
 	}
+	c.Listed = nil
 	s.bound()
 	return news
 }
@@ -244,6 +268,20 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 func whole(c *calls.Call, l *calls.Leg) bool {
 	return calls.ShortMethod(l.Method) == "ListPodSandbox" && l.Number != 0 && l.Ended && !l.Failed() && l.Requests.Count == 1 && forAll(l.Requests.Last) &&
 		c.Ended && !c.Failed() && !c.Front().Replies.Last.Truncated
+}
+
+// listed returns how many of the pods that a call lists are on a runtime, or nil if that is not known of each of them.
+func (s *Story) listed(c *calls.Call, backend string) *int {
+	n := 0
+	for _, item := range c.Listed {
+		switch p := s.pods[podKey(s.node, item.UID, item.Namespace, item.Pod)]; {
+		case p == nil || p.Backend == "":
+			return nil
+		case p.Backend == backend:
+			n++
+		}
+	}
+	return &n
 }
 
 // forAll reports whether the request of a list has no filter, or an empty one, as crictl sends. A filter with an empty
@@ -297,7 +335,11 @@ func (s *Story) JSON() []byte {
 	for _, c := range s.changes {
 		changes = append(changes, said{c, c.String()})
 	}
-	return marshal(map[string]any{"known": s.known(), "changes": changes, "pods": list(pods), "gaps": list(s.gaps)})
+	counts := map[string]int{}
+	for backend, c := range s.counts {
+		counts[backend] = c.pods
+	}
+	return marshal(map[string]any{"known": s.known(), "changes": changes, "pods": list(pods), "counts": counts, "gaps": list(s.gaps)})
 }
 
 // named returns what the page calls a runtime, or another part, of a node. node is empty if there is only one.

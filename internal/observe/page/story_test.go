@@ -73,6 +73,43 @@ func TestAStoryInfersWhatARecordingLacks(t *testing.T) {
 	assert.True(t, told(t, &s).Known, "it has been gone since before")
 }
 
+// The page of a recording said how many pods a runtime had when it became up, and nothing if nobody knew then.
+func TestAStoryCountsThePodsOfTheEnd(t *testing.T) {
+	counts := func(s *Story) (out struct{ Counts map[string]int }) {
+		require.NoError(t, json.Unmarshal(s.JSON(), &out))
+		return out
+	}
+	one, two, three := 1, 2, 3
+	up := func(second int, pods *int) *capture.Event {
+		return &capture.Event{Kind: capture.Changed, Change: &capture.Change{Time: at(second), What: capture.Up, Backend: "primary", Pods: pods, PID: 7}}
+	}
+	lists := func(s *Story, second int, pods ...string) bool {
+		const method = "/runtime.v1.RuntimeService/ListPodSandbox"
+		c := &calls.Call{Began: at(second), Ended: true, Legs: []*calls.Leg{{Method: method}, {Number: 1, Backend: "primary", Method: method, Ended: true, Requests: calls.Messages{Count: 1}}}}
+		for _, name := range pods {
+			c.Listed = append(c.Listed, calls.About{Pod: name, UID: name})
+		}
+		return s.Add(c)
+	}
+	header := func(second int, pods *int) *capture.FileHeader {
+		return &capture.FileHeader{Created: at(second), Backends: []capture.HeaderBackend{{Name: "primary", State: capture.Up, Since: at(5), Pods: pods}}}
+	}
+	for _, known := range []*int{&two, nil} {
+		var dump Story // its header comes first, and is of its end
+		dump.Begin(header(60, &three))
+		dump.Take(up(5, known))
+		assert.Equal(t, map[string]int{"primary": 3}, counts(&dump).Counts)
+	}
+	var file Story // its header is of its beginning
+	file.Begin(header(6, &one))
+	assert.True(t, lists(&file, 10, "a", "b"))
+	assert.True(t, lists(&file, 20, "a", "b", "c"))
+	assert.False(t, lists(&file, 30, "a", "b", "c"), "no news")
+	assert.Equal(t, map[string]int{"primary": 3}, counts(&file).Counts)
+	file.Take(up(40, &one))
+	assert.Equal(t, map[string]int{"primary": 1}, counts(&file).Counts)
+}
+
 func TestAStorySaysWhatIsMissing(t *testing.T) {
 	var s Story
 	begins := func(call uint64, second int) {

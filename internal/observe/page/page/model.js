@@ -24,7 +24,7 @@ const model = {
   dropped: 0,         // calls that were forgotten, to bound memory
   unread: new Map(),  // :: key → call of which it is not known yet what was rewritten
   missing: 0,         // calls that criproxy ui had forgotten when this page asked for them
-  story: { known: false, changes: [], pods: [], gaps: [] },
+  story: { known: false, changes: [], pods: [], counts: {}, gaps: [] },
   bands: [],          // times in which a runtime was not up
   states: new Map(),  // :: runtime → its latest change
   selected: new Set(),
@@ -194,15 +194,18 @@ function inferred(calls) {
 }
 
 // conditionsOf returns the condition of each runtime, now or at the end of the recording, the worst first: what it
-// is, since when, why.
+// is, since when, why. A report that is older than the latest change says nothing more.
 function conditionsOf() {
   const told = status.report?.backends || [];
   const names = told.length ? told.map((b) => b.name) : model.info.backends?.length ? model.info.backends.map((b) => b.name) : [...model.states.keys()];
   const all = [];
   for (const name of names) {
     const b = told.find((one) => one.name === name), c = model.states.get(name);
-    if (c) all.push({ name, what: c.what, since: c.from, why: (b?.state === c.what && b.error) || c.why || "", pods: c.what === "up" ? b?.pods ?? c.pods : c.pods ?? b?.pods });
-    else if (b) all.push({ name, what: b.state, since: Date.parse(b.since), why: b.error || "", pods: b.pods });
+    if (!b && !c) continue;
+    const newer = b && (!c || b.state === c.what && Date.parse(b.since) >= c.from); // than the latest change
+    const { containers, images, tookNs } = newer ? b : live.on ? c : {};
+    all.push({ name, what: c ? c.what : b.state, since: c ? c.from : Date.parse(b.since), why: (newer && b.error) || c?.why || "",
+      pods: (newer ? b.pods : undefined) ?? model.story.counts[name], containers, images, tookNs });
   }
   const r = status.report;
   if (r && !r.ready) all.unshift({ name: "criproxy", what: "not ready", why: r.listeners?.find((l) => l.error)?.error || "" });

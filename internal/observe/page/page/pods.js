@@ -154,7 +154,7 @@ function podsIn(group) {
   const has = conditionsOf().find((c) => c.name === group.backend)?.pods, here = group.pods.length;
   const narrowed = Object.keys(filter.values).length || filter.memory;
   if (has === undefined || has === here && !narrowed) return here || has === 0 ? plural(here, "pod") : "no pod in these calls";
-  return here ? `${plural(here, "pod")} here, ${number(has)} now` : has ? `${plural(has, "pod")}, none of them in these calls` : "0 pods";
+  return here ? `${plural(here, "pod")} here, ${number(has)} ${live.on ? "now" : "at the end"}` : has ? `${plural(has, "pod")}, none of them in these calls` : "0 pods";
 }
 
 // bandUnder returns the band under the mouse.

@@ -20,7 +20,7 @@ function drawStatus() {
     const b = r ? r.backends.find((one) => one.name === c.name) : model.info.backends?.find((one) => one.name === c.name);
     if (!b) continue; // criproxy itself, above
     cards.push(el("div", { class: `card ${classOf(c.what)}` }, el("h3", {}, signOf(classOf(c.what)), c.name, el("span", { class: "state" }, c.what)),
-      facts([["runtime", b.runtime], ["socket", b.address], [c.what, sinceOf(c.since)], ["pods", c.pods], ["containers", b.containers], ["images", b.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", b.tookNs && c.what === "up" ? duration(b.tookNs / 1e6) : ""]]),
+      facts([["runtime", b.runtime], ["socket", b.address], [c.what, sinceOf(c.since)], ["pods", c.pods], ["containers", c.containers], ["images", c.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", c.tookNs && c.what === "up" ? duration(c.tookNs / 1e6) : ""]]),
       c.what !== "up" && c.why && el("div", { class: "error" }, c.why)));
   }
   if (model.story.changes.length) {
