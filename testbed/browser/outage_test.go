@@ -2,9 +2,11 @@ package browser
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/hook/plugin"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -86,6 +89,30 @@ func TestAnOlderReportSaysNothingBesideAnEvent(t *testing.T) {
 	is("up .*, 0 pods")
 	p.see(`/kata.io is up .*0 pods, 0 containers/.test(document.querySelector("#happened").textContent)`)
 	p.see(`[...document.querySelectorAll(".card.up")].some((e) => /^kata.io.*pods0containers0(?!images)/.test(e.textContent))`)
+}
+
+// The page said nothing of plugins, which criproxy status lists.
+func TestAPluginInTroubleIsAConditionOfThePage(t *testing.T) {
+	hooks := t.TempDir()
+	m := start(t, "-hooks", hooks)
+	p := open(t, m.link, dark(false))
+	p.keys("6")
+	p.see(`document.querySelector("#link").className === "up" && document.querySelectorAll(".card").length > 2 && ![...document.querySelectorAll(".card, .cond")].some((e) => e.textContent.startsWith("plugin"))`)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- plugin.Plugin{Name: "quiet", Folder: hooks, Socket: filepath.Join(m.dir, "quiet.sock"), PreStartContainer: func(context.Context, *plugin.Container) (*plugin.ContainerAnswer, error) { return nil, nil }}.Run(ctx)
+	}()
+	p.see(`[...document.querySelectorAll(".card.up")].some((e) => /^plugin quiet.jsonready.*asked0/.test(e.textContent)) && !document.querySelector("#strip").textContent.includes("plugin")`)
+	dead := filepath.Join(hooks, "dead.json")
+	require.NoError(t, os.WriteFile(dead, []byte(`{"remote-endpoint": "/run/nobody.sock", "runtime-hooks": ["PreStartContainer"]}`), 0o600))
+	p.see(`/^plugin dead.json down.*\/run\/nobody.sock/.test(document.querySelector("#strip .cond.slow").textContent)`)
+	p.see(`document.querySelector("#link").className === "slow" && /^plugin dead.jsondown.*\/run\/nobody.sock/.test(document.querySelector(".card.slow").textContent)`)
+	require.NoError(t, os.Remove(dead))
+	p.see(`document.querySelector("#link").className === "up" && !document.querySelector("#strip").textContent.includes("plugin")`)
+	stop()
+	require.NoError(t, <-ended)
 }
 
 // In each place of the page an outage must have the one history that criproxy tells.

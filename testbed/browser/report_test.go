@@ -243,6 +243,19 @@ func TestTheNumberOfPodsIsThatOfTheEnd(t *testing.T) {
 	assert.Equal(t, "primary up since "+since.Format(time.TimeOnly)+", 3 pods", p.texts("#strip .cond")[0])
 }
 
+func TestAPluginThatIsLostAtTheEndIsACondition(t *testing.T) {
+	n := record(0)
+	at := began.Add(9 * time.Minute)
+	n.events = append(n.events, capture.Event{Kind: capture.Changed, Time: at, Mono: at.Sub(began), Change: &capture.Change{Time: at, What: capture.PluginLost, Plugin: "koordlet", Why: "connection refused", PID: 1}})
+	n.inOrder()
+	address, _ := report(t, n)
+	p := open(t, address+"#view=status")
+	p.see(`document.querySelector("#link.slow").textContent === "lost at the end"`)
+	lost := "plugin koordlet lost since " + at.Format(time.TimeOnly) + "connection refused"
+	assert.Contains(t, p.texts("#strip .cond.slow"), lost)
+	assert.Contains(t, p.texts(".card.slow"), "plugin koordletlostlostsince "+at.Format(time.TimeOnly)+"connection refused")
+}
+
 func TestLatencyAndTalkCountCalls(t *testing.T) {
 	p := openReport(t)
 	p.keys("3")

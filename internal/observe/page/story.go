@@ -179,7 +179,7 @@ func (s *Story) Change(c capture.Change) {
 }
 
 func (s *Story) put(c capture.Change) {
-	c.Backend = named(s.node, c.Backend)
+	c.Backend, c.Plugin = named(s.node, c.Backend), named(s.node, c.Plugin)
 	s.count(c.Backend, c.Time, c.Pods)
 	order := func(a, b capture.Change) int {
 		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.What, b.What))

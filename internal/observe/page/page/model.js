@@ -27,6 +27,7 @@ const model = {
   story: { known: false, changes: [], pods: [], counts: {}, gaps: [] },
   bands: [],          // times in which a runtime was not up
   states: new Map(),  // :: runtime → its latest change
+  plugins: new Map(), // :: plugin → its latest change
   selected: new Set(),
 };
 
@@ -152,6 +153,7 @@ function takeStory(story) {
   model.story = story;
   model.bands = [];
   model.states = new Map();
+  model.plugins = new Map(story.changes.filter((c) => c.plugin).map((c) => [c.plugin, c]));
   for (const c of story.changes.filter((c) => c.backend)) {
     const before = model.states.get(c.backend);
     if (before?.what === c.what && c.what !== "up") continue; // a process that began later does not know whether it was up meanwhile
@@ -193,8 +195,8 @@ function inferred(calls) {
   return all;
 }
 
-// conditionsOf returns the condition of each runtime, now or at the end of the recording, the worst first: what it
-// is, since when, why. A report that is older than the latest change says nothing more.
+// conditionsOf returns the condition of each runtime and plugin, now or at the end of the recording, the worst first: what
+// it is, since when, why. A report that is older than the latest change says nothing more.
 function conditionsOf() {
   const told = status.report?.backends || [];
   const names = told.length ? told.map((b) => b.name) : model.info.backends?.length ? model.info.backends.map((b) => b.name) : [...model.states.keys()];
@@ -207,14 +209,24 @@ function conditionsOf() {
     all.push({ name, what: c ? c.what : b.state, since: c ? c.from : Date.parse(b.since), why: (newer && b.error) || c?.why || "",
       pods: (newer ? b.pods : undefined) ?? model.story.counts[name], containers, images, tookNs });
   }
+  all.push(...pluginsOf());
   const r = status.report;
   if (r && !r.ready) all.unshift({ name: "criproxy", what: "not ready", why: r.listeners?.find((l) => l.error)?.error || "" });
   if (r?.config.error) all.unshift({ name: "configuration", what: "refused", since: Date.parse(r.config.failed), why: r.config.error });
   return all.sort((a, b) => rankOf(b.what) - rankOf(a.what));
 }
 
+// pluginsOf returns the conditions of the plugins that criproxy has, or that the changes of a recording are about.
+function pluginsOf() {
+  const changed = [...model.plugins.values()].map((c) => ({ name: c.plugin, state: c.what === "plugin-lost" ? "lost" : "ready", error: c.why }));
+  return (live.on ? status.report?.hooks?.plugins || [] : changed).map((p) => {
+    const c = model.plugins.get(p.name);
+    return { name: `plugin ${p.name}`, plugin: p, what: p.state === "ready" && p.error ? "refused" : p.state, since: c?.what === "plugin-lost" ? c.t : undefined, why: p.error || "" };
+  });
+}
+
 // rankOf says how bad a condition is: 0 is not bad.
-const rankOf = (what) => ({ up: 0, connecting: 1, slow: 2 }[what] ?? 3);
+const rankOf = (what) => ({ up: 0, ready: 0, connecting: 1, slow: 2, down: 2, broken: 2, lost: 2 }[what] ?? 3);
 const classOf = (what) => ["up", "connecting", "slow", "gone"][rankOf(what)];
 const worstOf = (conditions) => classOf(conditions.reduce((worst, c) => (rankOf(c.what) > rankOf(worst) ? c.what : worst), "up"));
 

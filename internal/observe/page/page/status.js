@@ -17,10 +17,11 @@ function drawStatus() {
     [r.config.error, ...r.listeners.map((l) => l.error)].map((e) => e && el("div", { class: "error" }, e))));
   else if (live.on) cards.push(el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, "no answer yet")), "This page asks criproxy for its status every few seconds."));
   for (const c of conditionsOf()) {
-    const b = r ? r.backends.find((one) => one.name === c.name) : model.info.backends?.find((one) => one.name === c.name);
+    const b = c.plugin || (r ? r.backends.find((one) => one.name === c.name) : model.info.backends?.find((one) => one.name === c.name));
     if (!b) continue; // criproxy itself, above
+    const sum = (counter) => b.points?.reduce((n, point) => n + point[counter], 0);
     cards.push(el("div", { class: `card ${classOf(c.what)}` }, el("h3", {}, signOf(classOf(c.what)), c.name, el("span", { class: "state" }, c.what)),
-      facts([["runtime", b.runtime], ["socket", b.address], [c.what, sinceOf(c.since)], ["pods", c.pods], ["containers", c.containers], ["images", c.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", c.tookNs && c.what === "up" ? duration(c.tookNs / 1e6) : ""]]),
+      facts([["runtime", b.runtime], ["socket", b.address || b.socket], [c.what, c.since && sinceOf(c.since)], ["policy", c.plugin?.policy], ["asked", sum("calls")], ["failed", sum("failed")], ["refused", sum("refused")], ["changes", sum("changes")], ["pods", c.pods], ["containers", c.containers], ["images", c.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", c.tookNs && c.what === "up" ? duration(c.tookNs / 1e6) : ""]]),
       c.what !== "up" && c.why && el("div", { class: "error" }, c.why)));
   }
   if (model.story.changes.length) {

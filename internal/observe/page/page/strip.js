@@ -1,11 +1,12 @@
-// The strip on every page: what is wrong, and the condition of each runtime now, since when, why, and how many pods that concerns.
+// The strip on every page: what is wrong, and the condition of each runtime now, since when, why, and how many pods that
+// concerns. It has a plugin only while something is wrong with it.
 
 const beginOf = (t) => `since ${day(t) === day(live.on ? Date.now() : model.to) ? "" : `${day(t)} `}${clock(t, 0)}`;
 const lastsOf = (t) => (live.on && !$("link").dataset.lost ? duration(Math.max(0, Date.now() - t)) : "");
 const sinceOf = (t) => [beginOf(t), lastsOf(t)].filter(Boolean).join(", ");
 
 function drawStrip() {
-  const all = conditionsOf(), box = $("strip");
+  const all = conditionsOf().filter((c) => !c.plugin || rankOf(c.what)), box = $("strip");
   const inferring = !model.story.known && (!live.on || status.report) && model.calls.length;
   const wrong = presentFindings();
   box.hidden = !all.length && !inferring && !wrong.length;
