@@ -30,6 +30,21 @@ func TestATelephoneShowsCalls(t *testing.T) {
 	p.picture("telephone")
 }
 
+// The lines below the names of pods ended before what was wrong, and the row of filters as if no more followed.
+func TestATelephoneShowsThatThereIsMore(t *testing.T) {
+	p := openReport(t)
+	p.do(chromedp.EmulateViewport(390, 800))
+	p.keys("2")
+	p.see(`document.querySelectorAll(".lane .sub .bad").length > 1`)
+	p.see(`[...document.querySelectorAll(".lane > div")].every((e) => e.scrollWidth <= e.clientWidth + 1 && e.scrollHeight <= e.clientHeight + 1)`)
+	p.see(`[...document.querySelectorAll(".lane .sub")].every((e) => !/\d failed/.test(e.textContent) || /^\d+ failed/.test(e.textContent))`)
+	for _, row := range []string{"filters", "tabs"} {
+		fades := `(left, right) => ((style) => style.maskImage !== "none" && ["--left", "--right"].map((side) => style.getPropertyValue(side) === "transparent").join() === left + "," + right)(getComputedStyle(document.getElementById("` + row + `")))`
+		p.see(`(` + fades + `)(false, true)`)
+		p.see(`(document.getElementById("` + row + `").scrollLeft = 1e4, (` + fades + `)(true, false))`)
+	}
+}
+
 // While both runtimes were gone, the second one and what was wrong were outside of the window, as was the tab of the view.
 func TestATelephoneShowsAnOutage(t *testing.T) {
 	m := start(t)
@@ -50,7 +65,7 @@ func TestATelephoneShowsAnOutage(t *testing.T) {
 	for i := range 7 {
 		p.keys(fmt.Sprint(i + 1))
 		p.see(`((e) => { const r = e.getBoundingClientRect(); return r.left >= 0 && r.right <= 390; })(document.querySelector("#tabs [aria-selected=true]"))`)
-		p.see(`document.documentElement.scrollWidth <= 390 && document.querySelector("#title").clientWidth > 80 && [...document.querySelectorAll("#strip > button")].every(` + inside + `)`)
+		p.see(`document.documentElement.scrollWidth <= 390 && ((e) => e.clientWidth > 80 && e.scrollWidth <= e.clientWidth)(document.querySelector("#title")) && [...document.querySelectorAll("#strip > button")].every(` + inside + `)`)
 		p.see(`document.querySelector("main").getBoundingClientRect().top <= 800 / 3`)
 	}
 	p.see(`((found, ...others) => others.length > 1 && others.every((e) => e.getBoundingClientRect().top >= found.getBoundingClientRect().bottom))(document.querySelector("#strip .found"), ...document.querySelectorAll("#strip .cond:not(.found)"))`)

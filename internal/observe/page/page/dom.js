@@ -98,5 +98,11 @@ const copyButton = (label, text, title = "") => el("button", { type: "button", c
   setTimeout(() => (button.textContent = label), 1200);
 } }, label);
 
+// edges marks on which sides of its frame a row of elements goes on.
+function edges(row) {
+  row.classList.toggle("before", row.scrollLeft > 1);
+  row.classList.toggle("after", row.scrollLeft + row.clientWidth < row.scrollWidth - 1);
+}
+
 // quoted returns a word for a shell.
 const quoted = (v) => (/^[\w.,:/@%+=-]+$/.test(v) ? v : `'${v.replace(/'/g, "'\\''")}'`);

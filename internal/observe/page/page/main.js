@@ -59,6 +59,8 @@ function redraw() {
     $("tab-findings").querySelector(".count").textContent = presentFindings().length || "";
     $("tab-sequence").querySelector(".count").textContent = model.selected.size ? `${model.selected.size} selected` : "";
     $("tabs").querySelector(".command").textContent = model.calls.length ? command() : "";
+    edges($("filters"));
+    edges($("tabs"));
     VIEWS.find((v) => v.name === current).draw();
     document.body.dataset.drawn = filter.version;
     saveState();
@@ -160,6 +162,7 @@ async function begin() {
   $("follow").addEventListener("click", () => setFollow(!live.follow));
   document.addEventListener("keydown", onKey);
   window.addEventListener("hashchange", loadState);
+  for (const row of [$("filters"), $("tabs")]) row.addEventListener("scroll", () => edges(row));
   new ResizeObserver(() => {
     tabInSight();
     redraw();

@@ -1,7 +1,6 @@
 // The pods as swim lanes by runtime.
 
-const LANE = 36;
-const pods = { view: null, lanes: [], made: -1, chosen: "" };
+const pods = { view: null, high: 36, lanes: [], made: -1, chosen: "" };
 
 function buildPods(view) {
   pods.view = view;
@@ -100,7 +99,8 @@ function drawPods() {
     pods.lanes = lanesOf();
     pods.made = made;
   }
-  pods.body.style.height = `${pods.lanes.length * LANE}px`;
+  pods.high = narrow() ? 48 : 36; // names have several lines there
+  pods.body.style.height = `${pods.lanes.length * pods.high}px`;
   pods.none.hidden = pods.lanes.length > 0;
   pods.none.replaceChildren(el("b", {}, "No pods here"), model.calls.length ? "No call that matches the filters is about a pod." : "");
   drawLanes();
@@ -111,7 +111,7 @@ function drawLanes() {
   const width = Math.max(120, pods.body.clientWidth - nameWidth());
   drawAxis(pods.axis, r.from, r.to, width - 16, 10);
   const top = Math.max(0, view.scrollTop - 70);
-  const first = Math.max(0, Math.floor(top / LANE) - 3), last = Math.min(pods.lanes.length, Math.ceil((top + view.clientHeight) / LANE) + 3);
+  const first = Math.max(0, Math.floor(top / pods.high) - 3), last = Math.min(pods.lanes.length, Math.ceil((top + view.clientHeight) / pods.high) + 3);
   const rows = [];
   for (let i = first; i < last; i++) rows.push(laneOf(pods.lanes[i], i, r, width - 16));
   pods.body.replaceChildren(...rows);
@@ -121,11 +121,11 @@ function laneOf(lane, i, r, width) {
   const x = (t) => ((Math.max(r.from, Math.min(r.to, t)) - r.from) / (r.to - r.from)) * width;
   const parts = [];
   const box = (name, from, to, y, h, rx = 0) => to >= r.from && from <= r.to && parts.push(svg("rect", { class: name, x: x(from).toFixed(1), y, width: Math.max(1.5, x(to) - x(from)).toFixed(1), height: h, rx }));
-  for (const at of ticks(r.from, r.to, Math.min(10, Math.max(2, Math.floor(width / 90)))).all) parts.push(svg("line", { class: "grid", x1: x(at), x2: x(at), y1: 0, y2: LANE }));
+  for (const at of ticks(r.from, r.to, Math.min(10, Math.max(2, Math.floor(width / 90)))).all) parts.push(svg("line", { class: "grid", x1: x(at), x2: x(at), y1: 0, y2: pods.high }));
   for (const t of bandsOf().filter((t) => t.backend === lane.backend && t.to >= r.from && t.from <= r.to)) {
     const kind = classOf(t.what);
-    box(`band ${kind}`, t.from, t.to, 0, LANE);
-    parts.push(...[t.from, t.to].filter((at) => at >= r.from && at <= r.to).map((at) => svg("line", { class: `edge ${kind}`, x1: x(at), x2: x(at), y1: 0, y2: LANE })));
+    box(`band ${kind}`, t.from, t.to, 0, pods.high);
+    parts.push(...[t.from, t.to].filter((at) => at >= r.from && at <= r.to).map((at) => svg("line", { class: `edge ${kind}`, x1: x(at), x2: x(at), y1: 0, y2: pods.high })));
     const says = t.to === Infinity ? `${t.what} since ${clock(t.from, 0)}` : `${t.what} ${duration(t.to - t.from)}`;
     if (lane.group && x(t.to) - x(t.from) > 6.2 * says.length) parts.push(svg("text", { class: kind, x: x(t.from) + 5, y: 13 }, says));
   }
@@ -142,10 +142,10 @@ function laneOf(lane, i, r, width) {
   }
   parts.push(...marksOf(lane, r, x));
   const name = lane.group ? el("div", {}, lane.backend || "no runtime", el("span", { class: "soft" }, ` ${podsIn(lane)}`))
-    : el("div", { title: `${lane.namespace}/${lane.pod} ${lane.uid}` }, lane.pod, el("span", { class: "sub" }, lane.namespace, ` · ${plural(lane.calls.length, "call")}`, lane.failed ? el("span", { class: "bad" }, ` · ${lane.failed} failed`) : ""));
+    : el("div", { title: `${lane.namespace}/${lane.pod} ${lane.uid}` }, lane.pod, el("span", { class: "sub" }, lane.failed ? [el("span", { class: "bad" }, `${lane.failed} failed`), " · "] : "", lane.namespace, ` · ${plural(lane.calls.length, "call")}`));
   const row = el("div", { class: `lane${lane.group ? " group" : ""}`, role: "listitem", "data-i": i }, name, svg("svg", { "aria-hidden": "true" }, parts));
-  row.style.top = `${i * LANE}px`;
-  row.style.height = `${LANE}px`;
+  row.style.top = `${i * pods.high}px`;
+  row.style.height = `${pods.high}px`;
   return row;
 }
 
@@ -165,8 +165,11 @@ function bandUnder(e) {
   return bandsOf().find((b) => b.backend === pods.lanes[Number(row.dataset.i)].backend && b.from <= t && t <= b.to);
 }
 
+// narrow says whether the style is that for a telephone.
+const narrow = () => matchMedia("(max-width: 620px)").matches;
+
 // nameWidth is the width of the names of lanes.
-const nameWidth = () => (pods.body.clientWidth < 600 ? 130 : 230);
+const nameWidth = () => (narrow() ? 130 : 230);
 
 // spanIn returns when a call began and how long it took, in a lane: that of a runtime has what the runtime took.
 function spanIn(lane, c) {
