@@ -121,6 +121,21 @@ func TestTheEvidenceSurvivesACrash(t *testing.T) {
 		now := recorders()
 		return len(now) == 1 && files[now[0]] == ""
 	})
+	begun := func() (c capture.Change) {
+		testkit.Eventually(t, "the process says that it serves", func() bool {
+			all := p.happened("")
+			c = all[len(all)-1]
+			return c.What == capture.Serving && c.PID == p.serving()
+		})
+		return c
+	}
+	assert.NotZero(t, begun().Missing)
+	out, err := p.ask("tail", "-past", "-pod", "web")
+	require.NoError(t, err)
+	assert.Contains(t, out, "-- criproxy serves (the process before crashed or was killed: calls of the ")
+	p.end()
+	p.launch()
+	assert.Zero(t, begun().Missing, "it was stopped")
 	p.end()
 }
 

@@ -23,14 +23,17 @@ func (p *Proxy) stateDir() string {
 
 // begun adds the change that this process serves.
 func (p *Proxy) begun() {
-	what, now := capture.Serving, time.Now()
-	if p.legacy != nil {
-		what = capture.HandedOver
-	} else {
-		p.beginAfterCrashes(now)
-	}
 	at := p.addresses()
-	p.changes.Add(capture.Change{Time: now, What: what, Why: strings.Join(moved(p.before, at), "; "), Addresses: at})
+	c := capture.Change{Time: time.Now(), What: capture.Serving, Why: strings.Join(moved(p.before, at), "; "), Addresses: at}
+	if p.legacy != nil {
+		c.What = capture.HandedOver
+	} else {
+		if p.crashes.served {
+			c.Missing = p.record.Kept()
+		}
+		p.beginAfterCrashes(c.Time)
+	}
+	p.changes.Add(c)
 }
 
 // conditions returns the condition of each backend, for the header of a recording.

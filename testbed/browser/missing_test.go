@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
@@ -42,6 +43,18 @@ func cutOff(t *testing.T) *node {
 		n.events[i].Seq = uint64(i + 1)
 	}
 	return n
+}
+
+// A crash loses the latest calls, which nothing said.
+func TestACrashIsSaidAmongTheCallsOfAPod(t *testing.T) {
+	n := record(0)
+	at := began.Add(5 * time.Minute)
+	n.events = append(n.events, capture.Event{Kind: capture.Changed, Time: at, Mono: at.Sub(began), Change: &capture.Change{Time: at, What: capture.Serving, Missing: at.Add(-4 * time.Second), PID: 2}})
+	n.inOrder()
+	address, _ := report(t, n)
+	p := open(t, address+"#pod=vault-0")
+	p.see(`document.querySelectorAll(".row:not(.said)").length > 5`)
+	p.see(`((v) => { const said = document.querySelector(".row.said.missing"); if (said) return said.textContent.endsWith("criproxy serves (the process before crashed or was killed: calls of the 4s before this may be missing)"); v.scrollTop += 300; })(document.querySelector("#view-calls"))`)
 }
 
 func TestWhatIsMissingIsSaidWhereItWouldStand(t *testing.T) {

@@ -44,6 +44,7 @@ func TestAFilterForCallsHidesChanges(t *testing.T) {
 	for _, hides := range []calls.Filter{{Backend: "alpha"}, {Method: "Run*"}, {Status: "!OK"}, {Pod: "p"}, {Slower: 1}} {
 		assert.False(t, hides.MatchChange(gone()), "%+v", hides)
 	}
+	assert.True(t, (&calls.Filter{Pod: "p"}).MatchChange(&capture.Change{What: capture.Serving, Missing: gone().Time}), "calls of the pod may be missing")
 	reload := &capture.Change{What: capture.Reloaded}
 	assert.True(t, (&calls.Filter{Backend: "beta*"}).MatchChange(reload), "it concerns all backends")
 }

@@ -68,8 +68,12 @@ func (f *Filter) Match(c *Call) bool {
 }
 
 // MatchChange reports whether to show a change of a condition: unless the filter selects calls of other backends, or
-// about some method, client, status, pod or time, which a change does not have.
+// about some method, client, status, pod or time, which a change does not have. One that says that calls are missing is
+// always shown.
 func (f *Filter) MatchChange(c *capture.Change) bool {
+	if !c.Missing.IsZero() {
+		return true
+	}
 	calls := *f
 	calls.Backend, calls.Own = "", false
 	return calls == Filter{} && (f.Backend == "" || c.Backend == "" || Matches(f.Backend, c.Backend))

@@ -49,6 +49,9 @@ type Change struct {
 
 	Addresses map[string]string `json:"addresses,omitempty"` // :: backend → where it is, of Serving, Reloaded and HandedOver
 
+	// Missing is set, of Serving, if the process before crashed or was killed: no call from then on is recorded.
+	Missing time.Time `json:"missing,omitzero"`
+
 	PID int `json:"pid"` // of the process that it happened to
 }
 
@@ -119,6 +122,9 @@ func (c *Change) String() string {
 	}
 	if (c.What == Up || c.What == PluginUp) && c.Was == "" { // after a start, it may have been up before
 		more = append(more, "its condition before is not known")
+	}
+	if !c.Missing.IsZero() {
+		more = append(more, fmt.Sprintf("the process before crashed or was killed: calls of the %s before this may be missing", Lasting(c.Missing, c.Time)))
 	}
 	if c.Pods != nil {
 		more = append(more, Count(*c.Pods, "pod"))

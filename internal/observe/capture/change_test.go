@@ -7,6 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+func TestAChangeSaysThatCallsMayBeMissing(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0).UTC()
+	c := Change{Time: now, What: Serving, Why: "beta is now at /run/b.sock, before at /run/a.sock", Missing: now.Add(-4200 * time.Millisecond)}
+	assert.Equal(t, "criproxy serves: beta is now at /run/b.sock, before at /run/a.sock (the process before crashed or was killed: calls of the 4.2s before this may be missing)", c.String())
+	assert.Equal(t, &c, decodeChange(c.encode()))
+	assert.NotContains(t, string((&Change{Time: now, What: Serving}).encode()), "missing")
+}
+
 // An outage from .745 to .796 lasted 100ms, and one from .679 to .699 lasted 0s.
 func TestADurationFitsTheTimesBesideIt(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{

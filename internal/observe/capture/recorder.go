@@ -57,6 +57,7 @@ type Recorder struct {
 
 	restored      uint64 // number of the last event that Restore has added; zero: none
 	restoredCalls uint64 // the largest number of a call of these
+	kept          time.Time
 }
 
 // NewRecorder returns a recorder.
@@ -92,6 +93,9 @@ func (r *Recorder) Recorded() uint64 {
 
 // Inherited returns the number of the last event that [Recorder.Restore] has added, zero if there is none.
 func (r *Recorder) Inherited() uint64 { return r.restored }
+
+// Kept returns the time of the last event that [Recorder.Restore] has added, zero if there is none.
+func (r *Recorder) Kept() time.Time { return r.kept }
 
 // Missed returns how many events and large messages slow followers have missed, summed over all
 // followers.

@@ -57,7 +57,7 @@ func (r *Recorder) Restore(recordings ...[]byte) error {
 	}
 	if last.Last > 0 {
 		r.calls.Store(last.Call)
-		r.restored, r.restoredCalls = last.Last, last.Call
+		r.restored, r.restoredCalls, r.kept = last.Last, last.Call, time.Unix(0, last.At)
 		passed := max(time.Since(time.Unix(0, last.At)), 0)
 		r.began = r.began.Add(-time.Duration(last.Mono) - passed) // so that Mono continues from there
 		if atEnd {

@@ -53,6 +53,14 @@ func (r *Recording) Restore(snapshots ...[]byte) error {
 	return r.rec.Restore(snapshots...)
 }
 
+// Kept returns the time of the last event of other processes that the recording has, zero if it has none.
+func (r *Recording) Kept() (t time.Time) {
+	if r.rec != nil {
+		t = r.rec.Kept()
+	}
+	return t
+}
+
 // keptFile returns the path of the file in which process pid keeps its recording.
 func keptFile(dir string, pid int) string {
 	return filepath.Join(dir, fmt.Sprintf("recorder-%d.blocks", pid))

@@ -34,7 +34,7 @@ function buildTable(view) {
 // withNotes puts what happened, and what is missing, between the calls.
 function withNotes(calls) {
   const r = range();
-  const happened = model.story.changes.filter((c) => c.t >= r.from - 60_000 && c.t <= r.to && about({ backends: c.backend ? [c.backend] : [] }, "backend")).map((c) => ({ t: c.t, note: c.says, change: c }));
+  const happened = model.story.changes.filter((c) => c.t >= r.from - 60_000 && c.t <= r.to && (c.missing || about({ backends: c.backend ? [c.backend] : [] }, "backend"))).map((c) => ({ t: c.t, note: c.says, change: c }));
   const notes = [...missingOf(), ...happened].sort((a, b) => (a.t < b.t ? -1 : a.t > b.t ? 1 : 0));
   if (!notes.length || !model.calls.length) return calls;
   const all = [];
@@ -99,7 +99,7 @@ function drawRows() {
 }
 
 function noteOf(said, i) {
-  const row = el("div", { class: `row said ${said.change ? classOf(said.change.backend ? said.change.what : "up") : "missing"}${i === table.at ? " at" : ""}`, role: "row", "data-i": i, "aria-rowindex": i + 2, title: said.note },
+  const row = el("div", { class: `row said ${said.change && !said.change.missing ? classOf(said.change.backend ? said.change.what : "up") : "missing"}${i === table.at ? " at" : ""}`, role: "row", "data-i": i, "aria-rowindex": i + 2, title: said.note },
     el("div", { class: "time", role: "gridcell" }, said.change ? clock(said.t, 0) : ""), el("div", { class: "note", role: "gridcell" }, said.change?.backend ? signOf(classOf(said.change.what)) : "", said.note));
   row.style.top = `${i * table.high}px`;
   return row;
