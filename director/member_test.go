@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -21,4 +23,21 @@ func TestAStreamThatIsNotImplementedIsRetriedByTheMinute(t *testing.T) {
 	for _, ended := range []ending{{err: io.EOF, spoke: true}, {err: status.Error(codes.Unavailable, "is starting")}} {
 		assert.False(t, ended.lacks(), "%v", ended.err)
 	}
+}
+
+// If header and end of a stream came before the client looked, it got the header only sometimes.
+func TestAHeaderThatCameBeforeTheEndIsThere(t *testing.T) {
+	for range 100 {
+		s := newSeveral()
+		s.head(metadata.Pairs("a", "b"))
+		close(s.ended)
+		md, err := s.Header()
+		require.NoError(t, err)
+		require.Equal(t, metadata.Pairs("a", "b"), md)
+	}
+	s := newSeveral()
+	close(s.ended)
+	md, err := s.Header()
+	require.NoError(t, err)
+	assert.Empty(t, md)
 }

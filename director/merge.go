@@ -149,10 +149,10 @@ func (s *several) head(md metadata.MD) {
 func (s *several) Header() (metadata.MD, error) {
 	select {
 	case <-s.headed:
-		return s.header, nil
 	case <-s.ended:
-		return nil, nil
+		s.head(nil) // unless the header came just before the end
 	}
+	return s.header, nil
 }
 
 func (s *several) Send(*codec.Frame) error { return nil } // the request is sent already

@@ -31,5 +31,6 @@
 // visit.go follows a call: around.Invoke finds out which object the call is about (facts.go,
 // learn.go), asks the plugins before the call and notifies them after it (ask.go), and patches the
 // request (change.go). plugins.go makes the table of plugins from the files (folder.go, file.go).
-// connection.go connects to one plugin, and condition.go reports when it can be asked, and when it cannot. compile.go checks the Spec, once, and makes a program of it.
+// connection.go connects to one plugin, and condition.go reports when it can be asked, and when it
+// cannot. compile.go checks the Spec, once, and makes a program of it.
 package plugins
