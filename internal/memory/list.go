@@ -228,8 +228,8 @@ func (c *Conn) renew(ctx context.Context, l *list) {
 	}
 }
 
-// fetch asks for a list by its unary or streaming method, or by the other one if the backend lacks it. The reply has its items in one
-// well-formed message.
+// fetch asks for a list by its unary or streaming method, or by the other one if the backend lacks it. The reply has its
+// items in one well-formed message.
 func (c *Conn) fetch(ctx context.Context, l *list, call *codec.Call) error {
 	streamed := func() error { return l.collect(ctx, c.next, call, c.cfg.Streamed) }
 	whole := func() error {

@@ -46,7 +46,7 @@ func own(dir, listen string, api ...string) (*owner, error) {
 		_, _ = f.WriteAt(fmt.Appendf(nil, "process %d, which serves %s\n%s\n", os.Getpid(), listen, strings.Join(api, " ")), 0)
 		return &owner{f}, nil
 	case err == nil:
-		err = fmt.Errorf("what is there belongs to the API %s", was[0])
+		err = fmt.Errorf("the folder belongs to the API %s, of another criproxy", was[0])
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		err = nil
 	case who == "":

@@ -9,11 +9,12 @@ import (
 )
 
 // Conditions say whether a recording has the conditions of its runtimes. If it lacks them, outages are inferred from calls.
-// What is there decides: the header may promise changes that were cut out. The zero Conditions lack nothing.
+// The changes in the recording count, not what its header promises: somebody may have cut the changes out. The zero
+// Conditions lack nothing.
 type Conditions struct {
 	header  *capture.FileHeader
 	changed bool // there is a change of a runtime
-	untold  bool // a call shows that a runtime was slow or gone, at a time of which the header does not tell
+	unknown bool // a call shows that a runtime was slow or gone, at a time for which the header has no condition
 }
 
 // Begin takes the header of the recording.
@@ -28,11 +29,11 @@ func (k *Conditions) Call(c *Call) {
 	if name := NotReached(c.Message); name != "" {
 		away = append(away, name)
 	}
-	k.untold = k.untold || slices.ContainsFunc(away, func(backend string) bool { return !k.Told(backend, end) })
+	k.unknown = k.unknown || slices.ContainsFunc(away, func(backend string) bool { return !k.Known(backend, end) })
 }
 
-// Told reports whether the header tells the condition that a runtime had at a time.
-func (k *Conditions) Told(backend string, at time.Time) bool {
+// Known reports whether the header has the condition of a runtime at a time.
+func (k *Conditions) Known(backend string, at time.Time) bool {
 	return k.header == nil || slices.ContainsFunc(k.header.Backends, func(b capture.HeaderBackend) bool {
 		return b.Name == backend && b.State != "" && !at.Before(b.Since)
 	})
@@ -40,7 +41,7 @@ func (k *Conditions) Told(backend string, at time.Time) bool {
 
 // Lacking reports whether the recording lacks the conditions.
 func (k *Conditions) Lacking() bool {
-	return k.header != nil && !k.changed && (!k.header.Changes || k.untold)
+	return k.header != nil && !k.changed && (!k.header.Changes || k.unknown)
 }
 
 // NotReached returns the runtime that criproxy could not reach, as it says in the message of a status, or "".

@@ -14,7 +14,8 @@ import (
 // Patterns have one grammar in every flag and setting that takes some: they are separated by | or commas, and one that
 // matches is enough; * stands for any text, ? for one character, [a-z] for one of several; a leading ! selects what none
 // matches. Case does not count. A pattern for methods is about a method's own name; one with a slash is about
-// Service/Method or the full name. In the same way one for pods is about a name, or NAMESPACE/NAME. page/filter.js has the same grammar; testdata/patterns.txt holds both to it.
+// Service/Method or the full name. In the same way one for pods is about a name, or NAMESPACE/NAME. page/filter.js has the
+// same grammar; testdata/patterns.txt holds both to it.
 
 // Matches reports whether patterns select something that has these names. Empty patterns select nothing, and no patterns
 // select what has no name: a call about no pod is not one about other pods.

@@ -156,7 +156,7 @@ func (s *Story) known() bool {
 	return false
 }
 
-// conditions returns those of the node that the story is told of.
+// conditions returns the conditions of the node whose recording the story takes at present.
 func (s *Story) conditions() *calls.Conditions {
 	if s.has == nil {
 		s.has = map[string]*calls.Conditions{}

@@ -105,8 +105,9 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	return f
 }
 
-// proofs returns the changes of outages as evidence: those of the first outage, of the latest ones, and of the first one that
-// had each cause. Of one with many changes they are the first and the last ones. What is left out is more than one change.
+// proofs returns the changes of outages as evidence. It shows the first outage, the latest ones, and for each cause the first
+// outage that had it. Of an outage with many changes it shows the first and the last changes. It never leaves out a single
+// change, because the line that says so would take as much room.
 func proofs(all []outage, causes [][]*capture.Change) (lines []Proof) {
 	left := func(i, j int) bool {
 		first := func(c *capture.Change) bool {
@@ -159,8 +160,7 @@ func (v *view) silentSince(c *capture.Change) time.Time {
 	}
 	var last time.Time
 	for _, one := range v.calls {
-		answered := one.ok() && slices.ContainsFunc(one.legs, func(l leg) bool { return l.backend == c.Backend })
-		if answered && one.end().Before(c.Time) && one.end().After(last) {
+		if one.answered(c.Backend) && one.end().Before(c.Time) && one.end().After(last) {
 			last = one.end()
 		}
 	}
@@ -249,10 +249,7 @@ func (v *view) meanwhile(backend string, from, to time.Time) string {
 		if !counts(c) || c.end().Before(from) || c.began.After(to) {
 			continue
 		}
-		here := false
-		for _, one := range c.legs {
-			here = here || one.backend == backend
-		}
+		here := slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == backend })
 		switch {
 		case len(c.memory) > 0:
 			remembered++

@@ -65,7 +65,7 @@ func (v *view) unreached() []Finding {
 		f.Cure = v.readLog(name) + sinceNobody
 		f.Text = fmt.Sprintf("calls of %s did not reach %s, %s from %s on; the last answer was: %s", whose, name, times(len(all)), clock(f.Since), calls.Cut(last.message, 200))
 		for _, c := range v.calls {
-			if answered := slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == name && one.ended }); answered && c.ok() && c.began.After(last.began) {
+			if c.answered(name) && c.began.After(last.began) {
 				f.Over, f.Level = true, Warning
 				f.Text += "; it answers again since " + clock(c.began)
 				f.decided(c)
@@ -85,7 +85,7 @@ func (v *view) remembered() []Finding {
 	byBackend := map[string][]*call{}
 	for _, c := range v.calls {
 		for _, name := range c.memory {
-			if !v.conditions.Told(name, c.end()) {
+			if !v.conditions.Known(name, c.end()) {
 				byBackend[name] = append(byBackend[name], c)
 			}
 		}
@@ -97,9 +97,7 @@ func (v *view) remembered() []Finding {
 		f.About, f.Pods, f.Backends, f.Show = name, nil, []string{name}, "-memory -backend "+name
 		f.Cure = v.readLog(name) + sinceNobody
 		f.Text = fmt.Sprintf("%s was slow or gone: memory answered for it in %s, from %s until %s", name, capture.Count(len(all), "call"), clock(f.Since), clock(f.Last))
-		f.Over = slices.ContainsFunc(v.calls, func(c *call) bool {
-			return c.ok() && c.began.After(last.began) && slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == name && one.ended })
-		})
+		f.Over = slices.ContainsFunc(v.calls, func(c *call) bool { return c.answered(name) && c.began.After(last.began) })
 		found = append(found, f)
 	}
 	return found
