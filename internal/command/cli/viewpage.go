@@ -183,6 +183,12 @@ func (l looks) JSON() []byte {
 		if r.Seen.To.After(all.Seen.To) {
 			all.Seen.To = r.Seen.To
 		}
+		if r.Seen.Whole.After(all.Seen.Whole) {
+			all.Seen.Whole = r.Seen.Whole
+		}
+		if r.Seen.Limit != "" {
+			all.Seen.Limit = strings.TrimSpace(all.Seen.Limit + " " + one.node + ": " + r.Seen.Limit)
+		}
 	}
 	why.Sort(all.Findings)
 	return all.JSON()

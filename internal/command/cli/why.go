@@ -83,7 +83,11 @@ func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return &BlindError{err}
 	}
 	if of := &report.Seen; of.Pod != "" && of.About == 0 && len(report.Findings) == 0 {
-		return &BlindError{fmt.Errorf("why: of %s, none is about %s: either the name is wrong (criproxy pods shows the names), or no client has asked a runtime about it in this time (-since looks further back)", capture.Count(of.Calls, "call"), of.Pod)}
+		more := " (-since looks further back)"
+		if of.Limit != "" {
+			more = ", of which not all is recorded"
+		}
+		return &BlindError{fmt.Errorf("why: of %s, none is about %s: either the name is wrong (criproxy pods shows the names), or no client has asked a runtime about it in this time%s", capture.Count(of.Calls, "call"), of.Pod, more)}
 	}
 	if w.output.format == show.Text {
 		w.print(show.NewScreen(out), report)
@@ -327,14 +331,11 @@ func colourOf(f *why.Finding) show.Colour {
 func seen(s *show.Screen, r *why.Report) {
 	of := &r.Seen
 	if len(r.Findings) == 0 {
-		what := "Nothing is wrong that the calls show."
-		if of.Pod != "" {
-			what = fmt.Sprintf("Nothing is wrong with %s that the calls show.", of.Pod)
-		}
-		s.Paint(show.Bold, 0, "%s", what)
+		s.Paint(show.Bold, 0, "%s", of.Verdict())
+	} else if of.Calls == 0 {
+		s.Say(0, "There were no calls to look at.")
 	}
 	if of.Calls == 0 {
-		s.Say(0, "There were no calls to look at.")
 		return
 	}
 	var clients []string
@@ -358,6 +359,9 @@ func seen(s *show.Screen, r *why.Report) {
 		text += fmt.Sprintf("; missing: %s", capture.Count(of.Missed, "event"))
 	}
 	s.Say(0, "%s.", text)
+	if of.Limit != "" {
+		s.Say(0, "%s", of.Limit)
+	}
 	if of.Inferred {
 		s.Say(0, "No conditions of runtimes are recorded here: outages are inferred from calls.")
 	}

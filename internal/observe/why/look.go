@@ -153,6 +153,9 @@ func (l *Look) put(c *capture.Change) {
 	if c.What == capture.Serving || c.What == capture.Stopped || c.What == capture.HandedOver {
 		l.tear(c.Time) // another process does not know the calls under way
 	}
+	if !c.Missing.IsZero() {
+		l.whole = later(l.whole, c.Time)
+	}
 	l.changes = append(l.changes, c)
 	for name, at := range c.Addresses {
 		l.isAt(name, at)

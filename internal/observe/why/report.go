@@ -41,6 +41,10 @@ type Seen struct {
 	About    int            `json:"about,omitempty"`  // calls about it
 	Last     string         `json:"last,omitempty"`   // the last of them that changed something
 
+	Asked time.Time `json:"asked,omitzero"`  // since when to look; missing if at all of the recording
+	Whole time.Time `json:"whole,omitzero"`  // since when all calls are there
+	Limit string    `json:"limit,omitempty"` // what cannot be seen of what was asked for, for people
+
 	Inferred bool `json:"inferred,omitempty"` // no conditions of runtimes are recorded: outages are inferred from calls
 }
 
@@ -60,6 +64,40 @@ type view struct {
 	whole      time.Time // from then on there are all calls; before, only those that failed, were slow or are notable
 }
 
+// Verdict says that nothing is wrong, as far as was seen.
+func (s *Seen) Verdict() string {
+	if s.Calls == 0 {
+		return "Nothing is known: there were no calls to look at."
+	}
+	of, since := "", ""
+	if s.Pod != "" {
+		of = " with " + s.Pod
+	}
+	if s.Limit != "" {
+		since = " since " + s.Whole.UTC().Format("15:04:05")
+	}
+	return fmt.Sprintf("Nothing is wrong%s that the calls%s show.", of, since)
+}
+
+// limit returns since when all calls are there and, if something before that was asked for, what cannot be seen of it. With a
+// zero time, all of the recording was asked for.
+func (v *view) limit(asked time.Time) (whole time.Time, limit string) {
+	whole = later(v.begin, v.whole)
+	from, all := asked, "the last "
+	if asked.IsZero() {
+		from, all = v.begin, "this recording of "
+	}
+	if !whole.After(from.Add(jump)) {
+		return whole, ""
+	}
+	all, last := all+span(v.now.Sub(from)), span(max(v.now.Sub(whole), 0))
+	if v.whole.After(v.begin) {
+		return whole, fmt.Sprintf("Of %s, all calls of the last %s are recorded. Of the time before, some are missing: those that failed, were slow or changed something are kept longest. "+
+			"A runtime that hung then, a flood of calls, or a kubelet that stood still may not show.", all, last)
+	}
+	return whole, fmt.Sprintf("Of %s, only the last %s are recorded. Of the time before, only outages show.", all, last)
+}
+
 // complete returns the calls from the time on from which there are all.
 func (v *view) complete() []*call {
 	i, _ := slices.BinarySearchFunc(v.calls, v.whole, func(c *call, t time.Time) int { return c.began.Compare(t) })
@@ -69,7 +107,8 @@ func (v *view) complete() []*call {
 // Report returns what the rules find in the events so far.
 func (l *Look) Report(o Options) Report {
 	v := l.view(o)
-	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod, Inferred: l.conditions.Lacking()}}
+	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod, Asked: o.Since, Inferred: l.conditions.Lacking()}}
+	r.Seen.Whole, r.Seen.Limit = v.limit(o.Since)
 	names := map[string]bool{}
 	for _, c := range v.calls {
 		for _, one := range c.legs {
@@ -347,6 +386,18 @@ func round(d time.Duration) string {
 		d = d.Round(time.Microsecond)
 	}
 	return d.String()
+}
+
+// span returns a duration for people, as round does, without zeros at its end: 1h and not 1h0m0s.
+func span(d time.Duration) string {
+	s := round(d)
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // times says how often something happened.

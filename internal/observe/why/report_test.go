@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // why POD of a pod that was well said that another runtime was gone (issue 42).
@@ -32,6 +34,52 @@ func TestWhatConcernsAPodIsAboutItOrItsRuntime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, one.want, v.concerns(&one.finding, one.pod))
+		})
+	}
+}
+
+// why said that nothing is wrong, of an hour of which 52s were recorded (issue 42).
+func TestAReportSaysHowFarItSees(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
+	const none, since8, since12 = "Nothing is wrong that the calls show.", "Nothing is wrong that the calls since 09:00:08 show.", "Nothing is wrong that the calls since 09:00:12 show."
+	const some = "Of the time before, some are missing: those that failed, were slow or changed something are kept longest. A runtime that hung then, a flood of calls, or a kubelet that stood still may not show."
+	for name, one := range map[string]struct {
+		calls          []int // the seconds at which they are
+		missed         int   // the second at which events are missing
+		crashed        bool  // criproxy, and began again at second 12
+		options        Options
+		verdict, limit string
+	}{
+		"an hour was asked for":          {calls: []int{8, 9}, options: Options{Since: at(-3540), Now: at(60)}, verdict: since8, limit: "Of the last 1h, only the last 52s are recorded. Of the time before, only outages show."},
+		"it was kept only in part":       {calls: []int{2, 9}, missed: 8, options: Options{Since: at(-3540), Now: at(60)}, verdict: since8, limit: "Of the last 1h, all calls of the last 52s are recorded. " + some},
+		"a crash lost some":              {calls: []int{2, 13}, crashed: true, options: Options{Since: at(-540), Now: at(60)}, verdict: since12, limit: "Of the last 10m, all calls of the last 48s are recorded. " + some},
+		"all of a file":                  {calls: []int{2, 9}, verdict: none},
+		"a file that was kept in part":   {calls: []int{2, 9, 20}, missed: 8, verdict: since8, limit: "Of this recording of 18s, all calls of the last 12s are recorded. " + some},
+		"what was asked for is all here": {calls: []int{2, 9, 20}, missed: 8, options: Options{Since: at(8), Now: at(60)}, verdict: none},
+		"a pod":                          {calls: []int{8}, options: Options{Pod: "shop/web"}, verdict: "Nothing is wrong with shop/web that the calls show."},
+		"no call":                        {verdict: "Nothing is known: there were no calls to look at."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(codec.NewSchema(), nil)
+			add := func(second int, ev capture.Event) {
+				ev.Time, ev.Mono = at(second), time.Duration(second)*time.Second
+				l.Add(&ev)
+			}
+			for i, second := range one.calls {
+				if one.missed > 0 && i == 1 {
+					add(one.missed, capture.Event{Kind: capture.Missed, Missed: 5})
+				}
+				for _, kind := range []capture.Kind{capture.Start, capture.End} {
+					add(second, capture.Event{Kind: kind, Call: uint64(i + 1), Method: "/runtime.v1.RuntimeService/Version"})
+				}
+			}
+			if one.crashed {
+				l.AddChange(&capture.Change{Time: at(12), What: capture.Serving, Missing: at(10)})
+			}
+			seen := l.Report(one.options).Seen
+			assert.Equal(t, one.limit, seen.Limit)
+			assert.Equal(t, one.verdict, seen.Verdict())
+			assert.Equal(t, one.options.Since, seen.Asked)
 		})
 	}
 }
