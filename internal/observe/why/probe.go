@@ -21,9 +21,6 @@ var probes = Rule{
 // many is of how many things one finding names together.
 const many = 3
 
-// shimWaits is what an answer to an ExecSync says that waited for the shim: the runtime had not started the command.
-var shimWaits = []obstacle{{[]string{"failed to load task", "failed to get task", "failed to create exec"}, noAnswer, wakeShim}}
-
 // ranTooLong are words of an answer to an ExecSync whose command was started, and did not end in time: containerd, and CRI-O.
 var ranTooLong = []string{"timeout", "timed out"}
 
@@ -39,7 +36,7 @@ func slowProbes(v *view) []Finding {
 			if len(slow) < 2 {
 				continue
 			}
-			if waits := trouble(shimWaits, lastAnswer(slow)); waits != nil {
+			if waits := causeOf("ExecSync", lastAnswer(slow)); waits != nil {
 				f, _ := v.lateProbe(all, execs)
 				f.Cause, f.Cure = waits.text, waits.cure
 				found = append(found, f)
@@ -88,7 +85,7 @@ func (v *view) lateProbe(all, execs []*call) (f Finding, usual time.Duration) {
 	f.decided(c)
 	f.About = c.object()
 	f.Text = fmt.Sprintf("the exec probe of %s took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
-	if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended && trouble(shimWaits, o.message) == nil }); len(others) > 0 && !slow[0].began.Before(v.whole) {
+	if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended && causeOf(o.method, o.message) == nil }); len(others) > 0 && !slow[0].began.Before(v.whole) {
 		usual = median(others)
 		f.Text += fmt.Sprintf("; those of other containers took %s", round(usual))
 	}

@@ -15,7 +15,7 @@ var pulls = Rule{
 	Means:    "a pull of an image hangs, or fails again and again. Unless kubelet may pull in parallel (serializeImagePulls: false), all other pulls of the node wait for it.",
 	Shown:    "a PullImage that is under way for long, images that kubelet missed meanwhile and did not pull, or pulls that fail",
 	Not:      "kubelet: it has sent the pull to the runtime",
-	Cure:     "try the registry from this node: curl -v https://REGISTRY/v2/. Look at proxies, DNS, and the runtime's hosts.toml or registries.conf for this registry. To let other pods pull meanwhile, set serializeImagePulls: false and maxParallelImagePulls in kubelet's configuration",
+	Cure:     "read the runtime's answer. If the pull hangs, " + tryRegistry + ". To let other pods pull meanwhile, set serializeImagePulls: false and maxParallelImagePulls in kubelet's configuration",
 	find: func(v *view) []Finding {
 		pulled := v.of((*call).kubelet, "PullImage")
 		return append(v.hanging(pulled), v.failing(pulled)...)
@@ -86,19 +86,6 @@ func (v *view) waiting(pull *call) []*call {
 	return all
 }
 
-// pullTroubles are causes of failed pulls that the runtime's answer shows.
-var pullTroubles = []obstacle{
-	{[]string{"401 Unauthorized", "403 Forbidden", "authorization failed", "no basic auth credentials", "pull access denied", "insufficient_scope"}, "the registry refuses the credentials, or there are none",
-		"check the pull secrets of the pod and its service account, or kubelet's credential provider; a private image that does not exist looks the same"},
-	{[]string{": not found", "NotFound", "manifest unknown"}, "the registry has no such image or tag", "correct the name or the tag, or push the image"},
-	{[]string{"no such host", "server misbehaving", "Temporary failure in name resolution"}, "the name of the registry cannot be resolved", "check the node's DNS (/etc/resolv.conf): pulls use the node's, not the cluster's"},
-	{[]string{"x509:", "certificate"}, "the certificate of the registry is not trusted", "give the runtime the registry's CA (hosts.toml or the node's trust store), and restart the runtime if it reads that only at its start"},
-	{[]string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, "what answers at the registry's address does not speak TLS", "correct the address, or, if this registry speaks HTTP, configure it with http:// in the runtime's hosts.toml or registries.conf"},
-	{[]string{"toomanyrequests", "429 Too Many Requests"}, "the registry limits the number of pulls", "pull with credentials, or through a mirror"},
-	{[]string{"no space left on device"}, "the disk for images is full", "free space (crictl rmi --prune), or lower imageGCHighThresholdPercent"},
-	{[]string{"i/o timeout", "connection refused", "connection reset", "deadline exceeded", "EOF", "no route to host", "TLS handshake timeout"}, "the registry cannot be reached, or breaks off", ""},
-}
-
 // failing finds images that a runtime fails to pull again and again.
 func (v *view) failing(pulled []*call) []Finding {
 	var found []Finding
@@ -110,8 +97,8 @@ func (v *view) failing(pulled []*call) []Finding {
 		f, last := shown(failed), failed[len(failed)-1]
 		f.About, f.Level, f.Show = registryOf(last.about.Image), Error, "-method PullImage -status '!OK'"
 		why := "the last answer was"
-		if t := trouble(pullTroubles, last.message); t != nil {
-			why, f.Cure = t.text, t.cure
+		if c := causeOf(last.method, last.message); c != nil {
+			why, f.Cure = c.text, c.cure
 		}
 		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, calls.Cut(last.message, 200))
 		if newest := all[len(all)-1]; newest.ok() {

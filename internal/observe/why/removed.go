@@ -20,12 +20,6 @@ var notRemoved = Rule{
 	find:     staying,
 }
 
-// keptFails are obstacles to a removal that an answer makes likely.
-var keptFails = []obstacle{
-	{[]string{"image is in use by a container"}, "a container that the runtime does not show to kubelet uses the image, such as one of podman or buildah, which keep theirs in the same storage as CRI-O",
-		"find the container with podman ps --all --external, and remove it there if nobody needs it; kubelet then removes the image. crictl images shows the name of the image"},
-}
-
 // leastTries is how often a removal must fail before why reports it.
 const leastTries = 3
 
@@ -54,8 +48,8 @@ func staying(v *view) []Finding {
 			more = " and " + capture.Count(n, "other image")
 		}
 		f.Text = fmt.Sprintf("%s on %s fails for %s%s: it was tried %s, and the last answer was: %s", last.method, on(last), f.About, more, times(len(all)), calls.Cut(last.message, 200))
-		if o := trouble(keptFails, last.message); o != nil {
-			f.Cause, f.Cure = o.text, o.cure
+		if c := causeOf(last.method, last.message); c != nil {
+			f.Cause, f.Cure = c.text, c.cure
 		}
 		every := time.Minute // of kubelet's tries
 		for i, c := range all[1:] {

@@ -15,7 +15,7 @@ var sandboxReserved = Rule{
 	Means:    "kubelet gave up a RunPodSandbox at its deadline. The runtime goes on with it and keeps the name of the sandbox, so each retry fails until it has finished.",
 	Shown:    "a RunPodSandbox that ended with its deadline, and later ones for the same pod that fail at once because the name is reserved",
 	Not:      "a pod that exists twice: the name is held by the first attempt, which has not ended",
-	Cure:     "find what holds up the first attempt in the runtime's log under the pod's name: nearly always a CNI plugin (address management, an API that it waits for) or a disk that is slow. Retries succeed by themselves when it ends; restart the runtime only if it never does",
+	Cure:     "find what holds up the first attempt in the runtime's log under the pod's name: it may wait for a CNI plugin or a disk. Retries succeed by themselves when it ends; restart the runtime only if it never does",
 	find: func(v *view) []Finding {
 		return v.reserved("RunPodSandbox", "the sandbox", (*call).pod)
 	},
@@ -27,7 +27,7 @@ var containerReserved = Rule{
 	Means:    "kubelet gave up a CreateContainer at its deadline. The runtime goes on with it and keeps the name of the container, so each retry fails until it has finished.",
 	Shown:    "a CreateContainer that ended with its deadline, and later ones for the same container that fail at once because the name is reserved",
 	Not:      "a container that exists twice: the name is held by the first attempt, which has not ended",
-	Cure:     "find what holds up the first attempt in the runtime's log under the container's name: nearly always a slow disk, or an image with a VOLUME whose many files the runtime copies. Retries succeed by themselves when it ends. kubelet gives up after its runtimeRequestTimeout, by default 2m",
+	Cure:     "find what holds up the first attempt in the runtime's log under the container's name: it may wait for a disk, or copy the many files of an image's VOLUME. Retries succeed by themselves when it ends. kubelet gives up after its runtimeRequestTimeout, by default 2m",
 	find: func(v *view) []Finding {
 		return v.reserved("CreateContainer", "the container", func(c *call) string {
 			if c.about.Container == "" {

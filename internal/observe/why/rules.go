@@ -33,8 +33,9 @@ func (r *Rule) complete(f Finding) Finding {
 		f.Sure = Likely
 	}
 	if f.Cure == "" {
-		f.Cure = strings.ReplaceAll(r.Cure, "REGISTRY", f.About)
+		f.Cure = r.Cure
 	}
+	f.Cure = strings.ReplaceAll(f.Cure, "REGISTRY", f.About)
 	if f.Not == "" {
 		f.Not = r.Not
 	}

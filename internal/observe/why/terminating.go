@@ -2,7 +2,6 @@ package why
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,43 +20,10 @@ var stuckTerminating = Rule{
 	find:  stuck,
 }
 
-// An obstacle is what keeps a pod from ending, which the answer of the runtime shows.
-type obstacle struct {
-	words []string // one of them is in the message
-	text  string
-	cure  string
-}
-
-// trouble returns the first obstacle that a message shows, or nil.
-func trouble(all []obstacle, message string) *obstacle {
-	i := slices.IndexFunc(all, func(o obstacle) bool { return containsAny(message, o.words) })
-	if i < 0 {
-		return nil
-	}
-	return &all[i]
-}
-
-var cniFails = []obstacle{
-	{[]string{"failed to destroy network", "failed to teardown pod", "cni plugin", "netplugin failed"}, "its CNI plugin fails to remove the network",
-		"mend the CNI plugin named in the answer, or what it waits for; the pod ends by itself at the next try. Do not remove the pod by force: its address stays taken"},
-}
-
-// shimFails are obstacles that an answer makes likely.
-var shimFails = []obstacle{
-	{[]string{"ttrpc: closed", "shim disconnected", "connect: connection refused", "no such process", "cannot find shim"}, "its shim is gone",
-		"look at the processes of the pod with crictl inspectp; restart the runtime, which then cleans up pods without a shim"},
-	{[]string{"failed to get task", "context deadline exceeded"}, noAnswer, wakeShim},
-}
-
-const (
-	noAnswer = "its shim does not answer"
-	wakeShim = "find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT) or end it (kill -KILL); the runtime then cleans up"
-)
-
 // stuck finds pods that cannot end.
 func stuck(v *view) []Finding {
 	var found []Finding
-	stops := v.of((*call).kubelet, "StopContainer", "StopPodSandbox")
+	stops := v.of((*call).kubelet, stopping...)
 	for _, all := range groups(stops, func(c *call) string { return c.about.UID + " " + c.pod() + " " + podless(c) }) {
 		var show []*call
 		var over *call
@@ -76,11 +42,13 @@ func stuck(v *view) []Finding {
 		last := show[len(show)-1]
 		f.About, f.Level = last.target(), Error
 		f.Text = fmt.Sprintf("%s cannot end on %s: %s failed %s; the last answer was: %s", f.About, on(last), methodsOf(show), times(len(show)), calls.Cut(last.message, 160))
-		if o := trouble(cniFails, last.message); o != nil {
-			f.Text = fmt.Sprintf("%s cannot end on %s: %s (%s failed %s: %s)", f.About, on(last), o.text, methodsOf(show), times(len(show)), calls.Cut(last.message, 200))
-			f.Cure = o.cure
-		} else if o := trouble(shimFails, last.message); o != nil {
-			f.Cause, f.Cure = o.text, o.cure
+		switch c := causeOf(last.method, last.message); {
+		case c == nil:
+		case c.likely:
+			f.Cause, f.Cure = c.text, c.cure
+		default:
+			f.Text = fmt.Sprintf("%s cannot end on %s: %s (%s failed %s: %s)", f.About, on(last), c.text, methodsOf(show), times(len(show)), calls.Cut(last.message, 200))
+			f.Cure = c.cure
 		}
 		if over != nil {
 			f.Over, f.Level = true, Warning

@@ -24,33 +24,18 @@ var wiring = Rule{
 	},
 }
 
-// noHandler is the misfit of a handler that the runtime lacks.
-const noHandler = 1
-
-// misfits are configurations that do not go together, which the answer of a runtime shows.
-var misfits = []obstacle{
-	{[]string{"expected cgroupsPath to be of format"}, "the cgroup drivers differ: the runtime uses systemd, kubelet cgroupfs",
-		"give the runtime the driver that kubelet has: SystemdCgroup in containerd's runc options, cgroup_manager in CRI-O, cgroupDriver of kubelet. criproxy doctor compares them"},
-	noHandler: {[]string{"no runtime for ", "failed to find runtime handler"}, "the runtime has no such RuntimeClass handler",
-		"add the handler to the runtime's configuration and restart the runtime, or correct the RuntimeClass. If another runtime of the node has the handler, map it there with backends[].handlers; criproxy check shows where each goes"},
-	{[]string{"unknown service runtime."}, "the runtime does not serve this version of CRI", "see whether the runtime serves CRI at all: packages of containerd turn it off, with cri in disabled_plugins of /etc/containerd/config.toml. If it does, use a runtime and a kubelet that share a version of CRI; criproxy status shows the version of each runtime"},
-	{[]string{" did not answer within "}, "a plugin of criproxy does not answer in time, and its policy is Fail", "criproxy hooks shows the plugins and how long each takes; mend the slow one, or set its policy to Ignore"},
-	{[]string{": refused at "}, "a plugin of criproxy refuses it", "read the plugin's reason; criproxy hooks shows the plugins, and what each has refused"},
-	{[]string{"cni plugin not initialized", "cni config uninitialized"}, "the runtime has no CNI configuration", "install or mend the network plugin: the runtime wants a file in /etc/cni/net.d"},
-}
-
 // refused finds calls that a runtime refuses because of the configuration.
 func (v *view) refused() []Finding {
 	var found []Finding
-	failed := v.of(func(c *call) bool { return c.kubelet() && c.failed() }, "RunPodSandbox", "CreateContainer", "StartContainer", "PullImage", "Version", "ListPodSandbox", "ListContainers", "Status", "GetContainerEvents")
+	failed := v.of(func(c *call) bool { return c.kubelet() && c.failed() }, asking...)
 	for _, all := range groups(failed, func(c *call) string {
-		if m := trouble(misfits, c.message); m != nil {
+		if m := causeOf(c.method, c.message); m != nil && m.misfit {
 			return m.text + c.runtime() + c.object()
 		}
 		return ""
 	}) {
 		f, last := shown(all), all[len(all)-1]
-		m := trouble(misfits, last.message)
+		m := causeOf(last.method, last.message)
 		f.About, f.Level, f.Cure = on(last), Error, m.cure
 		if name := last.runtime(); name != "" {
 			f.Backends = []string{name} // a list asks all, and one fails
@@ -65,7 +50,7 @@ func (v *view) refused() []Finding {
 			f.About = "criproxy"
 		}
 		f.Text = fmt.Sprintf("%s failed %s: %s: %s", what, times(len(all)), m.text, calls.Cut(last.message, 200))
-		if has := v.handlersOf(on(last)); m == &misfits[noHandler] && has != "" {
+		if has := v.handlersOf(on(last)); m.text == noHandler && has != "" {
 			f.Text += "; it has " + has
 		}
 		if ok := v.succeeded(last); ok != nil {
@@ -218,7 +203,7 @@ var repeated = Rule{
 	Cure:     "the answer of the runtime says what it lacks; the pod starts by itself at the next try when that is mended",
 	find: func(v *view) []Finding {
 		var found []Finding
-		for _, all := range groups(v.of((*call).kubelet, "RunPodSandbox", "CreateContainer", "StartContainer"), func(c *call) string {
+		for _, all := range groups(v.of((*call).kubelet, starting...), func(c *call) string {
 			if c.pod() == "" {
 				return ""
 			}
@@ -226,14 +211,19 @@ var repeated = Rule{
 		}) {
 			failed := filter(all, func(c *call) bool {
 				known := isReserved(c.message) || c.code == codes.DeadlineExceeded || c.code == codes.Unavailable
-				return c.failed() && !known && trouble(misfits, c.message) == nil
+				of := causeOf(c.method, c.message)
+				return c.failed() && !known && (of == nil || !of.misfit)
 			})
 			if len(failed) < 3 || !all[len(all)-1].failed() {
 				continue
 			}
 			f, last := shown(failed), failed[len(failed)-1]
 			f.About, f.Level = last.object(), Error
-			f.Text = fmt.Sprintf("%s of %s on %s failed %s: %s", last.method, f.About, on(last), times(len(failed)), calls.Cut(last.message, 240))
+			said := calls.Cut(last.message, 240)
+			if c := causeOf(last.method, last.message); c != nil {
+				said, f.Cure = c.text+": "+said, c.cure
+			}
+			f.Text = fmt.Sprintf("%s of %s on %s failed %s: %s", last.method, f.About, on(last), times(len(failed)), said)
 			found = append(found, f)
 		}
 		return found

@@ -1,0 +1,121 @@
+package why
+
+import "slices"
+
+// A cause is what an answer of a runtime, or of criproxy, shows of a call that failed.
+type cause struct {
+	of    []string // methods
+	words []string // one of them is in the answer; * stands for anything
+	text  string
+	cure  string
+
+	likely bool // the answer does not say it, and makes it likely
+	misfit bool // it lasts until a configuration changes, so one failure is enough to report it
+}
+
+// causeOf returns the first cause that an answer to a method shows, or nil. An answer without one is quoted.
+func causeOf(method, answer string) *cause {
+	i := slices.IndexFunc(causes, func(c cause) bool {
+		return slices.Contains(c.of, method) && slices.ContainsFunc(c.words, func(w string) bool { return contains(answer, w) })
+	})
+	if i < 0 {
+		return nil
+	}
+	return &causes[i]
+}
+
+// Methods that fail for the same causes.
+var (
+	starting = []string{"RunPodSandbox", "CreateContainer", "StartContainer"}
+	stopping = []string{"StopContainer", "StopPodSandbox"}
+	pulling  = []string{"PullImage"}
+	asking   = append([]string{"PullImage", "Version", "ListPodSandbox", "ListContainers", "Status", "GetContainerEvents"}, starting...)
+)
+
+// Words that more than one place needs.
+const (
+	noHandler = "the runtime has no such RuntimeClass handler"
+
+	noAnswer = "its shim does not answer"
+	wakeShim = "find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT) or end it (kill -KILL); the runtime then cleans up"
+
+	tryRegistry = "try the registry from this node: curl -v https://REGISTRY/v2/. Look at proxies, DNS, and the runtime's hosts.toml or registries.conf for this registry"
+)
+
+// causes are all that are known, with the words of containerd, CRI-O, runc, crun, CNI plugins and registries. Where several
+// words are in an answer, the cause is the earlier one here.
+var causes = []cause{
+	// Configurations that do not go together.
+	{of: asking, misfit: true, words: []string{"expected cgroupsPath to be of format"}, text: "the cgroup drivers differ: the runtime uses systemd, kubelet cgroupfs",
+		cure: "give the runtime the driver that kubelet has: SystemdCgroup in containerd's runc options, cgroup_manager in CRI-O, cgroupDriver of kubelet. criproxy doctor compares them"},
+	{of: asking, misfit: true, words: []string{"no runtime for ", "failed to find runtime handler"}, text: noHandler,
+		cure: "add the handler to the runtime's configuration and restart the runtime, or correct the RuntimeClass. If another runtime of the node has the handler, map it there with backends[].handlers; criproxy check shows where each goes"},
+	{of: asking, misfit: true, words: []string{"unknown service runtime."}, text: "the runtime does not serve this version of CRI",
+		cure: "see whether the runtime serves CRI at all: packages of containerd turn it off, with cri in disabled_plugins of /etc/containerd/config.toml. If it does, use a runtime and a kubelet that share a version of CRI; criproxy status shows the version of each runtime"},
+	{of: asking, misfit: true, words: []string{" did not answer within "}, text: "a plugin of criproxy does not answer in time, and its policy is Fail",
+		cure: "criproxy hooks shows the plugins and how long each takes; mend the slow one, or set its policy to Ignore"},
+	{of: asking, misfit: true, words: []string{": refused at "}, text: "a plugin of criproxy refuses it",
+		cure: "read the plugin's reason; criproxy hooks shows the plugins, and what each has refused"},
+	{of: asking, misfit: true, words: []string{"cni plugin not initialized", "cni config uninitialized"}, text: "the runtime has no CNI configuration",
+		cure: "install or mend the network plugin: the runtime wants a file in /etc/cni/net.d"},
+
+	// RunPodSandbox, CreateContainer and StartContainer.
+	{of: starting, words: []string{"no space left on device", "disk quota exceeded"}, text: "there is no space left where the answer says",
+		cure: "look at the path in the answer with df -h and df -i; crictl rmi --prune removes images that nobody uses. Below /sys/fs/cgroup it is the number of cgroups that is limited"},
+	{of: starting, words: []string{"failed to get sandbox image"}, text: "the image of sandboxes (pause) is not there, and its pull fails",
+		cure: "let the node reach the image that the answer names, pull it by hand (crictl pull), or name another one in the runtime's configuration: sandbox or sandbox_image in containerd"},
+	{of: starting, words: []string{"no IP addresses available", "Assigned 0 out of 1 requested", "failed to assign an IP address to container"}, text: "there is no free address for the pod",
+		cure: "see how many pods the node has, and whether addresses of pods that ended are still taken: the plugin host-local has a file for each in /var/lib/cni/networks. Otherwise give the node a larger range"},
+	{of: starting, words: []string{"failed to find plugin"}, text: "the program of a CNI plugin is missing",
+		cure: "install it in the folder that the answer names. Many network plugins do that with a pod of their own on each node: see whether it runs"},
+	{of: starting, words: []string{"failed to setup network for sandbox", "failed to create pod network sandbox"}, text: "its CNI plugin fails to make the network",
+		cure: "mend the CNI plugin named in the answer, or what it waits for; the pod starts by itself at the next try"},
+	{of: starting, words: []string{"container init was OOM-killed"}, text: "its memory limit is too low for it to start", cure: "raise resources.limits.memory of the container"},
+	{of: starting, words: []string{"executable file*not found in $PATH", "exec: *no such file or directory"}, text: "the image has no such program",
+		cure: "correct the command of the container, or the image. A script whose first line names a program that is missing looks the same"},
+	{of: starting, words: []string{"exec: *permission denied"}, text: "the program may not be executed",
+		cure: "make it executable in the image (chmod +x). A folder, and a file on a volume mounted with noexec, look the same"},
+	{of: starting, words: []string{"exec format error"}, text: "the program is not made for this machine", cure: "use an image for the node's architecture; a script needs a first line that begins with #!"},
+	{of: starting, words: []string{"ttrpc: closed", "shim disconnected"}, text: "its shim ended meanwhile",
+		cure: "look for the OOM killer in dmesg, and for the end of the shim in the runtime's log; kubelet tries again by itself"},
+	{of: []string{"CreateContainer"}, words: []string{"failed to resolve image", "failed to get image from containerd", "image not known"}, text: "the image is no longer there",
+		cure: "kubelet pulls it at the next try, unless imagePullPolicy is Never. See who removes images: crictl rmi, a cleaner, or kubelet itself over imageGCHighThresholdPercent"},
+	{of: starting, words: []string{"failed to find sandbox id"}, text: "the sandbox is no longer there", cure: "kubelet makes a new one by itself; see whether somebody removes sandboxes (crictl rmp)"},
+	{of: starting, words: []string{"no such file or directory"}, text: "a file or folder that the answer names is not there",
+		cure: "make it on the node if it is a hostPath of the pod, a device, or a part of the runtime; otherwise correct the pod or the image"},
+
+	// PullImage.
+	{of: pulling, words: []string{"no space left on device", "disk quota exceeded"}, text: "the disk for images is full", cure: "free space (crictl rmi --prune), or lower imageGCHighThresholdPercent"},
+	{of: pulling, words: []string{"no match for platform"}, text: "the image is not made for this machine", cure: "use an image that has the node's architecture, or choose other nodes with a nodeSelector for kubernetes.io/arch"},
+	{of: pulling, words: []string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, text: "what answers at the registry's address does not speak TLS",
+		cure: "correct the address, or, if this registry speaks HTTP, configure it with http:// in the runtime's hosts.toml or registries.conf"},
+	{of: pulling, words: []string{"certificate has expired or is not yet valid"}, text: "the certificate of the registry is not valid now", cure: "see whether the node's clock is right (timedatectl); otherwise renew the certificate"},
+	{of: pulling, words: []string{"x509:"}, text: "the certificate of the registry is not trusted",
+		cure: "give the runtime the registry's CA (hosts.toml or the node's trust store), and restart the runtime if it reads that only at its start"},
+	{of: pulling, words: []string{"no such host", "server misbehaving", "Temporary failure in name resolution"}, text: "the name of the registry cannot be resolved",
+		cure: "check the node's DNS (/etc/resolv.conf): pulls use the node's, not the cluster's"},
+	{of: pulling, words: []string{"toomanyrequests", "429 Too Many Requests"}, text: "the registry limits the number of pulls", cure: "pull with credentials, or through a mirror"},
+	{of: pulling, words: []string{"401 Unauthorized", "authorization failed", "no basic auth credentials", "pull access denied", "insufficient_scope", "requested access to the resource is denied"},
+		text: "the registry refuses the credentials, or there are none",
+		cure: "check the pull secrets of the pod and its service account, or kubelet's credential provider; a private image that does not exist looks the same"},
+	{of: pulling, words: []string{"403 Forbidden"}, text: "the registry, or a proxy before it, forbids the pull",
+		cure: "give the account of the pull secret the right to read this image; look at the registry's rules for addresses, and at the proxy in the runtime's environment"},
+	{of: pulling, words: []string{"500 Internal Server Error", "502 Bad Gateway", "503 Service Unavailable", "504 Gateway Time"}, text: "the registry, or a proxy before it, fails",
+		cure: "look at the registry, or at the proxy or mirror that the runtime is configured with; kubelet tries again by itself"},
+	{of: pulling, words: []string{": not found", "NotFound", "manifest unknown"}, text: "the registry has no such image or tag", cure: "correct the name or the tag, or push the image"},
+	{of: pulling, words: []string{"connection reset by peer", "broken pipe", "EOF"}, text: "the connection to the registry breaks off",
+		cure: "see what is between the node and the registry: a proxy, a firewall, a smaller MTU. curl -v https://REGISTRY/v2/ shows whether it is so for every request"},
+	{of: pulling, words: []string{"i/o timeout", "connection refused", "no route to host", "network is unreachable", "TLS handshake timeout", "Client.Timeout exceeded", "failed to do request*deadline exceeded"},
+		text: "the registry cannot be reached", cure: tryRegistry},
+
+	// What ends and removes.
+	{of: stopping, words: []string{"failed to destroy network", "failed to teardown pod", "cni plugin", "netplugin failed"}, text: "its CNI plugin fails to remove the network",
+		cure: "mend the CNI plugin named in the answer, or what it waits for; the pod ends by itself at the next try. Do not remove the pod by force: its address stays taken"},
+	{of: stopping, likely: true, words: []string{"ttrpc: closed", "shim disconnected", "connect: connection refused", "no such process", "cannot find shim"}, text: "its shim is gone",
+		cure: "look at the processes of the pod with crictl inspectp; restart the runtime, which then cleans up pods without a shim"},
+	{of: stopping, likely: true, words: []string{"failed to get task", "context deadline exceeded"}, text: noAnswer, cure: wakeShim},
+	{of: []string{"ExecSync"}, likely: true, words: []string{"failed to load task", "failed to get task", "failed to create exec"}, text: noAnswer, cure: wakeShim},
+	{of: []string{"RemoveImage"}, likely: true, words: []string{"image is in use by a container"},
+		text: "a container that the runtime does not show to kubelet uses the image, such as one of podman or buildah, which keep theirs in the same storage as CRI-O",
+		cure: "find the container with podman ps --all --external, and remove it there if nobody needs it; kubelet then removes the image. crictl images shows the name of the image"},
+}

@@ -1,0 +1,108 @@
+package why
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+)
+
+// Each cause is shown by an answer as runtimes, CNI plugins and registries give it.
+func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
+	const (
+		runc  = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: "
+		cni   = `failed to setup network for sandbox "7f": plugin type="bridge" failed (add): `
+		pull  = `failed to pull and unpack image "r.test/app:1": failed to resolve image: `
+		fetch = pull + `failed to do request: Head "https://r.test/v2/app/manifests/1": `
+	)
+	seen := map[string]bool{}
+	for _, one := range []struct{ method, answer, text string }{
+		{"RunPodSandbox", runc + `expected cgroupsPath to be of format "slice:prefix:name"`, "the cgroup drivers differ"},
+		{"RunPodSandbox", `unable to get OCI runtime for sandbox "7f": no runtime for "kata" is configured`, noHandler},
+		{"Version", "unknown service runtime.v1.RuntimeService", "does not serve this version"},
+		{"CreateContainer", "criproxy: CreateContainer: refused at PreCreateContainer: plugin policy.json did not answer within 2s", "does not answer in time"},
+		{"RunPodSandbox", "criproxy: RunPodSandbox: refused at PreRunPodSandbox: plugin policy.json says no", "a plugin of criproxy refuses it"},
+		{"RunPodSandbox", `failed to setup network for sandbox "7f": cni plugin not initialized`, "no CNI configuration"},
+		{"CreateContainer", `failed to create containerd container: mkdir /var/lib/containerd/x: no space left on device`, "no space left where the answer says"},
+		{"RunPodSandbox", cni + "write /var/lib/cni/networks/net/10.1.0.7: no space left on device", "no space left where the answer says"},
+		{"RunPodSandbox", `failed to get sandbox image "registry.k8s.io/pause:3.10": ` + fetch + "dial tcp: i/o timeout", "the image of sandboxes"},
+		{"RunPodSandbox", cni + "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.254", "no free address"},
+		{"RunPodSandbox", `failed to setup network for sandbox "7f": failed to find plugin "calico" in path [/opt/cni/bin]`, "program of a CNI plugin is missing"},
+		{"RunPodSandbox", cni + `error getting ClusterInformation: connection is unauthorized`, "fails to make the network"},
+		{"StartContainer", runc + "container init was OOM-killed (memory limit too low?)", "memory limit is too low"},
+		{"StartContainer", runc + `exec: "nothing": executable file not found in $PATH`, "no such program"},
+		{"StartContainer", runc + `exec: "/nothing": stat /nothing: no such file or directory`, "no such program"},
+		{"StartContainer", runc + `exec: "/app": permission denied`, "may not be executed"},
+		{"StartContainer", runc + "exec /app: exec format error", "not made for this machine"},
+		{"StartContainer", "failed to create containerd task: failed to create shim task: ttrpc: closed", "its shim ended meanwhile"},
+		{"CreateContainer", `failed to get image from containerd "sha256:7f": image "sha256:7f": not found`, "the image is no longer there"},
+		{"CreateContainer", `failed to find sandbox id "7f": not found`, "the sandbox is no longer there"},
+		{"CreateContainer", `failed to generate container "7f" spec: failed to generate spec: failed to stat "/data": stat /data: no such file or directory`, "a file or folder"},
+		{"PullImage", `failed to copy: write /x/ingest/7f/data: no space left on device`, "the disk for images is full"},
+		{"PullImage", `failed to pull and unpack image "r.test/app:1": no match for platform in manifest: not found`, "not made for this machine"},
+		{"PullImage", fetch + "tls: first record does not look like a TLS handshake", "does not speak TLS"},
+		{"PullImage", fetch + "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time is before", "is not valid now"},
+		{"PullImage", fetch + "tls: failed to verify certificate: x509: certificate signed by unknown authority", "is not trusted"},
+		{"PullImage", fetch + "dial tcp: lookup r.test on 10.0.0.53:53: no such host", "cannot be resolved"},
+		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 429 Too Many Requests", "limits the number of pulls"},
+		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 401 Unauthorized", "refuses the credentials"},
+		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 403 Forbidden", "forbids the pull"},
+		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 503 Service Unavailable", "the registry, or a proxy before it, fails"},
+		{"PullImage", pull + "r.test/app:1: not found", "no such image or tag"},
+		{"PullImage", fetch + "read tcp 10.0.0.1:45664->10.0.0.2:443: read: connection reset by peer", "breaks off"},
+		{"PullImage", fetch + "dial tcp 10.0.0.2:443: connect: connection refused", "cannot be reached"},
+		{"StopPodSandbox", `failed to destroy network for sandbox "7f": plugin type="bridge" failed (delete): no answer`, "fails to remove the network"},
+		{"StopContainer", "failed to kill container: ttrpc: closed", "its shim is gone"},
+		{"StopContainer", `failed to get task for container "7f": context deadline exceeded`, noAnswer},
+		{"ExecSync", "failed to exec in container: failed to load task: context deadline exceeded", noAnswer},
+		{"RemoveImage", "delete image: image used by 7f: image is in use by a container", "podman"},
+	} {
+		c := causeOf(one.method, one.answer)
+		require.NotNil(t, c, one.answer)
+		assert.Contains(t, c.text, one.text, one.answer)
+		assert.NotEmpty(t, c.cure, c.text)
+		seen[strings.Join(c.of, " ")+c.text] = true
+	}
+	for _, c := range causes {
+		assert.True(t, seen[strings.Join(c.of, " ")+c.text], "no answer shows that %s", c.text)
+	}
+	for method, answer := range map[string]string{
+		"StartContainer": runc + "error setting rlimit type 7: operation not permitted",
+		"PullImage":      pull + "something new",
+		"RunPodSandbox":  "rpc error: something new",
+	} {
+		assert.Nil(t, causeOf(method, answer), answer)
+	}
+}
+
+// The cure of each failed pull blamed the registry, and why said nothing of what keeps a container from starting (issue 42).
+func TestACauseHasItsOwnCureAndWhatHasNoneIsQuoted(t *testing.T) {
+	fails := func(method, answer string) *view {
+		v := &view{}
+		for second := range 3 {
+			v.calls = append(v.calls, &call{method: method, from: "kubelet", pid: 1, began: time.Unix(int64(second), 0), ended: true, code: codes.Unknown, message: answer,
+				about: calls.About{Namespace: "shop", Pod: "web", Image: "r.test/app:1"}, legs: []leg{{backend: "primary", ended: true, code: codes.Unknown}}})
+		}
+		return v
+	}
+	first := func(r *Rule, method, answer string) Finding {
+		found := r.find(fails(method, answer))
+		require.Len(t, found, 1)
+		return r.complete(found[0])
+	}
+	full := first(&repeated, "CreateContainer", "mkdir /x: no space left on device")
+	assert.Equal(t, "CreateContainer of shop/web on primary failed 3 times: there is no space left where the answer says: mkdir /x: no space left on device", full.Text)
+	assert.Contains(t, full.Cure, "df -i")
+	assert.Equal(t, "CreateContainer of shop/web on primary failed 3 times: something new", first(&repeated, "CreateContainer", "something new").Text)
+
+	refused := first(&pulls, "PullImage", "dial tcp: connect: connection refused")
+	assert.Contains(t, refused.Cure, "curl -v https://r.test/v2/")
+	unknown := first(&pulls, "PullImage", "something new")
+	assert.Contains(t, unknown.Text, "failed 3 times on primary: the last answer was: something new")
+	assert.Contains(t, unknown.Cure, "read the runtime's answer")
+}
