@@ -39,7 +39,7 @@ var recordings = []struct {
 	{"sandbox-reserved", "the CNI plugin takes 25s for one pod", map[string]string{"sandbox-reserved": "primary is too slow for the sandbox of testbed/slow-node-943e8e42: kubelet gave up after 8s, primary goes on, and 1 retry failed because it still has the name"}},
 	{"stubborn", "a program ignores SIGTERM", map[string]string{"stuck-terminating": "testbed/stubborn-node-943e8e42/app did not end within its grace period of 7s after its signal, so that primary had to kill it"}},
 	{"shim-stopped", "a shim is stopped (SIGSTOP) while its pod is to end", map[string]string{"stuck-terminating": "; it ended at 08:03:07.170; probably: its shim does not answer"}},
-	{"cni-del", "the CNI plugin fails to remove a network", map[string]string{"stuck-terminating": "testbed/wired-node-943e8e42 cannot end on primary: its CNI plugin fails to remove the network (StopPodSandbox failed 11 times"}},
+	{"cni-del", "the CNI plugin fails to remove a network", map[string]string{"stuck-terminating": "testbed/wired-node-943e8e42 could not end on primary: its CNI plugin fails to remove the network (StopPodSandbox failed 11 times"}},
 	{"pull-hangs", "a registry accepts connections and never answers", map[string]string{"pull": "has been under way for 15s on primary, for testbed/puller-node-943e8e42; kubelet has not asked for registry.test/testbed/app:2 since, which it needs as well"}},
 	{"probe", "an exec probe takes 3s and may take 1s; another pod is removed while it starts", map[string]string{"exec-probe": "the exec probe of testbed/probed-node-943e8e42/app took longer than its time-out of 1s, 8 times of 8 on primary"}},
 	{"flood", "crictl ps in a loop; the recording has a third of its calls", map[string]string{"flood": "crictl made "}},
@@ -101,8 +101,8 @@ func asked(t *testing.T, args ...string) why.Report {
 // A note alone was exit status 1, and what was over as well (issue 42).
 func TestWhyFailsOnlyForWhatLasts(t *testing.T) {
 	for file, lasts := range map[string]bool{
-		"healthy": false, "disk-full": true, "shim-stopped-probe": true, "no-program": true, // an error or a warning that lasts
-		"runtime-killed": false, "network-not-ready": false, "kubelet-gap": false, // it is over
+		"healthy": false, "disk-full": true, "shim-stopped-probe": true, "no-handler": true, // an error or a warning that lasts
+		"runtime-killed": false, "network-not-ready": false, "kubelet-gap": false, "no-program": false, // it is over, or its pod is
 		"stubborn": false, "runtime-moved": false, // notes
 	} {
 		err := cli.Why(t.Context(), []string{recordingAt(file)}, io.Discard, io.Discard)

@@ -80,7 +80,7 @@ func TestWhyNamesFaultsOfPods(t *testing.T) {
 		}})
 	n.run(t, pod("web", "tick"))
 	n.try(t, []fault{
-		{name: "container-reserved", says: "primary is too slow for the container of testbed/heavy-", run: func(t *testing.T) {
+		{name: "container-reserved", says: " too slow for the container of testbed/heavy-", run: func(t *testing.T) {
 			n.pushManyFiles(t)
 			p := pod("heavy", "tick")
 			p.Spec.Containers[0].Image = registry + "/testbed/heavy:1"

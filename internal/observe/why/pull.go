@@ -105,6 +105,9 @@ func (v *view) failing(pulled []*call) []Finding {
 			f.decided(newest)
 			f.Over, f.Level = true, Warning
 			f.Text += "; it succeeded at " + clock(newest.end())
+		} else if newest.ended && v.stopped(failed, backOff) {
+			f.Over, f.Level = true, Warning
+			f.Text += notTried
 		}
 		found = append(found, f)
 	}

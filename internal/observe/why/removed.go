@@ -16,6 +16,7 @@ var notRemoved = Rule{
 	Means:    "kubelet wants to remove a sandbox, a container or an image that it no longer needs, and the runtime cannot: it stays on the node and takes disk and addresses.",
 	Shown:    "RemovePodSandbox, RemoveContainer or RemoveImage of one id that fails again and again, and never succeeds",
 	Not:      "a pod that runs: kubelet removes only what has ended, and images that no container of its pods uses",
+	outlives: true,
 	Cure:     "read the runtime's answer. Remove the thing by hand (crictl rmp, rm or rmi) when what it names is mended; mounts that are busy show in findmnt",
 	find:     staying,
 }
@@ -51,13 +52,9 @@ func staying(v *view) []Finding {
 		if c := causeOf(last.method, last.message); c != nil {
 			f.Cause, f.Cure = c.text, c.cure
 		}
-		every := time.Minute // of kubelet's tries
-		for i, c := range all[1:] {
-			every = max(every, c.began.Sub(all[i].began))
-		}
-		if v.now.Sub(f.Last) > 2*every {
+		if v.stopped(all, time.Minute) {
 			f.Over = true
-			f.Text += "; kubelet has not tried since"
+			f.Text += notTried
 		}
 		found = append(found, f)
 	}

@@ -71,17 +71,21 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 		}
 		f := shown(show)
 		f.decided(left, held)
+		is, cannot, goes, has := "is", "cannot", "goes", "has"
+		if held != nil || v.podsEnded(&f) != nil {
+			is, cannot, goes, has = "was", "could not", "went", "had"
+		}
 		on := cmp.Or(show[0].slowest(), strings.Join(f.Backends, ", "))
 		f.About, f.Level = key(show[0]), Error
 		switch {
 		case left == nil:
 			f.Cause = on + " still makes one that kubelet gave up before these calls"
-			f.Text = fmt.Sprintf("%s cannot make %s of %s: %s failed because the name is reserved", on, what, f.About, capture.Count(refused, "retry"))
+			f.Text = fmt.Sprintf("%s %s make %s of %s: %s failed because the name is reserved", on, cannot, what, f.About, capture.Count(refused, "retry"))
 		case refused == 0:
 			f.Cause = on + " goes on with it, and keeps its name meanwhile"
 			f.Text = fmt.Sprintf("%s was too slow for %s of %s: kubelet gave up %s, the last time after %s", on, what, f.About, times(len(show)), round(left.took))
 		default:
-			f.Text = fmt.Sprintf("%s is too slow for %s of %s: kubelet gave up after %s, %s goes on, and %s failed because it still has the name", on, what, f.About, round(left.took), on, capture.Count(refused, "retry"))
+			f.Text = fmt.Sprintf("%s %s too slow for %s of %s: kubelet gave up after %s, %s %s on, and %s failed because it still %s the name", on, is, what, f.About, round(left.took), on, goes, capture.Count(refused, "retry"), has)
 		}
 		if held != nil {
 			f.Over, f.Level = true, Warning

@@ -14,7 +14,8 @@ type Rule struct {
 	Not      string   // what it is not, although it looks like it
 	Cure     string
 
-	find func(v *view) []Finding
+	outlives bool // its trouble does not end with the pods that it concerns
+	find     func(v *view) []Finding
 }
 
 // rules are all rules, the most telling first.

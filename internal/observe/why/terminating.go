@@ -39,15 +39,18 @@ func stuck(v *view) []Finding {
 		}
 		f := shown(show)
 		f.decided(over)
-		last := show[len(show)-1]
+		last, cannot := show[len(show)-1], "cannot"
+		if over != nil || v.podsEnded(&f) != nil {
+			cannot = "could not"
+		}
 		f.About, f.Level = last.target(), Error
-		f.Text = fmt.Sprintf("%s cannot end on %s: %s failed %s; the last answer was: %s", f.About, on(last), methodsOf(show), times(len(show)), calls.Cut(last.message, 160))
+		f.Text = fmt.Sprintf("%s %s end on %s: %s failed %s; the last answer was: %s", f.About, cannot, on(last), methodsOf(show), times(len(show)), calls.Cut(last.message, 160))
 		switch c := causeOf(last.method, last.message); {
 		case c == nil:
 		case c.likely:
 			f.Cause, f.Cure = c.text, c.cure
 		default:
-			f.Text = fmt.Sprintf("%s cannot end on %s: %s (%s failed %s: %s)", f.About, on(last), c.text, methodsOf(show), times(len(show)), calls.Cut(last.message, 200))
+			f.Text = fmt.Sprintf("%s %s end on %s: %s (%s failed %s: %s)", f.About, cannot, on(last), c.text, methodsOf(show), times(len(show)), calls.Cut(last.message, 200))
 			f.Cure = c.cure
 		}
 		if over != nil {

@@ -19,6 +19,8 @@ var wiring = Rule{
 	Shown: "answers with which a runtime refuses what kubelet asks for, and the conditions in the runtime's Status",
 	Not:   "a passing fault: the same call fails again until the configuration changes",
 	Cure:  "correct the configuration on one of the two sides",
+
+	outlives: true,
 	find: func(v *view) []Finding {
 		return slices.Concat(v.notReady(), v.refused(), v.slowPlugins(), v.noEvents())
 	},
@@ -56,6 +58,9 @@ func (v *view) refused() []Finding {
 		if ok := v.succeeded(last); ok != nil {
 			f.Over, f.Level = true, Warning
 			f.decided(ok)
+		} else if v.stopped(all, backOff) {
+			f.Over, f.Level = true, Warning
+			f.Text += notTried
 		}
 		found = append(found, f)
 	}
@@ -224,6 +229,10 @@ var repeated = Rule{
 				said, f.Cure = c.text+": "+said, c.cure
 			}
 			f.Text = fmt.Sprintf("%s of %s on %s failed %s: %s", last.method, f.About, on(last), times(len(failed)), said)
+			if v.stopped(failed, backOff) {
+				f.Over, f.Level = true, Warning
+				f.Text += notTried
+			}
 			found = append(found, f)
 		}
 		return found
