@@ -13,7 +13,7 @@ var sandboxReserved = Rule{
 	Name:     "sandbox-reserved",
 	Symptoms: []string{"failed to reserve sandbox name", "createpodsandbox*context deadline exceeded", "createpodsandbox*deadlineexceeded", "error reserving pod name", "runpodsandbox*context deadline exceeded", "createpodsandboxerror*name is reserved"},
 	Means:    "kubelet gave up a RunPodSandbox at its deadline. The runtime goes on with it and keeps the name of the sandbox, so each retry fails until it has finished.",
-	Shown:    "a RunPodSandbox that ended with its deadline, and later ones for the same pod that fail at once because the name is reserved",
+	Shown:    "a RunPodSandbox that ended with its deadline, and later ones for the same pod that fail at once because the name is reserved; or one that has been under way for more than a minute",
 	Not:      "a pod that exists twice: the name is held by the first attempt, which has not ended",
 	Cure:     "find what holds up the first attempt in the runtime's log under the pod's name: it may wait for a CNI plugin or a disk. Retries succeed by themselves when it ends; restart the runtime only if it never does",
 	find: func(v *view) []Finding {
@@ -25,7 +25,7 @@ var containerReserved = Rule{
 	Name:     "container-reserved",
 	Symptoms: []string{"failed to reserve container name", "error reserving ctr name", "createcontainer*context deadline exceeded", "createcontainererror*deadlineexceeded"},
 	Means:    "kubelet gave up a CreateContainer at its deadline. The runtime goes on with it and keeps the name of the container, so each retry fails until it has finished.",
-	Shown:    "a CreateContainer that ended with its deadline, and later ones for the same container that fail at once because the name is reserved",
+	Shown:    "a CreateContainer that ended with its deadline, and later ones for the same container that fail at once because the name is reserved; or one that has been under way for more than a minute",
 	Not:      "a container that exists twice: the name is held by the first attempt, which has not ended",
 	Cure:     "find what holds up the first attempt in the runtime's log under the container's name: it may wait for a disk, or copy the many files of an image's VOLUME. Retries succeed by themselves when it ends. kubelet gives up after its runtimeRequestTimeout, by default 2m",
 	find: func(v *view) []Finding {
@@ -47,7 +47,33 @@ func isReserved(message string) bool {
 // abandoned is how long a call took at least that kubelet gave up because of its deadline.
 const abandoned = time.Second
 
-// reserved finds calls that kubelet gave up, and whose retries fail because the runtime goes on with them.
+// longUnderWay is how long a call that makes or ends a part of a pod may be under way before why says so.
+const longUnderWay = time.Minute
+
+// underWayLong returns the last one of calls if it has been under way for long, or nil.
+func underWayLong(all []*call) *call {
+	if last := all[len(all)-1]; !last.ended && last.took >= longUnderWay {
+		return last
+	}
+	return nil
+}
+
+// underWay returns the finding of a call that has been under way for long.
+func (v *view) underWay(c *call) Finding {
+	f := shown([]*call{c})
+	f.About, f.Not = c.object(), "kubelet: it waits for the answer"
+	f.Text = fmt.Sprintf("the %s of %s has been under way for %s", c.method, f.About, round(c.took))
+	switch {
+	case len(c.legs) > 0:
+		f.Text += " on " + on(c)
+	case !v.blind():
+		f.Text += " in criproxy, which has not asked a runtime yet"
+	}
+	return f
+}
+
+// reserved finds calls that kubelet gave up, and whose retries fail because the runtime goes on with them, and those that have
+// been under way for long.
 func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 	var found []Finding
 	for _, all := range groups(v.of((*call).kubelet, method), key) {
@@ -66,11 +92,18 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 				show, held = append(show, c), nil
 			}
 		}
+		now := underWayLong(all)
 		if left == nil && refused < 2 {
+			if now != nil {
+				found = append(found, v.underWay(now))
+			}
 			continue
 		}
 		f := shown(show)
-		f.decided(left, held)
+		f.decided(left, held, now)
+		if now != nil {
+			f.Last, held = now.end(), nil
+		}
 		is, cannot, goes, has := "is", "cannot", "goes", "has"
 		if held != nil || v.podsEnded(&f) != nil {
 			is, cannot, goes, has = "was", "could not", "went", "had"
@@ -86,6 +119,9 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 			f.Text = fmt.Sprintf("%s was too slow for %s of %s: kubelet gave up %s, the last time after %s", on, what, f.About, times(len(show)), round(left.took))
 		default:
 			f.Text = fmt.Sprintf("%s %s too slow for %s of %s: kubelet gave up after %s, %s %s on, and %s failed because it still %s the name", on, is, what, f.About, round(left.took), on, goes, capture.Count(refused, "retry"), has)
+		}
+		if now != nil {
+			f.Text += "; another one has been under way for " + round(now.took)
 		}
 		if held != nil {
 			f.Over, f.Level = true, Warning

@@ -14,7 +14,7 @@ var stuckTerminating = Rule{
 	Symptoms: []string{"error killing pod", "failed to \"killpodsandbox\"", "killpodsandboxerror", "failed to \"killcontainer\"", "killcontainererror", "error killing terminating pod", "failed to stop sandbox", "kill container failed", "container termination failed", "failed to destroy network for sandbox",
 		"stopcontainer from runtime service failed", "stoppodsandbox from runtime service failed", "failedkillpod", "failed to get task for container"},
 	Means: "kubelet wants to end a pod, and the runtime cannot: kubelet repeats StopContainer and StopPodSandbox, and the pod stays in Terminating.",
-	Shown: "StopContainer or StopPodSandbox for one pod that fail again and again, and what the runtime answers; or a StopContainer that took the whole grace period",
+	Shown: "StopContainer or StopPodSandbox for one pod that fail again and again, and what the runtime answers; a StopPodSandbox that has been under way for more than a minute; or a StopContainer that took the whole grace period",
 	Not:   "a finalizer: Kubernetes waits for those after the containers have ended, and no call fails",
 	Cure:  "read the runtime's log under the id of the sandbox",
 	find:  stuck,
@@ -34,11 +34,21 @@ func stuck(v *view) []Finding {
 				over = c
 			}
 		}
+		now := underWayLong(all)
+		if now != nil && now.method != "StopPodSandbox" {
+			now = nil // see stubborn
+		}
 		if len(show) < 2 {
+			if now != nil {
+				found = append(found, v.underWay(now))
+			}
 			continue
 		}
 		f := shown(show)
-		f.decided(over)
+		f.decided(over, now)
+		if now != nil {
+			f.Last, over = now.end(), nil
+		}
 		last, cannot := show[len(show)-1], "cannot"
 		if over != nil || v.podsEnded(&f) != nil {
 			cannot = "could not"
@@ -52,6 +62,9 @@ func stuck(v *view) []Finding {
 		default:
 			f.Text = fmt.Sprintf("%s %s end on %s: %s (%s failed %s: %s)", f.About, cannot, on(last), c.text, methodsOf(show), times(len(show)), calls.Cut(last.message, 200))
 			f.Cure = c.cure
+		}
+		if now != nil {
+			f.Text += "; a StopPodSandbox has been under way for " + round(now.took)
 		}
 		if over != nil {
 			f.Over, f.Level = true, Warning
@@ -70,7 +83,7 @@ func (v *view) stubborn(stops []*call) []Finding {
 	var found []Finding
 	var killed []*call
 	for _, all := range groups(stops, func(c *call) string {
-		if c.method != "StopContainer" || c.asked < leastGrace || c.took < c.asked || !c.ok() && c.ended {
+		if c.method != "StopContainer" || c.took < c.asked || c.ended && (c.asked < leastGrace || !c.ok()) {
 			return ""
 		}
 		return c.object()
@@ -79,7 +92,7 @@ func (v *view) stubborn(stops []*call) []Finding {
 		switch {
 		case c.ended:
 			killed = append(killed, c)
-		case c.took > c.asked+10*time.Second:
+		case c.took > c.asked+10*time.Second && c.asked >= leastGrace, c.took > c.asked+longUnderWay:
 			f := shown(all)
 			f.decided(c)
 			f.About, f.Cause = c.object(), on(c)+" does not get its process killed"

@@ -1,0 +1,58 @@
+package why
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
+)
+
+// kubelet waits four minutes for a sandbox, of which why said nothing (issue 42).
+func TestACallUnderWayForLongIsSaid(t *testing.T) {
+	now := time.Date(2026, 11, 24, 9, 10, 0, 0, time.UTC)
+	const long = 3*time.Minute + 40*time.Second
+	waits := func(method string, took time.Duration) *call {
+		return &call{method: method, from: "kubelet", pid: 1, began: now.Add(-took), took: took, about: calls.About{Namespace: "shop", Pod: "web", Container: "app"}, legs: []leg{{backend: "primary", took: took}}}
+	}
+	failed := func(method, answer string) *call {
+		c := waits(method, 5*time.Minute)
+		c.took, c.ended, c.code, c.message, c.legs[0].ended = time.Millisecond, true, codes.Unknown, answer, true
+		return c
+	}
+	const reserved = "failed to reserve sandbox name: name is reserved for 7f"
+	plugin := waits("RunPodSandbox", long)
+	plugin.legs = nil
+	stop := waits("StopContainer", long)
+	stop.asked = 2 * time.Second
+	for name, one := range map[string]struct {
+		rule  *Rule
+		calls []*call
+		says  string
+	}{
+		"a sandbox":                      {&sandboxReserved, []*call{waits("RunPodSandbox", long)}, "the RunPodSandbox of shop/web/app has been under way for 3m40s on primary"},
+		"no runtime was asked":           {&sandboxReserved, []*call{waits("ListContainers", time.Second), plugin}, "has been under way for 3m40s in criproxy, which has not asked a runtime yet"},
+		"a sandbox after two tries":      {&sandboxReserved, []*call{failed("RunPodSandbox", reserved), failed("RunPodSandbox", reserved), waits("RunPodSandbox", long)}, "2 retries failed because the name is reserved; another one has been under way for 3m40s"},
+		"a container":                    {&containerReserved, []*call{waits("CreateContainer", long)}, "the CreateContainer of shop/web/app has been under way for 3m40s on primary"},
+		"the end of a pod":               {&stuckTerminating, []*call{waits("StopPodSandbox", long)}, "the StopPodSandbox of shop/web/app has been under way for 3m40s on primary"},
+		"it failed before":               {&stuckTerminating, []*call{failed("StopPodSandbox", "no"), failed("StopPodSandbox", "no"), waits("StopPodSandbox", long)}, "; a StopPodSandbox has been under way for 3m40s"},
+		"a short grace period":           {&stuckTerminating, []*call{stop}, "shop/web/app has not ended 3m40s after its signal, although its grace period was 2s"},
+		"a sandbox on a busy node":       {&sandboxReserved, []*call{waits("RunPodSandbox", 50*time.Second)}, ""},
+		"a pod that ends on a busy node": {&stuckTerminating, []*call{waits("StopPodSandbox", 50*time.Second)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := one.rule.find(&view{now: now, calls: one.calls})
+			if one.says == "" {
+				assert.Empty(t, found)
+				return
+			}
+			require.Len(t, found, 1)
+			assert.Contains(t, found[0].Text, one.says)
+			assert.True(t, found[0].Lasts())
+			assert.Equal(t, now, found[0].Last)
+		})
+	}
+}
