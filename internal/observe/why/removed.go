@@ -16,8 +16,8 @@ var notRemoved = Rule{
 	Means:    "kubelet wants to remove a sandbox, a container or an image that it no longer needs, and the runtime cannot: it stays on the node and takes disk and addresses.",
 	Shown:    "RemovePodSandbox, RemoveContainer or RemoveImage of one id that fails again and again, and never succeeds",
 	Not:      "a pod that runs: kubelet removes only what has ended, and images that no container of its pods uses",
-	outlives: true,
 	Cure:     "read the runtime's answer. Remove the thing by hand (crictl rmp, rm or rmi) when what it names is mended; mounts that are busy show in findmnt",
+	outlives: true,
 	find:     staying,
 }
 

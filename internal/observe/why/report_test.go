@@ -143,9 +143,15 @@ func TestWhatHasEndedIsSaidInThePast(t *testing.T) {
 	makes := []*call{ask("RunPodSandbox", 1, codes.Unknown, held), ask("RunPodSandbox", 11, codes.Unknown, held)}
 	ends := []*call{ask("StopContainer", 1, codes.Unknown, "no"), ask("StopContainer", 11, codes.Unknown, "no")}
 	removed := ask("RemovePodSandbox", 20, codes.OK, "")
-	first := func(r *Rule, all ...*call) string { return r.find(&view{calls: all})[0].Text }
+	now := at(12)
+	first := func(r *Rule, all ...*call) string { return r.find(&view{calls: all, now: now})[0].Text }
 	assert.Contains(t, first(&sandboxReserved, makes...), "primary cannot make the sandbox")
 	assert.Contains(t, first(&sandboxReserved, append(makes, removed)...), "primary could not make the sandbox")
 	assert.Contains(t, first(&stuckTerminating, ends...), "shop/web cannot end on primary")
 	assert.Contains(t, first(&stuckTerminating, append(ends, removed)...), "shop/web could not end on primary")
+	now = at(12 * 60)
+	for r, all := range map[*Rule][]*call{&sandboxReserved: makes, &stuckTerminating: ends} {
+		assert.Contains(t, first(r, all...), " could not ", r.Name)
+		assert.True(t, strings.HasSuffix(first(r, all...), notTried), r.Name)
+	}
 }

@@ -104,8 +104,9 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 		if now != nil {
 			f.Last, held = now.end(), nil
 		}
+		silent := held == nil && now == nil && v.stopped(show, backOff)
 		is, cannot, goes, has := "is", "cannot", "goes", "has"
-		if held != nil || v.podsEnded(&f) != nil {
+		if held != nil || silent || v.podsEnded(&f) != nil {
 			is, cannot, goes, has = "was", "could not", "went", "had"
 		}
 		on := cmp.Or(show[0].slowest(), strings.Join(f.Backends, ", "))
@@ -126,6 +127,9 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 		if held != nil {
 			f.Over, f.Level = true, Warning
 			f.Text += "; it succeeded at " + clock(held.end())
+		} else if silent {
+			f.Over, f.Level = true, Warning
+			f.Text += notTried
 		}
 		found = append(found, f)
 	}

@@ -49,8 +49,9 @@ func stuck(v *view) []Finding {
 		if now != nil {
 			f.Last, over = now.end(), nil
 		}
+		silent := over == nil && now == nil && v.stopped(show, backOff)
 		last, cannot := show[len(show)-1], "cannot"
-		if over != nil || v.podsEnded(&f) != nil {
+		if over != nil || silent || v.podsEnded(&f) != nil {
 			cannot = "could not"
 		}
 		f.About, f.Level = last.target(), Error
@@ -69,6 +70,9 @@ func stuck(v *view) []Finding {
 		if over != nil {
 			f.Over, f.Level = true, Warning
 			f.Text += "; it ended at " + clock(over.end())
+		} else if silent {
+			f.Over, f.Level = true, Warning
+			f.Text += notTried
 		}
 		found = append(found, f)
 	}
