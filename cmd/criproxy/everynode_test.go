@@ -159,6 +159,7 @@ func TestEachCommandAsksSeveralNodes(t *testing.T) {
 	out, errOut, code = f.run("why", "-node", "node-1,node-2", "-timeout", "50s")
 	assert.Contains(t, []int{0, 1}, code, errOut)
 	assert.Contains(t, out, " of 2 nodes have no finding.")
+	assert.Contains(t, out, "Not all calls of this time are recorded on node-")
 
 	dir := t.TempDir()
 	_, errOut, code = f.run("dump", "-nodes", "all", filepath.Join(dir, "calls.jsonl.zst"))

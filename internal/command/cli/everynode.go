@@ -67,7 +67,10 @@ func onEach[T any](ctx context.Context, q show.Query, e errand) []show.Answer[T]
 
 // findingsOfAll runs an errand that finds things on all nodes, and shows each finding once, with the nodes that it is on.
 func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
-	all := onEach[struct{ Findings []why.Finding }](ctx, q, e)
+	all := onEach[struct {
+		Findings []why.Finding
+		Seen     why.Seen
+	}](ctx, q, e)
 	if !q.People() {
 		if err := show.EncodeAll(q, all); err != nil {
 			return err
@@ -76,6 +79,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 	type of struct{ text, cure string }
 	places := map[of][]string{}
 	var findings []why.Finding
+	var limited []string
 	clean, answered, lasts := 0, 0, false
 	for _, a := range all {
 		if a.Value == nil {
@@ -84,6 +88,9 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 		answered++
 		if len(a.Value.Findings) == 0 {
 			clean++
+		}
+		if a.Value.Seen.Limit != "" {
+			limited = append(limited, a.Name)
 		}
 		for _, f := range a.Value.Findings {
 			key := of{fmt.Sprintf("%s: %s", f.Level, f.Sentence()), f.Cure}
@@ -104,6 +111,9 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 			}
 		}
 		q.Say(0, "%d of %d nodes have no finding.", clean, len(all))
+		if len(limited) > 0 {
+			q.Say(0, "Not all calls of this time are recorded on %s.", show.Named(limited))
+		}
 	}
 	err := show.Finish(q, all)
 	if lasts {
