@@ -2,6 +2,7 @@ package why
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -134,4 +135,66 @@ func (c *call) saidBy(runtime string) string {
 		}
 	}
 	return c.said // recordings have a message once, and the answer to the client is the primary's
+}
+
+// on returns the runtimes that a call went to, for people.
+func on(c *call) string {
+	if s := c.slowest(); s != "" {
+		return s
+	}
+	var all []string
+	for _, one := range c.legs {
+		all = append(all, one.backend)
+	}
+	if len(all) == 0 {
+		return "no runtime"
+	}
+	return strings.Join(all, ", ")
+}
+
+// target returns what a call is about: the pod, or else the image or the id.
+func (c *call) target() string {
+	if p := c.pod(); p != "" && c.method != "RemoveContainer" {
+		return p
+	}
+	return c.object()
+}
+
+// methodsOf returns the methods of calls, in the order in which they first appear.
+func methodsOf(all []*call) (names []string) {
+	for _, c := range all {
+		if !slices.Contains(names, c.method) {
+			names = append(names, c.method)
+		}
+	}
+	return names
+}
+
+// runtimesOf returns the runtimes that calls went to, by name.
+func runtimesOf(all []*call) []string {
+	names := map[string]bool{}
+	for _, c := range all {
+		for _, one := range c.legs {
+			names[one.backend] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// and lists names in a sentence.
+func and(names []string) string {
+	if n := len(names) - 1; n > 1 {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	return strings.Join(names, " and ")
+}
+
+func filter(all []*call, ok func(*call) bool) []*call {
+	var some []*call
+	for _, c := range all {
+		if ok(c) {
+			some = append(some, c)
+		}
+	}
+	return some
 }

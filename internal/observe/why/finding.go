@@ -49,6 +49,15 @@ func (f *Finding) Sentence() string {
 	return f.Text + "; probably: " + f.Cause
 }
 
+// end notes that what a finding says has ended, and how. The calls that show it may be nil.
+func (f *Finding) end(how string, by ...*call) {
+	f.Over, f.Text = true, f.Text+how
+	if f.Level == Error {
+		f.Level = Warning
+	}
+	f.decided(by...)
+}
+
 // Lasts reports whether something is wrong now: a note is no fault, and what is over needs no cure.
 func (f *Finding) Lasts() bool { return !f.Over && f.Level != Note }
 
@@ -64,11 +73,16 @@ const (
 	Likely  = "likely"
 )
 
-// Sort sorts all in place, the worst first, and returns it. It keeps the order of findings of one level.
+// Sort sorts all in place, the worst first and what is over behind the others of its level, and returns it. Otherwise it
+// keeps the order.
 func Sort(all []Finding) []Finding {
-	slices.SortStableFunc(all, func(a, b Finding) int {
-		return cmp.Compare(a.Level.Rank(), b.Level.Rank())
-	})
+	rank := func(f Finding) int {
+		if f.Over {
+			return 2*f.Level.Rank() + 1
+		}
+		return 2 * f.Level.Rank()
+	}
+	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(rank(a), rank(b)) })
 	return all
 }
 

@@ -48,11 +48,7 @@ func (v *view) hangsOf() []hang {
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
 	close := func(name string, at time.Time, over bool) {
 		all := waiting[name]
-		methods := map[string]bool{}
-		for _, c := range all {
-			methods[c.method] = true
-		}
-		if len(methods) > 2 && at.Sub(since[name]) >= hung && !v.paused(since[name], at) {
+		if len(methodsOf(all)) > 2 && at.Sub(since[name]) >= hung && !v.paused(since[name], at) {
 			found = append(found, hang{name, since[name], at, over, slices.Clone(all)})
 		}
 	}
@@ -90,11 +86,10 @@ func (v *view) hangs() []Finding {
 		f.About, f.Level, f.Pods, f.Backends = h.backend, Error, nil, []string{h.backend}
 		f.Since, f.Last = h.since, h.till
 		f.decided(longest(h.calls))
-		f.Text = fmt.Sprintf("%s answered nothing for %s, from %s on: %s waited (%s)", h.backend, round(f.Last.Sub(f.Since)), clock(f.Since), capture.Count(len(h.calls), "call"), methodsOf(h.calls))
+		f.Text = fmt.Sprintf("%s answered nothing for %s, from %s on: %s waited (%s)", h.backend, round(f.Last.Sub(f.Since)), clock(f.Since), capture.Count(len(h.calls), "call"), and(methodsOf(h.calls)))
 		f.Cause = "its process hung or was stopped, or got no time of a processor"
 		if h.over {
-			f.Over, f.Level = true, Warning
-			f.Text += "; it answers again since " + clock(f.Last)
+			f.end("; it answers again since " + clock(f.Last))
 		}
 		f.Cure = v.afterHang(h.backend)
 		found = append(found, f)

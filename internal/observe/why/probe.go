@@ -3,6 +3,7 @@ package why
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -54,7 +55,7 @@ func slowProbes(v *view) []Finding {
 			switch {
 			case usual >= time.Second:
 				f.Cause = "the node is busy or the runtime slow"
-			case usual > 0 && usual < median(slow)/4 && len(late) == 1 && containsAny(lastAnswer(slow), ranTooLong):
+			case usual > 0 && usual < median(slow)/4 && len(late) == 1 && slices.ContainsFunc(ranTooLong, func(w string) bool { return strings.Contains(lastAnswer(slow), w) }):
 				f.Cause = "the command is slow"
 				if !v.wasSlow(on(all[0])) {
 					f.Cause += " and the runtime is not"

@@ -102,12 +102,9 @@ func (v *view) failing(pulled []*call) []Finding {
 		}
 		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, calls.Cut(last.message, 200))
 		if newest := all[len(all)-1]; newest.ok() {
-			f.decided(newest)
-			f.Over, f.Level = true, Warning
-			f.Text += "; it succeeded at " + clock(newest.end())
+			f.end("; it succeeded at "+clock(newest.end()), newest)
 		} else if newest.ended && v.stopped(failed, backOff) {
-			f.Over, f.Level = true, Warning
-			f.Text += notTried
+			f.end(notTried)
 		}
 		found = append(found, f)
 	}

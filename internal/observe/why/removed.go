@@ -53,8 +53,7 @@ func staying(v *view) []Finding {
 			f.Cause, f.Cure = c.text, c.cure
 		}
 		if v.stopped(all, time.Minute) {
-			f.Over = true
-			f.Text += notTried
+			f.end(notTried)
 		}
 		found = append(found, f)
 	}

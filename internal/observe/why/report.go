@@ -109,11 +109,7 @@ func (l *Look) Report(o Options) Report {
 	v := l.view(o)
 	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod, Asked: o.Since, Inferred: l.conditions.Lacking()}}
 	r.Seen.Whole, r.Seen.Limit = v.limit(o.Since)
-	names := map[string]bool{}
 	for _, c := range v.calls {
-		for _, one := range c.legs {
-			names[one.backend] = true
-		}
 		if !c.own {
 			r.Seen.Calls++
 			r.Seen.Clients[c.from]++
@@ -131,7 +127,7 @@ func (l *Look) Report(o Options) Report {
 			r.Seen.To = c.end()
 		}
 	}
-	r.Seen.Backends = slices.Sorted(maps.Keys(names))
+	r.Seen.Backends = runtimesOf(v.calls)
 	for _, rule := range rules {
 		if len(o.Rules) > 0 && !slices.Contains(o.Rules, rule.Name) {
 			continue
@@ -145,9 +141,7 @@ func (l *Look) Report(o Options) Report {
 			}
 		}
 	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
-		return cmp.Or(compareBool(a.Over, b.Over), b.Last.Compare(a.Last))
-	})
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return b.Last.Compare(a.Last) })
 	Sort(r.Findings)
 	return r
 }
@@ -176,16 +170,6 @@ func (l *Look) Count(now time.Time) map[[2]string]int {
 		}
 	}
 	return n
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 // looks are methods that do nothing to a pod.
@@ -239,7 +223,7 @@ func (c *call) concerns(pod string) bool {
 // on any runtime.
 func (v *view) concerns(f *Finding, pod string) bool {
 	if len(f.Pods) > 0 {
-		return slices.ContainsFunc(f.Pods, func(p string) bool { return v.means(pod, p) })
+		return slices.ContainsFunc(v.calls, func(c *call) bool { return slices.Contains(f.Pods, c.pod()) && c.concerns(pod) })
 	}
 	on := runtimesOf(filter(v.calls, func(c *call) bool { return len(c.legs) == 1 && c.concerns(pod) }))
 	return len(on) == 0 || len(f.Backends) == 0 || slices.ContainsFunc(f.Backends, func(name string) bool { return slices.Contains(on, name) })
@@ -251,16 +235,11 @@ func (v *view) endWithPods(f *Finding) {
 	if f.Over || end == nil {
 		return
 	}
-	f.Over = true
-	if f.Level == Error {
-		f.Level = Warning
-	}
-	f.decided(end)
 	what := "the pod"
 	if len(f.Pods) > 1 {
 		what = "the last of these pods"
 	}
-	f.Text += "; " + what + " ended at " + clock(end.end())
+	f.end("; "+what+" ended at "+clock(end.end()), end)
 }
 
 // podsEnded returns the call with which the last pod of a finding ended, or nil if one may be there still.
@@ -320,14 +299,6 @@ func (v *view) stopped(tries []*call, least time.Duration) bool {
 	return v.now.Sub(tries[len(tries)-1].end()) > 2*every
 }
 
-// means reports whether asked names the pod called name.
-func (v *view) means(asked, name string) bool {
-	if asked == name || strings.HasSuffix(name, "/"+asked) {
-		return true
-	}
-	return slices.ContainsFunc(v.calls, func(c *call) bool { return c.pod() == name && c.concerns(asked) })
-}
-
 // blind reports whether the recording has only what clients saw.
 func (v *view) blind() bool {
 	return !slices.ContainsFunc(v.calls, func(c *call) bool { return len(c.legs) > 0 })
@@ -376,9 +347,8 @@ const maxProofs = 3
 
 // shown returns a finding that calls show.
 func shown(by []*call) Finding {
-	f := Finding{Level: Warning, Count: len(by), Since: by[0].began}
-	var methods, names []string
-	pods, backends := map[string]bool{}, map[string]bool{}
+	f := Finding{Level: Warning, Count: len(by), Since: by[0].began, Backends: runtimesOf(by)}
+	pods := map[string]bool{}
 	for i, c := range by {
 		if c.end().After(f.Last) {
 			f.Last = c.end()
@@ -386,22 +356,14 @@ func shown(by []*call) Finding {
 		if i < maxProofs-1 || i == len(by)-1 {
 			f.Evidence = append(f.Evidence, c.proof())
 		}
-		if !slices.Contains(methods, c.method) {
-			methods = append(methods, c.method)
-		}
 		if p := c.pod(); p != "" {
 			pods[p] = true
 		}
-		for _, one := range c.legs {
-			backends[one.backend] = true
-		}
 	}
-	f.Pods, f.Backends = slices.Sorted(maps.Keys(pods)), slices.Sorted(maps.Keys(backends))
-	names = append(names, "-method '"+strings.Join(methods, "|")+"'")
+	f.Pods, f.Show = slices.Sorted(maps.Keys(pods)), "-method '"+strings.Join(methodsOf(by), "|")+"'"
 	if len(f.Pods) == 1 {
-		names = append(names, "-follow-pod "+f.Pods[0])
+		f.Show += " -follow-pod " + f.Pods[0]
 	}
-	f.Show = strings.Join(names, " ")
 	return f
 }
 

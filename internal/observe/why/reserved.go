@@ -100,7 +100,7 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 			continue
 		}
 		f := shown(show)
-		f.decided(left, held, now)
+		f.decided(left, now)
 		if now != nil {
 			f.Last, held = now.end(), nil
 		}
@@ -125,11 +125,9 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 			f.Text += "; another one has been under way for " + round(now.took)
 		}
 		if held != nil {
-			f.Over, f.Level = true, Warning
-			f.Text += "; it succeeded at " + clock(held.end())
+			f.end("; it succeeded at "+clock(held.end()), held)
 		} else if silent {
-			f.Over, f.Level = true, Warning
-			f.Text += notTried
+			f.end(notTried)
 		}
 		found = append(found, f)
 	}

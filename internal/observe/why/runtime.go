@@ -66,9 +66,7 @@ func (v *view) unreached() []Finding {
 		f.Text = fmt.Sprintf("calls of %s did not reach %s, %s from %s on; the last answer was: %s", whose, name, times(len(all)), clock(f.Since), calls.Cut(last.message, 200))
 		for _, c := range v.calls {
 			if c.answered(name) && c.began.After(last.began) {
-				f.Over, f.Level = true, Warning
-				f.Text += "; it answers again since " + clock(c.began)
-				f.decided(c)
+				f.end("; it answers again since "+clock(c.began), c)
 				break
 			}
 		}

@@ -1,8 +1,8 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
@@ -24,7 +24,7 @@ var stuckTerminating = Rule{
 func stuck(v *view) []Finding {
 	var found []Finding
 	stops := v.of((*call).kubelet, stopping...)
-	for _, all := range groups(stops, func(c *call) string { return c.about.UID + " " + c.pod() + " " + podless(c) }) {
+	for _, all := range groups(stops, func(c *call) string { return c.about.UID + " " + cmp.Or(c.pod(), c.id()) }) {
 		var show []*call
 		var over *call
 		for _, c := range all {
@@ -45,7 +45,7 @@ func stuck(v *view) []Finding {
 			continue
 		}
 		f := shown(show)
-		f.decided(over, now)
+		f.decided(now)
 		if now != nil {
 			f.Last, over = now.end(), nil
 		}
@@ -55,24 +55,22 @@ func stuck(v *view) []Finding {
 			cannot = "could not"
 		}
 		f.About, f.Level = last.target(), Error
-		f.Text = fmt.Sprintf("%s %s end on %s: %s failed %s; the last answer was: %s", f.About, cannot, on(last), methodsOf(show), times(len(show)), calls.Cut(last.message, 160))
+		f.Text = fmt.Sprintf("%s %s end on %s: %s failed %s; the last answer was: %s", f.About, cannot, on(last), and(methodsOf(show)), times(len(show)), calls.Cut(last.message, 160))
 		switch c := causeOf(last.method, last.message); {
 		case c == nil:
 		case c.likely:
 			f.Cause, f.Cure = c.text, c.cure
 		default:
-			f.Text = fmt.Sprintf("%s %s end on %s: %s (%s failed %s: %s)", f.About, cannot, on(last), c.text, methodsOf(show), times(len(show)), calls.Cut(last.message, 200))
+			f.Text = fmt.Sprintf("%s %s end on %s: %s (%s failed %s: %s)", f.About, cannot, on(last), c.text, and(methodsOf(show)), times(len(show)), calls.Cut(last.message, 200))
 			f.Cure = c.cure
 		}
 		if now != nil {
 			f.Text += "; a StopPodSandbox has been under way for " + round(now.took)
 		}
 		if over != nil {
-			f.Over, f.Level = true, Warning
-			f.Text += "; it ended at " + clock(over.end())
+			f.end("; it ended at "+clock(over.end()), over)
 		} else if silent {
-			f.Over, f.Level = true, Warning
-			f.Text += notTried
+			f.end(notTried)
 		}
 		found = append(found, f)
 	}
@@ -117,70 +115,4 @@ func (v *view) stubborn(stops []*call) []Finding {
 	f.Not = "the runtime: it waited as long as kubelet asked for"
 	f.Cure = "make the program end at SIGTERM: a shell as process 1 does not pass the signal on (use exec, or an init), and a process 1 without a handler ignores it; or give it the time that it needs with terminationGracePeriodSeconds"
 	return append(found, f)
-}
-
-// on returns the runtimes that a call went to, for people.
-func on(c *call) string {
-	if s := c.slowest(); s != "" {
-		return s
-	}
-	var all []string
-	for _, one := range c.legs {
-		all = append(all, one.backend)
-	}
-	if len(all) == 0 {
-		return "no runtime"
-	}
-	return strings.Join(all, ", ")
-}
-
-// target returns what a call is about: the pod, or else the image or the id.
-func (c *call) target() string {
-	if p := c.pod(); p != "" && c.method != "RemoveContainer" {
-		return p
-	}
-	return c.object()
-}
-
-// podless returns the id of a call about a pod without a name.
-func podless(c *call) string {
-	if c.pod() != "" {
-		return ""
-	}
-	return c.id()
-}
-
-// methodsOf returns the methods of calls.
-func methodsOf(all []*call) string {
-	var names []string
-	seen := map[string]bool{}
-	for _, c := range all {
-		if !seen[c.method] {
-			seen[c.method] = true
-			names = append(names, c.method)
-		}
-	}
-	if n := len(names) - 1; n > 1 {
-		return strings.Join(names[:n], ", ") + " and " + names[n]
-	}
-	return strings.Join(names, " and ")
-}
-
-func filter(all []*call, ok func(*call) bool) []*call {
-	var some []*call
-	for _, c := range all {
-		if ok(c) {
-			some = append(some, c)
-		}
-	}
-	return some
-}
-
-func containsAny(s string, words []string) bool {
-	for _, w := range words {
-		if strings.Contains(s, w) {
-			return true
-		}
-	}
-	return false
 }

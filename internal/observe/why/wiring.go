@@ -42,7 +42,7 @@ func (v *view) refused() []Finding {
 		if name := last.runtime(); name != "" {
 			f.Backends = []string{name} // a list asks all, and one fails
 		}
-		what := methodsOf(all)
+		what := and(methodsOf(all))
 		if o := last.object(); o != "" {
 			what += " of " + o
 		}
@@ -56,11 +56,9 @@ func (v *view) refused() []Finding {
 			f.Text += "; it has " + has
 		}
 		if ok := v.succeeded(last); ok != nil {
-			f.Over, f.Level = true, Warning
-			f.decided(ok)
+			f.end("", ok)
 		} else if v.stopped(all, backOff) {
-			f.Over, f.Level = true, Warning
-			f.Text += notTried
+			f.end(notTried)
 		}
 		found = append(found, f)
 	}
@@ -102,26 +100,12 @@ func (v *view) notReady() []Finding {
 			f.Cure = "NetworkReady=false: install or mend the network plugin, which writes a file to /etc/cni/net.d; RuntimeReady=false: read the runtime's log"
 			ready := slices.IndexFunc(answers, func(c *call) bool { return c.began.After(last.began) && c.saidBy(name) == "" })
 			if ready >= 0 {
-				f.decided(answers[ready])
-				f.Over, f.Level = true, Warning
-				f.Text += fmt.Sprintf(", from %s; it is ready since %s", clock(f.Since), clock(answers[ready].began))
+				f.end(fmt.Sprintf(", from %s; it is ready since %s", clock(f.Since), clock(answers[ready].began)), answers[ready])
 			}
 			found = append(found, f)
 		}
 	}
 	return found
-}
-
-// runtimesOf returns the runtimes that calls went to, in the order in which they first appear.
-func runtimesOf(all []*call) (names []string) {
-	for _, c := range all {
-		for _, one := range c.legs {
-			if !slices.Contains(names, one.backend) {
-				names = append(names, one.backend)
-			}
-		}
-	}
-	return names
 }
 
 // slowPlugin is how long plugins may take for a call. kubelet gives most calls two minutes.
@@ -230,8 +214,7 @@ var repeated = Rule{
 			}
 			f.Text = fmt.Sprintf("%s of %s on %s failed %s: %s", last.method, f.About, on(last), times(len(failed)), said)
 			if v.stopped(failed, backOff) {
-				f.Over, f.Level = true, Warning
-				f.Text += notTried
+				f.end(notTried)
 			}
 			found = append(found, f)
 		}
