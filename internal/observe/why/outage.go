@@ -78,18 +78,20 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	case !slices.ContainsFunc(bad, endedProcess):
 		f.Cure = v.afterHang(name)
 	}
-	why, each := reason(bad[0]), ""
-	if len(bad) > 1 {
-		why, each = "", eachCause(causes)
+	often := conditions(bad)
+	if len(causes) == 1 {
+		often += reason(bad[0])
 	}
 	if f.Over = !isBad(last); f.Over {
-		f.Text = fmt.Sprintf("%s was %s%s, from %s until %s%s", name, conditions(bad), why, clock(bad[0].Time), clock(last.Time), each)
+		f.Text = fmt.Sprintf("%s was %s, from %s until %s%s", name, often, clock(bad[0].Time), clock(last.Time), eachCause(causes))
 	} else {
 		f.Last = v.now
 		f.Since = latest[0].Time
-		f.Text = fmt.Sprintf("%s is %s since %s%s", name, last.What, clock(last.Time), why)
+		f.Text = fmt.Sprintf("%s is %s since %s", name, last.What, clock(last.Time))
 		if len(bad) > 1 {
-			f.Text += fmt.Sprintf("; from %s on it was %s%s", clock(bad[0].Time), conditions(bad), each)
+			f.Text += fmt.Sprintf("; from %s on it was %s%s", clock(bad[0].Time), often, eachCause(causes))
+		} else {
+			f.Text += reason(last)
 		}
 		if last.What == capture.Gone {
 			f.Level = Error
@@ -202,21 +204,28 @@ func conditions(bad []*capture.Change) string {
 	return strings.Join(was, " and ")
 }
 
-// eachCause says each cause, how often it was so, and when.
+// eachCause says when a runtime was gone or slow and, if there are several causes, which and how often. Of one time it says
+// nothing.
 func eachCause(causes [][]*capture.Change) string {
-	var text strings.Builder
+	if len(causes) == 1 && len(causes[0]) == 1 {
+		return ""
+	}
+	var each []string
 	for _, one := range causes {
+		what := ""
+		if len(causes) > 1 {
+			what = one[0].What + " " + times(len(one)) + reason(one[0]) + ", "
+		}
 		var at []string
 		for _, c := range one[:min(len(one), maxCauses)] {
 			at = append(at, clock(c.Time))
 		}
-		fmt.Fprintf(&text, "; %s %s, at %s", one[0].What, times(len(one)), strings.Join(at, ", "))
 		if len(one) > len(at) {
-			text.WriteString(", ...")
+			at = append(at, "...")
 		}
-		text.WriteString(reason(one[0]))
+		each = append(each, what+"at "+strings.Join(at, ", "))
 	}
-	return text.String()
+	return ": " + strings.Join(each, "; ")
 }
 
 // reason returns the reason of a change in parentheses, or "".

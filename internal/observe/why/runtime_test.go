@@ -28,8 +28,8 @@ func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
 	f := found[0]
 	assert.Equal(t, at(40), f.Since, "it was up before")
 	assert.False(t, f.Over)
-	assert.Equal(t, "kata.io is gone since 09:54:40.000; from 09:54:01.000 on it was gone twice and slow once; slow once, at 09:54:01.000; gone once, at 09:54:08.000; "+
-		"gone once, at 09:54:40.000 (connection refused); no call of clients failed because of it", f.Text)
+	assert.Equal(t, "kata.io is gone since 09:54:40.000; from 09:54:01.000 on it was gone twice and slow once: slow once, at 09:54:01.000; gone once, at 09:54:08.000; "+
+		"gone once (connection refused), at 09:54:40.000; no call of clients failed because of it", f.Text)
 	require.Len(t, f.Evidence, 4, "the recovery between them is told as well")
 	assert.Contains(t, f.Evidence[2].Text, "is up")
 	assert.Empty(t, f.Show, "view -status would show nothing")
@@ -48,9 +48,13 @@ func TestEachOutageHasItsOwnReason(t *testing.T) {
 	}
 	v := &view{now: at(59), changes: changes}
 	f := v.outages()[0]
-	assert.Equal(t, "kata.io was gone 5 times, from 09:54:00.000 until 09:54:45.000; gone 4 times, at 09:54:00.000, 09:54:20.000, 09:54:30.000, 09:54:40.000 (connection refused); "+
-		"gone once, at 09:54:10.000 (has not answered Status within 10s); no call of clients failed because of it", f.Text)
+	assert.Equal(t, "kata.io was gone 5 times, from 09:54:00.000 until 09:54:45.000: gone 4 times (connection refused), at 09:54:00.000, 09:54:20.000, 09:54:30.000, 09:54:40.000; "+
+		"gone once (has not answered Status within 10s), at 09:54:10.000; no call of clients failed because of it", f.Text)
 	assert.Contains(t, f.Evidence, Proof{at(10), changes[2].String()}, "the other reason is shown as well")
+	v.changes = changes[4:8]
+	assert.Equal(t, "kata.io was gone twice (connection refused), from 09:54:20.000 until 09:54:35.000: at 09:54:20.000, 09:54:30.000; no call of clients failed because of it", v.outages()[0].Text)
+	v.changes = changes[4:7]
+	assert.Contains(t, v.outages()[0].Text, "kata.io is gone since 09:54:30.000; from 09:54:20.000 on it was gone twice (connection refused): at 09:54:20.000, 09:54:30.000; no")
 	v.changes = changes[:2]
 	assert.Equal(t, "kata.io was gone once (connection refused), from 09:54:00.000 until 09:54:05.000; no call of clients failed because of it", v.outages()[0].Text)
 	v.changes = changes[:1]
