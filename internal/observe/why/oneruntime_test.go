@@ -32,6 +32,7 @@ func TestOnlyASuccessOfTheSameRuntimeEndsATrouble(t *testing.T) {
 	}{
 		"a full disk":     {pulls.find, failing("PullImage", "no space left on device"), ok("PullImage")},
 		"a cgroup driver": {(*view).refused, failing("CreateContainer", "expected cgroupsPath to be of format"), ok("CreateContainer")},
+		"a reserved name": {sandboxReserved.find, failing("RunPodSandbox", "failed to reserve sandbox name: name is reserved for 7f"), ok("RunPodSandbox")},
 		"a slow list": {plegSlow, func(runtime string, second int) *call {
 			return ask("ListContainers", runtime, second, long, codes.OK, "")
 		}, ok("ListContainers")},
@@ -56,6 +57,8 @@ func TestOnlyASuccessOfTheSameRuntimeEndsATrouble(t *testing.T) {
 			assert.True(t, one.find(v)[0].Over)
 		})
 	}
+	failed := failing("StartContainer", "no")
+	assert.Len(t, repeated.find(&view{calls: []*call{failed("primary", 0), failed("primary", 10), failed("primary", 20), ok("StartContainer")("kata.io", 30)}}), 1)
 }
 
 // A call that criproxy refused reached no runtime.

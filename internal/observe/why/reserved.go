@@ -76,7 +76,12 @@ func (v *view) underWay(c *call) Finding {
 // been under way for long.
 func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 	var found []Finding
-	for _, all := range groups(v.of((*call).kubelet, method), key) {
+	for _, all := range groups(v.of((*call).kubelet, method), func(c *call) string {
+		if key(c) == "" {
+			return ""
+		}
+		return key(c) + " " + c.runtime()
+	}) {
 		var left, held *call
 		var show []*call
 		var refused int
@@ -109,7 +114,7 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 		if held != nil || silent || v.podsEnded(&f) != nil {
 			is, cannot, goes, has = "was", "could not", "went", "had"
 		}
-		on := cmp.Or(show[0].slowest(), strings.Join(f.Backends, ", "))
+		on := cmp.Or(show[0].runtime(), "the runtime")
 		f.About, f.Level = key(show[0]), Error
 		switch {
 		case left == nil:

@@ -196,7 +196,7 @@ var repeated = Rule{
 			if c.pod() == "" {
 				return ""
 			}
-			return c.method + " " + c.object()
+			return c.method + " " + c.object() + " " + c.runtime()
 		}) {
 			failed := filter(all, func(c *call) bool {
 				known := isReserved(c.message) || c.code == codes.DeadlineExceeded || c.code == codes.Unavailable
