@@ -3,13 +3,10 @@ package why
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
-
-	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 // Each cause is shown by an answer as runtimes, CNI plugins and registries give it.
@@ -85,8 +82,7 @@ func TestACauseHasItsOwnCureAndWhatHasNoneIsQuoted(t *testing.T) {
 	fails := func(method, answer string) *view {
 		v := &view{}
 		for second := range 3 {
-			v.calls = append(v.calls, &call{method: method, from: "kubelet", pid: 1, began: time.Unix(int64(second), 0), ended: true, code: codes.Unknown, message: answer,
-				about: calls.About{Namespace: "shop", Pod: "web", Image: "r.test/app:1"}, legs: []leg{{backend: "primary", ended: true, code: codes.Unknown}}})
+			v.calls = append(v.calls, made(method, "primary", second, 0, codes.Unknown, answer))
 		}
 		return v
 	}

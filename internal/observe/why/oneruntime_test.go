@@ -7,23 +7,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
-
-	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 // A success of another runtime ended a trouble that lasted (issue 42).
 func TestOnlyASuccessOfTheSameRuntimeEndsATrouble(t *testing.T) {
-	ask := func(method, runtime string, second int, took time.Duration, code codes.Code, message string) *call {
-		return &call{method: method, from: "kubelet", pid: 1, began: time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC), took: took, ended: true, code: code, message: message,
-			about: calls.About{Namespace: "shop", Pod: "web", Image: "r.test/app:1"}, legs: []leg{{backend: runtime, took: took, ended: true, code: code}}}
-	}
 	const short, long = time.Millisecond, 4 * time.Second
 	ok := func(method string) func(string, int) *call {
-		return func(runtime string, second int) *call { return ask(method, runtime, second, short, codes.OK, "") }
+		return func(runtime string, second int) *call { return made(method, runtime, second, short, codes.OK, "") }
 	}
 	failing := func(method, message string) func(string, int) *call {
 		return func(runtime string, second int) *call {
-			return ask(method, runtime, second, short, codes.Unknown, message)
+			return made(method, runtime, second, short, codes.Unknown, message)
 		}
 	}
 	for name, one := range map[string]struct {
@@ -34,15 +28,15 @@ func TestOnlyASuccessOfTheSameRuntimeEndsATrouble(t *testing.T) {
 		"a cgroup driver": {(*view).refused, failing("CreateContainer", "expected cgroupsPath to be of format"), ok("CreateContainer")},
 		"a reserved name": {sandboxReserved.find, failing("RunPodSandbox", "failed to reserve sandbox name: name is reserved for 7f"), ok("RunPodSandbox")},
 		"a slow list": {plegSlow, func(runtime string, second int) *call {
-			return ask("ListContainers", runtime, second, long, codes.OK, "")
+			return made("ListContainers", runtime, second, long, codes.OK, "")
 		}, ok("ListContainers")},
 		"a slow plugin": {(*view).slowPlugins, func(runtime string, second int) *call {
-			c := ask("RunPodSandbox", runtime, second, long, codes.OK, "")
+			c := made("RunPodSandbox", runtime, second, long, codes.OK, "")
 			c.legs[0].after = long
 			return c
 		}, ok("RunPodSandbox")},
 		"no network": {(*view).notReady, func(_ string, second int) *call {
-			c := ask("Status", "kata.io", second, short, codes.OK, "")
+			c := made("Status", "kata.io", second, short, codes.OK, "")
 			c.legs = append(c.legs, leg{backend: "primary", ended: true, said: "NetworkReady=false"})
 			return c
 		}, ok("Status")},

@@ -8,17 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
-	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // why said that the command is slow and the runtime is not, of a container whose shim stood still, and beside a finding that
 // the runtime is slow (issue 42).
 func TestTheAnswerToAProbeDecidesWhatIsSlow(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	ask := func(method, container, runtime string, second int, took time.Duration, message string) *call {
-		c := &call{method: method, from: "kubelet", pid: 1, began: at(second), took: took, ended: true, message: message,
-			about: calls.About{Namespace: "shop", Pod: "web", Container: container}, asked: time.Second, legs: []leg{{backend: runtime, took: took, ended: true}}}
+		c := made(method, runtime, second, took, codes.OK, message)
+		c.about.Container, c.asked = container, time.Second
 		if message != "" {
 			c.code = codes.DeadlineExceeded
 		}

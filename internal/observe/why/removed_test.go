@@ -2,7 +2,6 @@ package why
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,24 +12,24 @@ import (
 
 // kubelet tries images every five minutes, or every ten seconds while the disk is too full.
 func TestImagesThatStayAreToldTogether(t *testing.T) {
-	at := func(minute int) time.Time { return time.Date(2026, 11, 24, 9, minute, 0, 0, time.UTC) }
 	remove := func(minute int, from, image string, code codes.Code, message string) *call {
-		return &call{method: "RemoveImage", from: from, pid: 1, began: at(minute), ended: true, code: code, message: message,
-			about: calls.About{Image: image}, legs: []leg{{backend: "primary", ended: true}}}
+		c := made("RemoveImage", "primary", 60*minute, 0, code, message)
+		c.from, c.about = from, calls.About{Image: image}
+		return c
 	}
 	used := "delete image: image used by 7f: image is in use by a container"
 	var tries []*call
 	for _, minute := range []int{0, 5, 10} {
 		tries = append(tries, remove(minute, "kubelet", "aa", codes.Unknown, used), remove(minute, "kubelet", "bb", codes.Unknown, used))
 	}
-	v := &view{now: at(14), calls: tries}
+	v := &view{now: at(60 * 14), calls: tries}
 	found := staying(v)
 	require.Len(t, found, 1)
 	assert.Equal(t, "RemoveImage on primary fails for bb and 1 other image: it was tried 6 times, and the last answer was: "+used, found[0].Text)
 	assert.Contains(t, found[0].Cause, "podman")
 	assert.False(t, found[0].Over, "the next try comes after five minutes")
 
-	v.now = at(21)
+	v.now = at(60 * 21)
 	assert.True(t, staying(v)[0].Over)
 	assert.Contains(t, staying(v)[0].Text, "; kubelet has not tried since")
 
@@ -38,29 +37,29 @@ func TestImagesThatStayAreToldTogether(t *testing.T) {
 		"kubelet has removed them": {remove(15, "kubelet", "aa", codes.OK, ""), remove(15, "kubelet", "bb", codes.OK, "")},
 		"a person has":             {remove(15, "crictl", "aa", codes.OK, ""), remove(15, "crictl", "bb", codes.OK, "")},
 	} {
-		assert.Empty(t, staying(&view{now: at(16), calls: append(tries[:6:6], more...)}), name)
+		assert.Empty(t, staying(&view{now: at(60 * 16), calls: append(tries[:6:6], more...)}), name)
 	}
-	assert.Empty(t, staying(&view{now: at(14), calls: tries[:4]}), "it was tried twice")
+	assert.Empty(t, staying(&view{now: at(60 * 14), calls: tries[:4]}), "it was tried twice")
 	underWay := remove(15, "kubelet", "aa", codes.OK, "")
 	underWay.ended = false
-	assert.Len(t, staying(&view{now: at(16), calls: append(tries[:6:6], underWay)}), 1, "the next try changes nothing yet")
+	assert.Len(t, staying(&view{now: at(60 * 16), calls: append(tries[:6:6], underWay)}), 1, "the next try changes nothing yet")
 	gone := "criproxy: backend primary is gone since 09:00:01: connection refused"
-	assert.Empty(t, staying(&view{now: at(14), calls: []*call{
+	assert.Empty(t, staying(&view{now: at(60 * 14), calls: []*call{
 		remove(0, "kubelet", "aa", codes.Unavailable, gone), remove(5, "kubelet", "aa", codes.Unavailable, gone), remove(10, "kubelet", "aa", codes.Unavailable, gone),
 	}}), "the runtime was not asked")
 }
 
 // A pod may have several sandboxes of one name, of which kubelet removes the older ones.
 func TestTheSandboxesOfAPodAreToldApart(t *testing.T) {
-	at := func(minute int) time.Time { return time.Date(2026, 11, 24, 9, minute, 0, 0, time.UTC) }
 	remove := func(minute int, id string, code codes.Code) *call {
-		return &call{method: "RemovePodSandbox", from: "kubelet", pid: 1, began: at(minute), ended: true, code: code,
-			about: calls.About{Namespace: "shop", Pod: "web-0", IDs: []string{id}}, legs: []leg{{backend: "primary", ended: true}}}
+		c := made("RemovePodSandbox", "primary", 60*minute, 0, code, "")
+		c.about.IDs = []string{id}
+		return c
 	}
 	stays := []*call{remove(0, "aa", codes.Unknown), remove(1, "aa", codes.Unknown), remove(2, "aa", codes.Unknown), remove(3, "bb", codes.OK)}
-	assert.Len(t, staying(&view{now: at(3), calls: stays}), 1, "another one was removed")
+	assert.Len(t, staying(&view{now: at(60 * 3), calls: stays}), 1, "another one was removed")
 	each := []*call{remove(0, "aa", codes.Unknown), remove(1, "bb", codes.Unknown), remove(2, "cc", codes.Unknown)}
-	assert.Empty(t, staying(&view{now: at(3), calls: each}), "each failed once")
+	assert.Empty(t, staying(&view{now: at(60 * 3), calls: each}), "each failed once")
 }
 
 // With several runtimes, each says by itself which handlers it has.

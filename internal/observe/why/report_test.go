@@ -43,7 +43,6 @@ func TestWhatConcernsAPodIsAboutItOrItsRuntime(t *testing.T) {
 
 // why said that nothing is wrong, of an hour of which 52s were recorded (issue 42).
 func TestAReportSaysHowFarItSees(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	const none, since8, since12 = "Nothing is wrong that the calls show.", "Nothing is wrong that the calls since 09:00:08 show.", "Nothing is wrong that the calls since 09:00:12 show."
 	const some = "Of the time before, some are missing: those that failed, were slow or changed something are kept longest. A runtime that hung then, a flood of calls, or a kubelet that stood still may not show."
 	for name, one := range map[string]struct {
@@ -89,10 +88,10 @@ func TestAReportSaysHowFarItSees(t *testing.T) {
 
 // An error of a pod that had been deleted went on (issue 42).
 func TestTroubleEndsWithThePod(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	ask := func(method, from, pod, id string, second int, code codes.Code) *call {
-		return &call{method: method, from: from, pid: 1, began: at(second), ended: true, code: code, about: calls.About{Namespace: "shop", Pod: pod, IDs: []string{id}},
-			legs: []leg{{backend: "primary", ended: true, code: code}}}
+		c := made(method, "primary", second, 0, code, "")
+		c.from, c.about.Pod, c.about.IDs = from, pod, []string{id}
+		return c
 	}
 	kubelet := func(method, id string, second int) *call { return ask(method, "kubelet", "web", id, second, codes.OK) }
 	for name, one := range map[string]struct {
@@ -127,17 +126,14 @@ func TestTroubleEndsWithThePod(t *testing.T) {
 			assert.True(t, strings.HasSuffix(f.Text, "failed 3 times: "+one.says), f.Text)
 		})
 	}
-	for _, r := range Rules() {
-		assert.Equal(t, r == &notRemoved || r == &wiring, r.outlives, "what a runtime lacks, or cannot remove, stays when the pod has ended: %s", r.Name)
-	}
 }
 
 // A pod that had ended was said to be stuck, as if it were now.
 func TestWhatHasEndedIsSaidInThePast(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	ask := func(method string, second int, code codes.Code, answer string) *call {
-		return &call{method: method, from: "kubelet", pid: 1, began: at(second), ended: true, code: code, message: answer, about: calls.About{Namespace: "shop", Pod: "web", IDs: []string{"7f"}},
-			legs: []leg{{backend: "primary", ended: true, code: code}}}
+		c := made(method, "primary", second, 0, code, answer)
+		c.about.IDs = []string{"7f"}
+		return c
 	}
 	const held = "failed to reserve sandbox name: name is reserved for 7f"
 	makes := []*call{ask("RunPodSandbox", 1, codes.Unknown, held), ask("RunPodSandbox", 11, codes.Unknown, held)}

@@ -7,20 +7,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
-
-	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 // kubelet waits four minutes for a sandbox, of which why said nothing (issue 42).
 func TestACallUnderWayForLongIsSaid(t *testing.T) {
-	now := time.Date(2026, 11, 24, 9, 10, 0, 0, time.UTC)
+	now := at(600)
 	const long = 3*time.Minute + 40*time.Second
 	waits := func(method string, took time.Duration) *call {
-		return &call{method: method, from: "kubelet", pid: 1, began: now.Add(-took), took: took, about: calls.About{Namespace: "shop", Pod: "web", Container: "app"}, legs: []leg{{backend: "primary", took: took}}}
+		c := made(method, "primary", 600-int(took.Seconds()), took, codes.OK, "")
+		c.about.Container, c.ended, c.legs[0].ended = "app", false, false
+		return c
 	}
 	failed := func(method, answer string) *call {
-		c := waits(method, 5*time.Minute)
-		c.took, c.ended, c.code, c.message, c.legs[0].ended = time.Millisecond, true, codes.Unknown, answer, true
+		c := made(method, "primary", 300, time.Millisecond, codes.Unknown, answer)
+		c.about.Container = "app"
 		return c
 	}
 	const reserved = "failed to reserve sandbox name: name is reserved for 7f"

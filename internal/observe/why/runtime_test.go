@@ -16,7 +16,6 @@ import (
 )
 
 func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 54, second, 0, time.UTC) }
 	v := &view{now: at(50), changes: []*capture.Change{
 		{Time: at(1), Backend: "kata.io", What: capture.Slow, Was: capture.Up},
 		{Time: at(8), Backend: "kata.io", What: capture.Gone, Was: capture.Slow},
@@ -28,8 +27,8 @@ func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
 	f := found[0]
 	assert.Equal(t, at(40), f.Since, "it was up before")
 	assert.False(t, f.Over)
-	assert.Equal(t, "kata.io is gone since 09:54:40.000; from 09:54:01.000 on it was gone twice and slow once: slow once, at 09:54:01.000; gone once, at 09:54:08.000; "+
-		"gone once (connection refused), at 09:54:40.000; no call of clients failed because of it", f.Text)
+	assert.Equal(t, "kata.io is gone since 09:00:40.000; from 09:00:01.000 on it was gone twice and slow once: slow once, at 09:00:01.000; gone once, at 09:00:08.000; "+
+		"gone once (connection refused), at 09:00:40.000; no call of clients failed because of it", f.Text)
 	require.Len(t, f.Evidence, 4, "the recovery between them is told as well")
 	assert.Contains(t, f.Evidence[2].Text, "is up")
 	assert.Empty(t, f.Show, "view -status would show nothing")
@@ -40,7 +39,6 @@ func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
 // It gave the reason of the first of four outages, as if it were that of all, and left out of the evidence the line that the
 // other reason stands in (issue 43, item 8).
 func TestEachOutageHasItsOwnReason(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 54, second, 0, time.UTC) }
 	var changes []*capture.Change
 	for i, why := range []string{"connection refused", "has not answered Status within 10s", "connection refused", "connection refused", "connection refused"} {
 		changes = append(changes, &capture.Change{Time: at(10 * i), Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: why},
@@ -48,22 +46,22 @@ func TestEachOutageHasItsOwnReason(t *testing.T) {
 	}
 	v := &view{now: at(59), changes: changes}
 	f := v.outages()[0]
-	assert.Equal(t, "kata.io was gone 5 times, from 09:54:00.000 until 09:54:45.000: gone 4 times (connection refused), at 09:54:00.000, 09:54:20.000, 09:54:30.000, 09:54:40.000; "+
-		"gone once (has not answered Status within 10s), at 09:54:10.000; no call of clients failed because of it", f.Text)
+	assert.Equal(t, "kata.io was gone 5 times, from 09:00:00.000 until 09:00:45.000: gone 4 times (connection refused), at 09:00:00.000, 09:00:20.000, 09:00:30.000, 09:00:40.000; "+
+		"gone once (has not answered Status within 10s), at 09:00:10.000; no call of clients failed because of it", f.Text)
 	assert.Contains(t, f.Evidence, Proof{at(10), changes[2].String()}, "the other reason is shown as well")
 	v.changes = changes[4:8]
-	assert.Equal(t, "kata.io was gone twice (connection refused), from 09:54:20.000 until 09:54:35.000: at 09:54:20.000, 09:54:30.000; no call of clients failed because of it", v.outages()[0].Text)
+	assert.Equal(t, "kata.io was gone twice (connection refused), from 09:00:20.000 until 09:00:35.000: at 09:00:20.000, 09:00:30.000; no call of clients failed because of it", v.outages()[0].Text)
 	v.changes = changes[4:7]
-	assert.Contains(t, v.outages()[0].Text, "kata.io is gone since 09:54:30.000; from 09:54:20.000 on it was gone twice (connection refused): at 09:54:20.000, 09:54:30.000; no")
+	assert.Contains(t, v.outages()[0].Text, "kata.io is gone since 09:00:30.000; from 09:00:20.000 on it was gone twice (connection refused): at 09:00:20.000, 09:00:30.000; no")
 	v.changes = changes[:2]
-	assert.Equal(t, "kata.io was gone once (connection refused), from 09:54:00.000 until 09:54:05.000; no call of clients failed because of it", v.outages()[0].Text)
+	assert.Equal(t, "kata.io was gone once (connection refused), from 09:00:00.000 until 09:00:05.000; no call of clients failed because of it", v.outages()[0].Text)
 	v.changes = changes[:1]
-	assert.Equal(t, "kata.io is gone since 09:54:00.000 (connection refused); no call of clients failed because of it", v.outages()[0].Text)
+	assert.Equal(t, "kata.io is gone since 09:00:00.000 (connection refused); no call of clients failed because of it", v.outages()[0].Text)
 }
 
 // The advice for the server of another API was "journalctl -u containerd" (issue 43, item 8).
 func TestTheAdviceNamesTheBackendAndAUnitOnlyOfCRI(t *testing.T) {
-	now := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	now := at(0)
 	gone := &capture.Change{Time: now, Backend: "beta", What: capture.Gone, Was: capture.Up, Why: "connection refused"}
 	look := func(method string) *Look {
 		l := New(codec.NewSchema(), nil)
@@ -88,9 +86,8 @@ func TestTheAdviceNamesTheBackendAndAUnitOnlyOfCRI(t *testing.T) {
 
 // Of three kinds of calls that decide, evidence had the first two and the last one only (issue 43, item 8).
 func TestTheEvidenceHasTheCallThatDecides(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	list := func(second int, took time.Duration) *call {
-		return &call{method: "ListContainers", from: "kubelet", pid: 1, began: at(second), took: took, ended: true, legs: []leg{{backend: "primary", took: took, ended: true}}}
+		return made("ListContainers", "primary", second, took, codes.OK, "")
 	}
 	worst, quick := list(20, 9*time.Second), list(50, time.Millisecond)
 	v := &view{now: at(59), calls: []*call{list(0, 4*time.Second), list(10, 4*time.Second), worst, list(30, 4*time.Second), list(40, 4*time.Second), quick}}
@@ -108,10 +105,8 @@ func TestTheEvidenceHasTheCallThatDecides(t *testing.T) {
 
 // Of older times the recorder keeps only calls that failed or were slow. That others are not there says nothing.
 func TestForgottenCallsAreNotTakenForSilence(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	slow := func(method string, from, to int) *call {
-		d := at(to).Sub(at(from))
-		return &call{method: method, from: "kubelet", pid: 1, began: at(from), took: d, ended: true, legs: []leg{{backend: "primary", took: d, ended: true}}}
+		return made(method, "primary", from, at(to).Sub(at(from)), codes.OK, "")
 	}
 	v := &view{now: at(59), calls: []*call{slow("ListPodSandbox", 0, 20), slow("Status", 1, 20), slow("ListContainers", 2, 20)}}
 	require.Len(t, v.hangsOf(), 1, "the runtime answered nothing for 20s")
@@ -146,7 +141,6 @@ func TestForgottenCallsAreNotTakenForSilence(t *testing.T) {
 
 // A page inferred bands from a recording without conditions of which why said that nothing was wrong (issue 27).
 func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	list := func(second int, memory ...string) *call {
 		c := &call{method: "ListContainers", from: "crictl", began: at(second), took: time.Second, ended: true, memory: memory, legs: []leg{{backend: "primary", ended: true}}}
 		if memory == nil {
@@ -168,7 +162,7 @@ func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
 // Of five outages why left out the end of the first one, in a line of its own, and of seven it showed three times that the
 // runtime is up, as a process says that begins.
 func TestTheEvidenceHasEachOutageWithItsEnd(t *testing.T) {
-	began := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	began := at(0)
 	flapping := func(outages int) *view {
 		v := &view{now: began.Add(time.Hour)}
 		add := func(what, was string) {
@@ -204,7 +198,6 @@ func TestTheEvidenceHasEachOutageWithItsEnd(t *testing.T) {
 
 // A page that had loaded few calls said of an outage before them, as certain, that no call failed because of it.
 func TestNobodyKnowsOfCallsThatWereNotLookedAt(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	gone := &capture.Change{Time: at(10), Backend: "kata.io", What: capture.Gone, Was: capture.Up, PID: 1}
 	up := &capture.Change{Time: at(30), Backend: "kata.io", What: capture.Up, Was: capture.Gone, Since: at(10), PID: 1}
 	calls := func(l *Look, second int) *Look {
@@ -240,7 +233,7 @@ func TestNobodyKnowsOfCallsThatWereNotLookedAt(t *testing.T) {
 
 // The header of a recording says less of a change than its event, and why showed that.
 func TestAChangeHasOneText(t *testing.T) {
-	at := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	at := at(0)
 	pods := 2
 	gone := &capture.Change{Time: at, Backend: "kata.io", What: capture.Gone, Was: capture.Slow, Since: at.Add(-time.Second), Why: "connection refused", Pods: &pods, Containers: &pods, PID: 7}
 	l := New(codec.NewSchema(), nil)
@@ -250,7 +243,6 @@ func TestAChangeHasOneText(t *testing.T) {
 }
 
 func TestTheEndOfAnOutageIsTheFirstOne(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	v := &view{now: at(59), changes: []*capture.Change{
 		{Time: at(1), Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: "answers Version with FailedPrecondition: criproxy: Version came back to the criproxy that passed it on, through y"},
 		{Time: at(8), Backend: "kata.io", What: capture.Up, Was: capture.Gone},
@@ -263,7 +255,7 @@ func TestTheEndOfAnOutageIsTheFirstOne(t *testing.T) {
 
 // why looks at the last hour, and a runtime may be gone for a day. The outage is older than all calls.
 func TestAnOutageMayBeOlderThanTheTimeLookedAt(t *testing.T) {
-	now := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
+	now := at(0)
 	day := now.Add(-24 * time.Hour)
 	gone := &capture.Change{Time: day, Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: "connection refused"}
 	up := &capture.Change{Time: day.Add(time.Hour), Backend: "kata.io", What: capture.Up, Was: capture.Gone, Since: day}
@@ -301,7 +293,6 @@ func TestAnOutageMayBeOlderThanTheTimeLookedAt(t *testing.T) {
 
 // Recordings of other programs, and of parts of a run, lack the changes of conditions.
 func TestCallsThatReachNoRuntimeNeedNoCondition(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 24, 9, 0, second, 0, time.UTC) }
 	away := func(second int, message string) *call {
 		return &call{method: "ListPodSandbox", from: "kubelet", pid: 1, began: at(second), took: time.Millisecond, ended: true, code: codes.Unavailable, message: message}
 	}
