@@ -90,6 +90,14 @@ func (c *call) object() string {
 	return ""
 }
 
+// place returns the part of a pod that the call is about, with its runtime; "" if the call names no pod.
+func (c *call) place() string {
+	if c.pod() == "" {
+		return ""
+	}
+	return c.object() + " on " + c.runtime()
+}
+
 // id returns the main id that the call is about, or "".
 func (c *call) id() string {
 	if len(c.about.IDs) == 0 {

@@ -16,9 +16,7 @@ var sandboxReserved = Rule{
 	Shown:    "a RunPodSandbox that ended with its deadline, and later ones for the same pod that fail at once because the name is reserved; or one that has been under way for more than a minute",
 	Not:      "a pod that exists twice: the name is held by the first attempt, which has not ended",
 	Cure:     "find what holds up the first attempt in the runtime's log under the pod's name: it may wait for a CNI plugin or a disk. Retries succeed by themselves when it ends; restart the runtime only if it never does",
-	find: func(v *view) []Finding {
-		return v.reserved("RunPodSandbox", "the sandbox", (*call).pod)
-	},
+	find:     func(v *view) []Finding { return v.reserved("RunPodSandbox", "the sandbox") },
 }
 
 var containerReserved = Rule{
@@ -28,14 +26,7 @@ var containerReserved = Rule{
 	Shown:    "a CreateContainer that ended with its deadline, and later ones for the same container that fail at once because the name is reserved; or one that has been under way for more than a minute",
 	Not:      "a container that exists twice: the name is held by the first attempt, which has not ended",
 	Cure:     "find what holds up the first attempt in the runtime's log under the container's name: it may wait for a disk, or copy the many files of an image's VOLUME. Retries succeed by themselves when it ends. kubelet gives up after its runtimeRequestTimeout, by default 2m",
-	find: func(v *view) []Finding {
-		return v.reserved("CreateContainer", "the container", func(c *call) string {
-			if c.about.Container == "" {
-				return ""
-			}
-			return c.object()
-		})
-	},
+	find:     func(v *view) []Finding { return v.reserved("CreateContainer", "the container") },
 }
 
 // isReserved reports whether a runtime refused a name because an earlier call holds it: containerd, and CRI-O.
@@ -74,14 +65,9 @@ func (v *view) underWay(c *call) Finding {
 
 // reserved finds calls that kubelet gave up, and whose retries fail because the runtime goes on with them, and those that have
 // been under way for long.
-func (v *view) reserved(method, what string, key func(*call) string) []Finding {
+func (v *view) reserved(method, what string) []Finding {
 	var found []Finding
-	for _, all := range groups(v.of((*call).kubelet, method), func(c *call) string {
-		if key(c) == "" {
-			return ""
-		}
-		return key(c) + " " + c.runtime()
-	}) {
+	for _, all := range groups(v.of((*call).kubelet, method), (*call).place) {
 		var left, held *call
 		var show []*call
 		var refused int
@@ -115,7 +101,7 @@ func (v *view) reserved(method, what string, key func(*call) string) []Finding {
 			is, cannot, goes, has = "was", "could not", "went", "had"
 		}
 		on := cmp.Or(show[0].runtime(), "the runtime")
-		f.About, f.Level = key(show[0]), Error
+		f.About, f.Level = show[0].object(), Error
 		switch {
 		case left == nil:
 			f.Cause = on + " still makes one that kubelet gave up before these calls"

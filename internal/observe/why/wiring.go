@@ -192,12 +192,11 @@ var repeated = Rule{
 	Cure:     "the answer of the runtime says what it lacks; the pod starts by itself at the next try when that is mended",
 	find: func(v *view) []Finding {
 		var found []Finding
-		for _, all := range groups(v.of((*call).kubelet, starting...), func(c *call) string {
-			if c.pod() == "" {
-				return ""
-			}
-			return c.method + " " + c.object() + " " + c.runtime()
-		}) {
+		var tried [][]*call
+		for _, method := range starting {
+			tried = append(tried, groups(v.of((*call).kubelet, method), (*call).place)...)
+		}
+		for _, all := range tried {
 			failed := filter(all, func(c *call) bool {
 				known := isReserved(c.message) || c.code == codes.DeadlineExceeded || c.code == codes.Unavailable
 				of := causeOf(c.method, c.message)
