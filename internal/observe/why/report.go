@@ -320,6 +320,16 @@ func (v *view) of(ok func(*call) bool, methods ...string) []*call {
 	return all
 }
 
+// next returns the first later call that a runtime answered and for which ok returns true, or nil.
+func (v *view) next(after *call, runtime string, ok func(*call) bool) *call {
+	for _, c := range v.calls {
+		if c.began.After(after.began) && c.answered(runtime) && ok(c) {
+			return c
+		}
+	}
+	return nil
+}
+
 // groups puts calls with the same key together, in the order in which the keys first appear. It leaves out calls
 // without a key.
 func groups(all []*call, key func(*call) string) [][]*call {

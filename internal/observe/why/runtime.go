@@ -64,11 +64,8 @@ func (v *view) unreached() []Finding {
 		f.About, f.Level, f.Pods, f.Backends, f.Show = name, Error, nil, []string{name}, "-status Unavailable"
 		f.Cure = v.readLog(name) + sinceNobody
 		f.Text = fmt.Sprintf("calls of %s did not reach %s, %s from %s on; the last answer was: %s", whose, name, times(len(all)), clock(f.Since), calls.Cut(last.message, 200))
-		for _, c := range v.calls {
-			if c.answered(name) && c.began.After(last.began) {
-				f.end("; it answers again since "+clock(c.began), c)
-				break
-			}
+		if c := v.next(last, name, (*call).ok); c != nil {
+			f.end("; it answers again since "+clock(c.began), c)
 		}
 		found = append(found, f)
 	}
@@ -95,7 +92,7 @@ func (v *view) remembered() []Finding {
 		f.About, f.Pods, f.Backends, f.Show = name, nil, []string{name}, "-memory -backend "+name
 		f.Cure = v.readLog(name) + sinceNobody
 		f.Text = fmt.Sprintf("%s was slow or gone: memory answered for it in %s, from %s until %s", name, capture.Count(len(all), "call"), clock(f.Since), clock(f.Last))
-		f.Over = slices.ContainsFunc(v.calls, func(c *call) bool { return c.answered(name) && c.began.After(last.began) })
+		f.Over = v.next(last, name, (*call).ok) != nil
 		found = append(found, f)
 	}
 	return found

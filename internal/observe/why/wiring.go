@@ -55,7 +55,7 @@ func (v *view) refused() []Finding {
 		if has := v.handlersOf(on(last)); m.text == noHandler && has != "" {
 			f.Text += "; it has " + has
 		}
-		if ok := v.succeeded(last); ok != nil {
+		if ok := v.next(last, last.runtime(), func(c *call) bool { return c.method == last.method && c.object() == last.object() }); ok != nil {
 			f.end("", ok)
 		} else if v.stopped(all, backOff) {
 			f.end(notTried)
@@ -113,11 +113,10 @@ const slowPlugin = time.Second
 
 // slowPlugins finds calls that reach a runtime late, because plugins are asked first.
 func (v *view) slowPlugins() []Finding {
-	asked := v.of(func(c *call) bool { return c.kubelet() && c.ended }, "RunPodSandbox", "CreateContainer", "StartContainer")
 	if v.blind() {
 		return nil
 	}
-	late := filter(asked, func(c *call) bool { return c.beforeRuntime() >= slowPlugin })
+	late := v.of(func(c *call) bool { return c.kubelet() && c.ended && c.beforeRuntime() >= slowPlugin }, starting...)
 	var found []Finding
 	for _, all := range groups(late, func(c *call) string { return c.method + " " + c.runtime() }) {
 		f := shown(all)
@@ -127,9 +126,7 @@ func (v *view) slowPlugins() []Finding {
 		f.Text = fmt.Sprintf("%s of %s waited %s in criproxy before it went to a runtime, %s", worst.method, worst.object(), round(worst.beforeRuntime()), times(len(all)))
 		f.Not = "the runtime: it had not been asked"
 		f.Cure = "criproxy hooks shows the plugins and how long each takes; mend the slow one, or give it a shorter timeout in its file"
-		f.Over = slices.ContainsFunc(asked, func(c *call) bool {
-			return c.method == worst.method && c.began.After(all[len(all)-1].began) && c.answered(worst.runtime()) && c.beforeRuntime() < slowPlugin
-		})
+		f.Over = v.next(all[len(all)-1], worst.runtime(), func(c *call) bool { return c.kubelet() && c.method == worst.method && c.beforeRuntime() < slowPlugin }) != nil
 		found = append(found, f)
 	}
 	return found
@@ -170,17 +167,6 @@ func (v *view) noEvents() []Finding {
 		found = append(found, f)
 	}
 	return found
-}
-
-// succeeded returns the first later call of the method about the same thing that succeeded on the same runtime, or nil. If
-// the call that failed reached no runtime, any will do.
-func (v *view) succeeded(failed *call) *call {
-	for _, c := range v.calls {
-		if c.answered(failed.runtime()) && c.method == failed.method && c.began.After(failed.began) && c.object() == failed.object() {
-			return c
-		}
-	}
-	return nil
 }
 
 var repeated = Rule{
