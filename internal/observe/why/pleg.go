@@ -9,13 +9,14 @@ import (
 )
 
 var pleg = Rule{
-	Name:     "pleg",
-	Symptoms: []string{"pleg is not healthy", "pleg was last seen active", "pleg: write status", "skipping pod synchronization*pleg", "genericpleg: unable to retrieve pods", "kubelet not ready*pleg"},
-	Means:    "kubelet looks at all pods once a second (PLEG), with two lists and the status of what has changed, one after the other. When one of these calls hangs, kubelet sees nothing new; after 3 minutes the node is not ready.",
-	Shown:    "lists and statuses that kubelet asks for, and that a runtime takes seconds to answer",
-	Not:      "the network or the API server: these calls do not leave the node",
-	Cure:     "see why the runtime is slow: its log at that time, its goroutines (containerd: kill -USR1), the disk (iostat), and the shim of the container named here, which may be stopped or wait for a disk",
-	find:     plegSlow,
+	Name: "pleg",
+	Symptoms: []string{"pleg is not healthy", "pleg was last seen active", "pleg: write status", "skipping pod synchronization*pleg", "genericpleg: unable to retrieve pods", "kubelet not ready*pleg",
+		"listpodsandbox with filter*deadlineexceeded", "listcontainers with filter*deadlineexceeded", "containerstatus*deadlineexceeded", "podsandboxstatus*deadlineexceeded", "getpodcontainerstatuses for pod failed", "error determining status", "unable to get pod sandbox status"},
+	Means: "kubelet looks at all pods once a second (PLEG), with two lists and the status of what has changed, one after the other. When one of these calls hangs, kubelet sees nothing new; after 3 minutes the node is not ready.",
+	Shown: "lists and statuses that kubelet asks for, and that a runtime takes seconds to answer",
+	Not:   "the network or the API server: these calls do not leave the node",
+	Cure:  "see why the runtime is slow: its log at that time, its goroutines (containerd: kill -USR1), the disk (iostat), and the shim of the container named here, which may be stopped or wait for a disk",
+	find:  plegSlow,
 }
 
 // plegCalls are the methods with which kubelet looks at its pods.

@@ -11,7 +11,7 @@ import (
 
 var probes = Rule{
 	Name:     "exec-probe",
-	Symptoms: []string{"probe errored*deadlineexceeded", "probe failed*timed out", "probe failed*timeout", "execsync*deadlineexceeded", "execsync*context deadline exceeded", "failed to exec in container: timeout", "command*timed out"},
+	Symptoms: []string{"probe errored*deadlineexceeded", "probe failed*timed out", "probe failed*timeout", "execsync cmd from runtime service failed", "failed to exec in container: timeout", "command*timed out"},
 	Means:    "an exec probe takes longer than its timeoutSeconds. kubelet counts it as failed, although the container may be well.",
 	Shown:    "ExecSync calls that take longer than the time-out in their request; how many ran at once, and how long those of other containers took",
 	Not:      "a probe that found the container ill: that ends in time, with an exit code",

@@ -12,7 +12,7 @@ import (
 
 var notRemoved = Rule{
 	Name:     "not-removed",
-	Symptoms: []string{"failed to remove container", "failed to remove sandbox", "removepodsandbox from runtime service failed", "removecontainer from runtime service failed", "failed to garbage collect required amount of images", "imagegcfailed", "image garbage collection failed multiple times in a row", "freediskspacefailed", "removeimage from image service failed", "failed to remove image"},
+	Symptoms: []string{"failed to remove container", "container garbage collection failed", "containergcfailed", "failed to remove sandbox", "removepodsandbox from runtime service failed", "removecontainer from runtime service failed", "failed to garbage collect required amount of images", "imagegcfailed", "image garbage collection failed multiple times in a row", "freediskspacefailed", "removeimage from image service failed", "failed to remove image"},
 	Means:    "kubelet wants to remove a sandbox, a container or an image that it no longer needs, and the runtime cannot: it stays on the node and takes disk and addresses.",
 	Shown:    "RemovePodSandbox, RemoveContainer or RemoveImage of one id that fails again and again, and never succeeds",
 	Not:      "a pod that runs: kubelet removes only what has ended, and images that no container of its pods uses",

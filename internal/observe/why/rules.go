@@ -43,14 +43,41 @@ func (r *Rule) complete(f Finding) Finding {
 	return f
 }
 
-// elsewhere are symptoms whose cause is not in the calls, and what they mean.
+// elsewhere are symptoms whose cause is not in the calls that rules read, and what they mean.
 var elsewhere = []struct{ symptom, means string }{
 	{"crashloopbackoff", crashLoop},
 	{"back-off*restarting failed container", crashLoop},
+	{"sandbox changed, it will be killed", "the sandbox of the pod has ended or no longer fits the pod, as after a restart of the node, so kubelet makes the pod anew"},
+	{"createcontainerconfigerror", "kubelet cannot put the container together, and has not asked the runtime: a ConfigMap, a Secret or a key of one is missing, or an image that runs as root may not. The line says which"},
+	{"poststarthook failed", hookFailed},
+	{"prestophook failed", hookFailed},
+	{"errimageneverpull", "the image is not on the node, and imagePullPolicy is Never. Load it onto the node, or change the policy"},
+	{"invalidimagename", "the name of the image is not valid, so kubelet does not ask the runtime for it"},
+	{"get imagestatus from image service failed", noImages},
+	{"listimages with filter from image service failed", noImages},
+	{"failed to inspect image", noImages},
+	{"containerstatus*notfound", "kubelet asked about a container that was removed meanwhile. It is harmless"},
+	{"stats*from runtime service failed", noStats},
+	{"listpodsandboxmetrics from runtime service failed", noStats},
+	{"imagefsinfo from image service failed", noStats},
+	{"failed to get summary stats", noStats},
+	{"exec cmd from runtime service failed", streams},
+	{"attach container from runtime service failed", streams},
+	{"portforward from runtime service failed", streams},
+	{"resources from runtime service failed", "the runtime did not change the CPU or memory of a pod that runs. The pod goes on with what it had"},
+	{"checkpointcontainer from runtime service failed", "the runtime did not write a checkpoint of a container. The container is not concerned"},
+	{"reopencontainerlog from runtime service failed", "kubelet has rotated the log of a container, and the runtime did not begin a new file. The log may grow or lack lines"},
+	{"runtime status check may not have completed yet", "kubelet has just started, and waits for the first answer of the runtime. If it goes on, see criproxy status"},
 }
 
-const crashLoop = "CrashLoopBackOff: a container ended, or did not start, several times, and kubelet waits before it starts it again. " +
-	"The wait is kubelet's and not the runtime's. Why the container ended is in kubectl describe pod (its exit code, OOMKilled, a liveness probe that failed) and in kubectl logs --previous"
+const (
+	crashLoop = "CrashLoopBackOff: a container ended, or did not start, several times, and kubelet waits before it starts it again. " +
+		"The wait is kubelet's and not the runtime's. Why the container ended is in kubectl describe pod (its exit code, OOMKilled, a liveness probe that failed) and in kubectl logs --previous"
+	hookFailed = "a postStart or preStop hook of the container failed. The hook is the pod's; if it is a command, criproxy view -method ExecSync -full shows it with its exit code"
+	noImages   = "kubelet asked the runtime which images it has, and the runtime failed. Pods wait until it answers: criproxy view -method 'ImageStatus|ListImages' -status '!OK' shows the answers"
+	noStats    = "kubelet asked the runtime for the use of CPU, memory or disk, and the runtime failed. Pods run on; kubectl top and evictions lack these numbers"
+	streams    = "a kubectl exec, attach or port-forward failed. The container is not concerned: criproxy view -method 'Exec|Attach|PortForward' shows the answers"
+)
 
 // anyFailure is the symptom that kubelet logs with each failure of a pod.
 const anyFailure = "error syncing pod"

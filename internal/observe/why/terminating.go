@@ -11,7 +11,7 @@ import (
 
 var stuckTerminating = Rule{
 	Name: "stuck-terminating",
-	Symptoms: []string{"error killing pod", "failed to \"killpodsandbox\"", "killpodsandboxerror", "failed to \"killcontainer\"", "killcontainererror", "error killing terminating pod", "failed to stop sandbox", "kill container failed", "container termination failed", "failed to destroy network for sandbox",
+	Symptoms: []string{"error killing pod", "failed to \"killpodsandbox\"", "killpodsandboxerror", "failed to \"killcontainer\"", "killcontainererror", "error killing terminating pod", "killpodwithsyncresult failed", "failed to stop sandbox", "failed to stop container", "failed to kill container", "kill container failed", "did not kill the pod within", "container termination failed", "failed to destroy network for sandbox",
 		"stopcontainer from runtime service failed", "stoppodsandbox from runtime service failed", "failedkillpod", "failed to get task for container"},
 	Means: "kubelet wants to end a pod, and the runtime cannot: kubelet repeats StopContainer and StopPodSandbox, and the pod stays in Terminating.",
 	Shown: "StopContainer or StopPodSandbox for one pod that fail again and again, and what the runtime answers; a StopPodSandbox that has been under way for more than a minute; or a StopContainer that took the whole grace period",

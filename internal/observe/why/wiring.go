@@ -13,7 +13,7 @@ import (
 
 var wiring = Rule{
 	Name: "wiring",
-	Symptoms: []string{"expected cgroupspath to be of format", "no runtime for*is configured", "failed to find runtime handler", "unknown service runtime.v1", "networkpluginnotready", "network plugin returns error", "cni plugin not initialized",
+	Symptoms: []string{"expected cgroupspath to be of format", "no runtime for*is configured", "failed to find runtime handler", "unknown service runtime.v1", "runtime api version is not supported", "networkpluginnotready", "network plugin returns error", "cni plugin not initialized",
 		"container runtime network not ready", "refused at*plugin", "runtimeclass*not found", "evented pleg", "getcontainerevents"},
 	Means: "kubelet, criproxy, a runtime and the network are configured so that they do not go together.",
 	Shown: "answers with which a runtime refuses what kubelet asks for, and the conditions in the runtime's Status",
@@ -171,7 +171,7 @@ func (v *view) noEvents() []Finding {
 
 var repeated = Rule{
 	Name:     "keeps-failing",
-	Symptoms: []string{"createpodsandboxerror", "createcontainererror", "runcontainererror", anyFailure, "failed to create pod sandbox", "failed to start container", "failedcreatepodsandbox"},
+	Symptoms: []string{"createpodsandboxerror", "createcontainererror", "runcontainererror", anyFailure, "runpodsandbox from runtime service failed", "createcontainer in sandbox from runtime service failed", "startcontainer from runtime service failed", "failed to create pod sandbox", "failed to start container", "failedcreatepodsandbox"},
 	Means:    "kubelet repeats a call, and it fails each time in the same way.",
 	Shown:    "RunPodSandbox, CreateContainer or StartContainer for one pod that fail at least three times with the same code",
 	Not:      "a deadline: the runtime has answered",
