@@ -47,12 +47,12 @@ func (r *Rule) complete(f Finding) Finding {
 var elsewhere = []struct{ symptom, means string }{
 	{"crashloopbackoff", crashLoop},
 	{"back-off*restarting failed container", crashLoop},
-	{"sandbox changed, it will be killed", "the sandbox of the pod has ended or no longer fits the pod, as after a restart of the node, so kubelet makes the pod anew"},
+	{"sandbox changed, it will be killed", "The sandbox of the pod has ended or no longer fits the pod, as after a restart of the node, so kubelet makes the pod anew"},
 	{"createcontainerconfigerror", "kubelet cannot put the container together, and has not asked the runtime: a ConfigMap, a Secret or a key of one is missing, or an image that runs as root may not. The line says which"},
 	{"poststarthook failed", hookFailed},
 	{"prestophook failed", hookFailed},
-	{"errimageneverpull", "the image is not on the node, and imagePullPolicy is Never. Load it onto the node, or change the policy"},
-	{"invalidimagename", "the name of the image is not valid, so kubelet does not ask the runtime for it"},
+	{"errimageneverpull", "The image is not on the node, and imagePullPolicy is Never. Load it onto the node, or change the policy"},
+	{"invalidimagename", "The name of the image is not valid, so kubelet does not ask the runtime for it"},
 	{"get imagestatus from image service failed", noImages},
 	{"listimages with filter from image service failed", noImages},
 	{"failed to inspect image", noImages},
@@ -64,8 +64,8 @@ var elsewhere = []struct{ symptom, means string }{
 	{"exec cmd from runtime service failed", streams},
 	{"attach container from runtime service failed", streams},
 	{"portforward from runtime service failed", streams},
-	{"resources from runtime service failed", "the runtime did not change the CPU or memory of a pod that runs. The pod goes on with what it had"},
-	{"checkpointcontainer from runtime service failed", "the runtime did not write a checkpoint of a container. The container is not concerned"},
+	{"resources from runtime service failed", "The runtime did not change the CPU or memory of a pod that runs. The pod goes on with what it had"},
+	{"checkpointcontainer from runtime service failed", "The runtime did not write a checkpoint of a container. The container is not concerned"},
 	{"reopencontainerlog from runtime service failed", "kubelet has rotated the log of a container, and the runtime did not begin a new file. The log may grow or lack lines"},
 	{"runtime status check may not have completed yet", "kubelet has just started, and waits for the first answer of the runtime. If it goes on, see criproxy status"},
 }
@@ -73,10 +73,10 @@ var elsewhere = []struct{ symptom, means string }{
 const (
 	crashLoop = "CrashLoopBackOff: a container ended, or did not start, several times, and kubelet waits before it starts it again. " +
 		"The wait is kubelet's and not the runtime's. Why the container ended is in kubectl describe pod (its exit code, OOMKilled, a liveness probe that failed) and in kubectl logs --previous"
-	hookFailed = "a postStart or preStop hook of the container failed. The hook is the pod's; if it is a command, criproxy view -method ExecSync -full shows it with its exit code"
+	hookFailed = "A postStart or preStop hook of the container failed. The hook is the pod's; if it is a command, criproxy view -method ExecSync -full shows it with its exit code"
 	noImages   = "kubelet asked the runtime which images it has, and the runtime failed. Pods wait until it answers: criproxy view -method 'ImageStatus|ListImages' -status '!OK' shows the answers"
 	noStats    = "kubelet asked the runtime for the use of CPU, memory or disk, and the runtime failed. Pods run on; kubectl top and evictions lack these numbers"
-	streams    = "a kubectl exec, attach or port-forward failed. The container is not concerned: criproxy view -method 'Exec|Attach|PortForward' shows the answers"
+	streams    = "A kubectl exec, attach or port-forward failed. The container is not concerned: criproxy view -method 'Exec|Attach|PortForward' shows the answers"
 )
 
 // anyFailure is the symptom that kubelet logs with each failure of a pod.
