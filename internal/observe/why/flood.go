@@ -47,12 +47,7 @@ func floods(v *view) []Finding {
 		f := shown(all)
 		lasted := f.Last.Sub(f.Since)
 		rate := float64(len(all)) / max(lasted.Seconds(), 1)
-		during := 0
-		for _, c := range v.complete() {
-			if c.kubelet() && !c.began.Before(f.Since) && !c.began.After(f.Last) {
-				during++
-			}
-		}
+		during := len(filter(v.complete(), func(c *call) bool { return c.kubelet() && !c.began.Before(f.Since) && !c.began.After(f.Last) }))
 		if lasted < floodTime || rate < floodRate || len(all) < floodShare*during {
 			continue
 		}

@@ -113,10 +113,7 @@ func (l *Look) keepTime(ev *capture.Event) {
 	case step > jump: // it was set forward, the machine slept, or this is another recording
 		l.tear(ev.Time)
 	}
-	l.at, l.mono = ev.Time, ev.Mono
-	if ev.Time.After(l.last) {
-		l.last = ev.Time
-	}
+	l.at, l.mono, l.last = ev.Time, ev.Mono, later(l.last, ev.Time)
 }
 
 // shift changes all times so far.
@@ -209,9 +206,7 @@ func changesSince(all []*capture.Change, since time.Time) (kept []*capture.Chang
 
 // tear notes that events are missing around a time.
 func (l *Look) tear(t time.Time) {
-	if t.After(l.torn) {
-		l.torn = t
-	}
+	l.torn = later(l.torn, t)
 	l.pauses = append(l.pauses, t)
 }
 

@@ -162,8 +162,8 @@ func (v *view) silentSince(c *capture.Change) time.Time {
 	}
 	var last time.Time
 	for _, one := range v.calls {
-		if one.answered(c.Backend) && one.end().Before(c.Time) && one.end().After(last) {
-			last = one.end()
+		if one.answered(c.Backend) && one.end().Before(c.Time) {
+			last = later(last, one.end())
 		}
 	}
 	if last.IsZero() {

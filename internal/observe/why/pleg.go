@@ -36,10 +36,9 @@ func plegSlow(v *view) []Finding {
 		quick := filter(asked, func(c *call) bool {
 			return c.method == worst.method && c.took < plegCall && c.answered(worst.slowest())
 		})
-		objects := map[string]bool{}
+		others := len(groups(all, (*call).object)) - 1
 		var lost time.Duration
 		for _, c := range all {
-			objects[c.object()] = true
 			lost += c.took
 		}
 		f.About = worst.slowest()
@@ -54,8 +53,8 @@ func plegSlow(v *view) []Finding {
 		}
 		what := ""
 		switch o := worst.object(); {
-		case o != "" && len(objects) > 1:
-			what = fmt.Sprintf(" for %s and %d more", o, len(objects)-1)
+		case o != "" && others > 0:
+			what = fmt.Sprintf(" for %s and %d more", o, others)
 		case o != "":
 			what = " for " + o
 		case worst.about.Items > 0:
@@ -127,11 +126,7 @@ func gaps(v *view) []Finding {
 // only shows gaps that are none.
 func (v *view) regular(pid int, until time.Time) bool {
 	const span, least = 20 * time.Second, 8
-	n := 0
-	for _, c := range v.complete() {
-		if c.pid == pid && slices.Contains([]string{"ListPodSandbox", "ListContainers", "Status"}, c.method) && !c.began.After(until) && until.Sub(c.began) < span {
-			n++
-		}
-	}
-	return n >= least
+	return len(filter(v.complete(), func(c *call) bool {
+		return c.pid == pid && slices.Contains([]string{"ListPodSandbox", "ListContainers", "Status"}, c.method) && !c.began.After(until) && until.Sub(c.began) < span
+	})) >= least
 }

@@ -120,14 +120,11 @@ func (l *Look) Report(o Options) Report {
 				r.Seen.Last = c.proof().Text + ", at " + clock(c.began)
 			}
 		}
-		if r.Seen.From.IsZero() || c.began.Before(r.Seen.From) {
-			r.Seen.From = c.began
-		}
-		if c.end().After(r.Seen.To) {
-			r.Seen.To = c.end()
-		}
+		r.Seen.To = later(r.Seen.To, c.end())
 	}
-	r.Seen.Backends = runtimesOf(v.calls)
+	if r.Seen.Backends = runtimesOf(v.calls); len(v.calls) > 0 {
+		r.Seen.From = v.calls[0].began
+	}
 	for _, rule := range rules {
 		if len(o.Rules) > 0 && !slices.Contains(o.Rules, rule.Name) {
 			continue
@@ -360,9 +357,7 @@ func shown(by []*call) Finding {
 	f := Finding{Level: Warning, Count: len(by), Since: by[0].began, Backends: runtimesOf(by)}
 	pods := map[string]bool{}
 	for i, c := range by {
-		if c.end().After(f.Last) {
-			f.Last = c.end()
-		}
+		f.Last = later(f.Last, c.end())
 		if i < maxProofs-1 || i == len(by)-1 {
 			f.Evidence = append(f.Evidence, c.proof())
 		}

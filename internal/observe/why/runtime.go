@@ -48,16 +48,12 @@ const leastUnreached = 3
 // unreached finds runtimes that calls of kubelet did not reach, or those of any client if none is kubelet, in recordings that
 // lack their conditions.
 func (v *view) unreached() []Finding {
-	recorded := map[string]bool{}
-	for _, c := range v.changes {
-		recorded[c.Backend] = true
-	}
 	whose, counts := v.whose()
 	failed := filter(v.calls, func(c *call) bool { return counts(c) && c.failed() && c.code == codes.Unavailable })
 	var found []Finding
 	for _, all := range groups(failed, func(c *call) string { return calls.NotReached(c.message) }) {
 		name := calls.NotReached(all[0].message)
-		if recorded[name] || len(all) < leastUnreached {
+		if len(all) < leastUnreached || slices.ContainsFunc(v.changes, func(c *capture.Change) bool { return c.Backend == name }) {
 			continue
 		}
 		f, last := shown(all), all[len(all)-1]
