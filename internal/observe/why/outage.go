@@ -3,6 +3,7 @@ package why
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,18 +18,13 @@ import (
 // outages finds times in which a runtime was gone or slow.
 func (v *view) outages() []Finding {
 	byBackend := map[string][]*capture.Change{}
-	var order []string
 	for _, c := range v.changes {
-		if c.Backend == "" {
-			continue
+		if c.Backend != "" {
+			byBackend[c.Backend] = append(byBackend[c.Backend], c)
 		}
-		if byBackend[c.Backend] == nil {
-			order = append(order, c.Backend)
-		}
-		byBackend[c.Backend] = append(byBackend[c.Backend], c)
 	}
 	var found []Finding
-	for _, name := range order {
+	for _, name := range slices.Sorted(maps.Keys(byBackend)) {
 		if all := outagesOf(byBackend[name]); len(all) > 0 {
 			found = append(found, v.outagesAre(name, all))
 		}
@@ -75,7 +71,7 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	switch {
 	case slices.ContainsFunc(bad, inCircle):
 		f.Cure, f.Not = "run criproxy check: the socket of "+name+" leads back to this criproxy, perhaps through another proxy; give "+name+" the socket of a runtime", "the runtime: the call did not reach one"
-	case !slices.ContainsFunc(bad, endedProcess):
+	case !slices.ContainsFunc(bad, func(c *capture.Change) bool { return c.What == capture.Gone && !hangs(c) }): // its process may hang
 		f.Cure = v.afterHang(name)
 	}
 	often := conditions(bad)
@@ -140,9 +136,6 @@ func proofs(all []outage, causes [][]*capture.Change) (lines []Proof) {
 	}
 	return lines
 }
-
-// endedProcess reports whether a change looks like the end of a runtime's process, and not like one that hangs.
-func endedProcess(c *capture.Change) bool { return c.What == capture.Gone && !hangs(c) }
 
 // inCircle reports whether a runtime is gone because calls to it come back: see interceptors.go in the server.
 func inCircle(c *capture.Change) bool {
