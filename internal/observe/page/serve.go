@@ -232,13 +232,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
+		b, last, changed := f.history.since(at, perBatch) // before the info, which is then at least as new as the calls
 		if now, l := f.info.Load(), s.loading.Load(); now != info || l != loading {
 			info, loading = now, l
 			if !send("info", marshal(sessionInfo{info, f.session, loading}), "") {
 				return
 			}
 		}
-		b, last, changed := f.history.since(at, perBatch)
 		var story, wrong []byte
 		if story, wrong, told = f.history.newer(told); story != nil && !send("story", story, "") || wrong != nil && !send("wrong", wrong, "") {
 			return

@@ -156,10 +156,13 @@ func follow(t *testing.T, s *Server) (url string) {
 	return web.URL
 }
 
+// client is a browser that does not wait for ever.
+var client = &http.Client{Timeout: testkit.Patience}
+
 // listen opens the stream of a page.
 func listen(t *testing.T, url string) (page *stream, leave func()) {
 	t.Helper()
-	response, err := http.Get(url + "/stream")
+	response, err := client.Get(url + "/stream")
 	require.NoError(t, err)
 	page = &stream{t: t, lines: bufio.NewScanner(response.Body)}
 	page.lines.Buffer(nil, 1<<20)
@@ -196,7 +199,7 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	client := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Jar: jar, Timeout: testkit.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func(url string) *http.Response {
 		r, err := client.Get(url)
 		require.NoError(t, err)
@@ -288,7 +291,7 @@ func TestAPageBeginsWithTheLatestCalls(t *testing.T) {
 	assert.LessOrEqual(t, n, 3)
 	page.until("wrong", `"calls":2`)
 
-	older, err := http.Get(url + "/older")
+	older, err := client.Get(url + "/older")
 	require.NoError(t, err)
 	require.NoError(t, older.Body.Close())
 	long.End(nil, nil)
