@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
@@ -316,6 +318,56 @@ func TestACrashLosesNoPartOfTheStory(t *testing.T) {
 	dump, err := p.ask("dump")
 	require.NoError(t, err)
 	assert.Equal(t, stories(all), stories(changesIn(t, "beta.io", dump, wrapped)), "the recording")
+	p.end()
+}
+
+// Each process said that a plugin was down since its own start.
+func TestAPluginStaysDownOverProcesses(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	hooks, socket := filepath.Join(p.dir, "hooks"), filepath.Join(p.dir, "p.sock")
+	require.NoError(t, os.Mkdir(hooks, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(hooks, "p.json"), []byte(`{"remote-endpoint": "`+socket+`", "runtime-hooks": ["PreRunPodSandbox"]}`), 0o600))
+	p.write("hooks: " + hooks + "\n")
+	changes := func() []capture.Change {
+		return slices.DeleteFunc(p.happened(""), func(c capture.Change) bool { return c.Plugin == "" })
+	}
+	serve := func() (kill func()) {
+		l, err := net.Listen("unix", socket)
+		require.NoError(t, err)
+		s, ended := grpc.NewServer(), make(chan error, 1)
+		go func() { ended <- s.Serve(l) }()
+		return sync.OnceFunc(func() { s.Stop(); assert.NoError(t, <-ended) })
+	}
+	p.launch()
+	testkit.Eventually(t, "it is down", func() bool { return len(changes()) == 1 })
+	kill := serve()
+	testkit.Eventually(t, "it is ready", func() bool { return len(changes()) == 2 })
+	p.handOver()
+	kill()
+	testkit.Eventually(t, "it is down again", func() bool { return len(changes()) == 3 })
+	isDown := func() {
+		testkit.Eventually(t, "it is still down", func() bool {
+			_, r := p.status()
+			return len(r.Hooks.Plugins) == 1 && r.Hooks.Plugins[0].State == "down"
+		})
+	}
+	p.handOver()
+	isDown()
+	p.crashNow()
+	isDown()
+	p.end()
+	p.launch()
+	isDown()
+	kill = serve()
+	defer kill()
+	testkit.Eventually(t, "it is ready again", func() bool { return len(changes()) == 4 })
+	all := changes()
+	assert.Equal(t, []string{capture.PluginLost, capture.PluginUp, capture.PluginLost, capture.PluginUp}, whats(all))
+	for i, c := range all[1:] {
+		assert.Equal(t, all[i].What, c.Was)
+		assert.True(t, c.Since.Equal(all[i].Time), "%+v follows %+v", c, all[i])
+	}
 	p.end()
 }
 

@@ -2,40 +2,40 @@ package plugins
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 )
 
-// A condition says since when a plugin can be asked, or since when it cannot. It follows from the plugin's file and from
-// the state of its connection, and is the same in [Plugins.State] and in the events.
-type condition struct {
-	ready bool
-	since time.Time
+// A Condition says whether a plugin can be asked. It follows from the plugin's file and from the state of its connection.
+type Condition struct {
+	Plugin string // the name of its file
+	State  string // "ready", "connecting", "down", or "broken" if its file has never been valid
+	Err    error  // why it is down, or what is wrong with its file now
+
+	plugin *plugin // nil if its file has never been valid
 }
 
-// each calls do with the condition of each plugin that has a file: its state, and what is wrong. pl is nil if the file has
-// never been valid. p.mu is held.
-func (p *Plugins) each(do func(name, state string, err error, pl *plugin)) {
+// conditions returns the condition of each plugin that has a file, in the order of their names. p.mu is held.
+func (p *Plugins) conditions() Conditions {
 	loaded := map[string]*plugin{}
 	for _, pl := range p.table.Load().plugins {
 		loaded[pl.name] = pl
 	}
+	var all Conditions
 	for _, name := range sortedKeys(p.folder.files) {
-		mistake, pl := p.folder.files[name].err, loaded[name]
-		if pl == nil {
-			do(name, "broken", mistake, nil)
-			continue
+		c := Condition{Plugin: name, State: "broken", Err: p.folder.files[name].err, plugin: loaded[name]}
+		if c.plugin != nil {
+			mistake := c.Err
+			c.State, c.Err = c.plugin.conn.state()
+			switch {
+			case c.Err == nil:
+				c.Err = mistake
+			case mistake != nil:
+				c.Err = fmt.Errorf("%w; %w", c.Err, mistake)
+			}
 		}
-		state, err := pl.conn.state()
-		switch {
-		case err == nil:
-			err = mistake
-		case mistake != nil:
-			err = fmt.Errorf("%w; %w", err, mistake)
-		}
-		do(name, state, err, pl)
+		all = append(all, c)
 	}
+	return all
 }
 
 // changed is called when a connection has another state.
@@ -45,32 +45,14 @@ func (p *Plugins) changed() {
 	p.judge()
 }
 
-// judge reports the plugins whose condition has changed. p.mu is held.
+// judge reports the conditions of all plugins. p.mu is held.
 func (p *Plugins) judge() {
-	now := time.Now()
-	change := func(name, state string, err error) {
-		ready := state == "ready"
-		was, known := p.conditions[name]
-		if known && was.ready == ready {
-			return // it goes on, perhaps for another reason
-		}
-		p.conditions[name] = condition{ready, now}
-		if ready {
-			err = nil // a mistake in its file has no effect
-		}
-		p.report(context.Background(), Changed{Plugin: name, State: state, Err: err, At: now, Since: was.since})
-	}
-	p.each(func(name, state string, err error, _ *plugin) {
-		switch {
-		case state == "connecting" || state == "broken" && err == nil: // nobody knows yet
-		case state == "down" && p.folder.lacks(name): // it has left, which reload reports
-		default:
-			change(name, state, err)
-		}
-	})
-	for _, name := range sortedKeys(p.conditions) {
-		if p.folder.files[name] == nil {
-			change(name, "removed", errors.New("its file is gone"))
+	all := p.conditions()
+	for i := range all {
+		c := &all[i]
+		if c.State == "broken" && c.Err == nil || c.State == "down" && p.folder.lacks(c.Plugin) {
+			c.State, c.Err = "connecting", nil // its file is still being written, or it has left, which reload reports
 		}
 	}
+	p.report(context.Background(), all)
 }

@@ -47,7 +47,7 @@ type connection struct {
 const maxPause = 200 * time.Millisecond
 
 // newConnection connects to a socket. It calls ready whenever it has connected to a plugin there, and changed whenever
-// its state has changed.
+// its state has changed, or the reason for it.
 func newConnection(address string, maxMessage int, ready, changed func()) (*connection, error) {
 	c := &connection{address: address, changed: changed, now: "connecting", hangs: 10 * time.Second}
 	cc, err := grpc.NewClient("passthrough:///plugin", // the path may not be a valid URL
@@ -93,8 +93,19 @@ func (c *connection) stayUp(ready func()) {
 		case connectivity.Shutdown:
 			return
 		}
-		c.cc.WaitForStateChange(context.Background(), s) // returns at the latest when the connection closes
+		c.wait(s)
 	}
+}
+
+// wait returns when the connection has another state than s, at the latest when it closes. While there is no connection it
+// returns after a second, because attempts may fail for another reason.
+func (c *connection) wait(s connectivity.State) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if s == connectivity.TransientFailure {
+		defer time.AfterFunc(time.Second, cancel).Stop()
+	}
+	c.cc.WaitForStateChange(ctx, s)
 }
 
 func (c *connection) dial(ctx context.Context, _ string) (net.Conn, error) {
@@ -194,9 +205,9 @@ func (c *connection) ended(began time.Time, err error) {
 // become sets the state that decide returns, and the reason. decide is called with c.mu held.
 func (c *connection) become(decide func() (state string, why error)) {
 	c.mu.Lock()
-	was := c.now
+	was := fmt.Sprint(c.now, c.why)
 	c.now, c.why = decide()
-	changed := c.now != was
+	changed := fmt.Sprint(c.now, c.why) != was
 	c.mu.Unlock()
 	if changed {
 		c.changed()

@@ -23,14 +23,9 @@ type Broken struct {
 	Kept   bool
 }
 
-// Changed says that a plugin can be asked from now on, or that it cannot. It is what [Plugins.State] says.
-type Changed struct {
-	Plugin string
-	State  string    // "ready", "down", "broken", or "removed" if its file is gone
-	Err    error     // why it cannot be asked; nil if it is ready
-	At     time.Time // when it became so
-	Since  time.Time // since when it was ready, or was not; zero if nothing was known before
-}
+// Conditions are the conditions of all plugins that have a file, as [Plugins.State] returns them. They are reported whenever
+// one of them may have changed: most have not.
+type Conditions []Condition
 
 // Trouble is a problem of the package itself.
 type Trouble struct {
@@ -73,12 +68,12 @@ type Learned struct {
 	Err     error // some objects could not be looked up; calls about them look them up again
 }
 
-func (Loaded) isEvent()   {}
-func (Removed) isEvent()  {}
-func (Broken) isEvent()   {}
-func (Changed) isEvent()  {}
-func (Trouble) isEvent()  {}
-func (Asked) isEvent()    {}
-func (Conflict) isEvent() {}
-func (Unknown) isEvent()  {}
-func (Learned) isEvent()  {}
+func (Loaded) isEvent()     {}
+func (Removed) isEvent()    {}
+func (Broken) isEvent()     {}
+func (Conditions) isEvent() {}
+func (Trouble) isEvent()    {}
+func (Asked) isEvent()      {}
+func (Conflict) isEvent()   {}
+func (Unknown) isEvent()    {}
+func (Learned) isEvent()    {}

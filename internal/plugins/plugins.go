@@ -86,7 +86,6 @@ type Plugins struct {
 	mu          sync.Mutex // guards the fields below
 	folder      folder
 	connections map[string]*connection // :: address
-	conditions  map[string]condition   // :: name of the plugin that has been ready, down or broken
 	stats       map[string]*stats      // :: name of the plugin
 	reported    map[string]bool        // troubles and warnings that have been reported
 }
@@ -108,7 +107,6 @@ func New(cfg Config) (*Plugins, error) {
 		awake:       make(chan struct{}, 1),
 		folder:      folder{path: filepath.Clean(cfg.Folder), files: map[string]*found{}},
 		connections: map[string]*connection{},
-		conditions:  map[string]condition{},
 		stats:       map[string]*stats{},
 		reported:    map[string]bool{},
 	}

@@ -34,16 +34,16 @@ func (p *Plugins) State() State {
 	s := State{Folder: p.folder.path, Plugins: []PluginState{}, Known: p.memory.count(), Conflicts: p.conflicts.Load()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.each(func(name, state string, err error, pl *plugin) {
-		one := PluginState{Name: name}
-		if pl != nil {
-			one = pl.state()
+	for _, c := range p.conditions() {
+		one := PluginState{Name: c.Plugin}
+		if c.plugin != nil {
+			one = c.plugin.state()
 		}
-		if one.State = state; err != nil {
-			one.Error = err.Error()
+		if one.State = c.State; c.Err != nil {
+			one.Error = c.Err.Error()
 		}
 		s.Plugins = append(s.Plugins, one)
-	})
+	}
 	return s
 }
 

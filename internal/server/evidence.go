@@ -19,6 +19,7 @@ import (
 type evidence struct {
 	Errors   []admin.CallError `json:"errors,omitempty"`
 	Backends map[string]noted  `json:"backends,omitempty"` // :: name
+	Plugins  map[string]noted  `json:"plugins,omitempty"`  // :: name of the file
 	Changes  []capture.Change  `json:"changes,omitempty"`  // the oldest first; not in the file of evidence, which stands beside theirs
 	At       map[string]string `json:"at,omitempty"`       // :: name → address
 	Recorded []byte            `json:"recorded,omitempty"`
@@ -31,7 +32,9 @@ const evidenceKey = ":evidence"
 
 // evidence returns the evidence of this process, without the recorded calls.
 func (p *Proxy) evidence() evidence {
-	return evidence{Errors: p.errors.List(), Backends: p.records.allNotes(), At: p.addresses()}
+	e := evidence{Errors: p.errors.List(), At: p.addresses()}
+	e.Backends, e.Plugins = p.records.allNotes()
+	return e
 }
 
 // encodeEvidence returns the evidence for another process, or nil if that fails, and a follower of what is recorded later,
@@ -77,9 +80,9 @@ func (p *Proxy) restoreEvidence() {
 		}
 	}
 	if ok {
-		p.records.restoreNotes(e.Backends, true)
+		p.records.restoreNotes(e.Backends, e.Plugins, true)
 	} else { // after the recording, which lacks what came after it
-		p.records.replayNotes(e.Backends, func(do func(*capture.Change)) {
+		p.records.replayNotes(e.Backends, e.Plugins, func(do func(*capture.Change)) {
 			p.changes.Replay(func(c *capture.Change) {
 				p.crashes.follow(c)
 				if c.Addresses != nil {

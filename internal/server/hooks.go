@@ -1,19 +1,20 @@
 package server
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-// newHooks returns the plugins, or nil if cfg turns them off. changed gets a change when a plugin is lost or found.
-func newHooks(cfg *config.Config, changed func(capture.Change)) (*plugins.Plugins, error) {
+// newHooks returns the plugins, or nil if cfg turns them off. r gets their conditions.
+func newHooks(cfg *config.Config, r *records) (*plugins.Plugins, error) {
 	if cfg.Hooks == "" {
 		return nil, nil
 	}
@@ -28,7 +29,15 @@ func newHooks(cfg *config.Config, changed func(capture.Change)) (*plugins.Plugin
 	if cfg.StateDir != "" {
 		h.Servers = filepath.Join(cfg.StateDir, "hook-servers.json")
 	}
-	h.Watch = telemetry.NewHookLog(changed).Watch
+	log := telemetry.NewHookLog()
+	h.Watch = func(ctx context.Context, e plugins.Event) {
+		if all, ok := e.(plugins.Conditions); ok {
+			now := time.Now()
+			r.do(func() { r.notePlugins(all, now, log.Condition) })
+			return
+		}
+		log.Watch(ctx, e)
+	}
 	h.Panicked = recovery.Report
 	return plugins.New(h)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -46,7 +47,7 @@ func (n *node) plug(p plugin.Plugin) (unplug func()) {
 }
 
 func (n *node) plugin(name string) plugins.PluginState {
-	for _, p := range n.proxy.hooks.State().Plugins {
+	for _, p := range n.proxy.plugins().Plugins {
 		if p.Name == name+".json" {
 			return p
 		}
@@ -113,27 +114,33 @@ func TestTheEventsOfAPluginAreItsConditions(t *testing.T) {
 	socket := filepath.Join(filepath.Dir(n.cfg.Listen), "p.sock")
 	require.NoError(t, os.MkdirAll(n.cfg.Hooks, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(n.cfg.Hooks, "p.json"), []byte(`{"remote-endpoint": "`+socket+`", "runtime-hooks": ["PreRunPodSandbox"]}`), 0o644))
-	became(capture.PluginLost)
-	n.stop()
-	n.start()
 	lost := became(capture.PluginLost)
 	assert.Equal(t, n.plugin("p").Error, lost.Why)
 	assert.NotEmpty(t, testkit.LogLines("Plugin is down", lost.Why))
-	var all []string
+	n.stop()
+	n.start()
+	testkit.Eventually(t, "the next process knows", func() bool {
+		return len(testkit.LogLines("Plugin is still down, as before this process", lost.Why, lost.Time.Local().Format(time.DateTime))) > 0
+	})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	testkit.Eventually(t, "status has the reason of the event, and the one of now", func() bool {
+		return n.plugin("p").Error == lost.Why+"; now: dial unix "+socket+": connect: connection refused"
+	})
+	require.NoError(t, os.Remove(socket))
 	for _, one := range n.proxy.changes.Latest() {
-		if one.Plugin != "" {
-			all = append(all, one.What)
-		}
+		assert.Empty(t, one.Plugin, "it goes on")
 	}
-	assert.Equal(t, []string{capture.PluginLost}, all)
 
-	l, err := net.Listen("unix", socket)
+	l, err = net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	require.NoError(t, err)
 	s, ended := grpc.NewServer(), make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	up := became(capture.PluginUp)
 	assert.Equal(t, "ready", n.plugin("p").State)
-	assert.Equal(t, lost.Time, up.Since)
+	assert.True(t, lost.Time.Equal(up.Since), "%s, and not %s", up.Since, lost.Time)
 	s.Stop()
 	require.NoError(t, <-ended)
 	lost = became(capture.PluginLost)

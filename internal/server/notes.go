@@ -15,10 +15,10 @@ import (
 // maxOutages is how many outages of a backend the notes hold.
 const maxOutages = 20
 
-// notes hold the condition of a backend, its outages and its version. They are what status, metrics, health, the page
-// and recordings show; the log and they say the same. They belong to the name of the backend: they outlive its
-// connections, and a handover passes them on. See [records.follow] for a runtime that gets another name. They are safe
-// for concurrent use.
+// notes hold the condition of a backend, its outages and its version, or the condition of a plugin. They are what status,
+// metrics, health, the page and recordings show; the log and they say the same. They belong to the name of the backend or
+// plugin: they outlive its connections, and a handover passes them on. See [records.follow] for a runtime that gets another
+// name. They are safe for concurrent use.
 type notes struct {
 	mu   sync.Mutex
 	kept noted
@@ -65,7 +65,7 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 		k.Since = time.Time{} // connecting is no condition
 	}
 	if k.Condition == condition {
-		if condition != capture.Up && reason != "" {
+		if !isUp(condition) && reason != "" {
 			k.Now = reason
 			if sameTrouble(k.Why, reason) {
 				k.Now = ""
@@ -80,7 +80,7 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 	if len(k.Outages) > 0 && k.Outages[0].To.IsZero() {
 		k.Outages[0].To = since
 	}
-	if condition != capture.Up && condition != capture.Removed {
+	if !isUp(condition) && condition != capture.Removed {
 		if len(k.Outages) > 0 && k.Outages[0].State == condition && k.Outages[0].From.Equal(since) {
 			k.Outages = k.Outages[1:] // it goes on: the backend has had another name meanwhile
 		}
@@ -92,6 +92,9 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 	k.Condition, k.Since, k.Why, k.Now = condition, since, reason, ""
 	return change, true
 }
+
+// isUp reports whether a condition is that of a backend or plugin that answers.
+func isUp(condition string) bool { return condition == capture.Up || condition == capture.PluginUp }
 
 // sameTrouble reports whether two reasons say the same: in the words of package dial, that a backend cannot be reached at one
 // address, or that it hangs. A runtime that is killed ends its connection and then refuses others; one that hangs does so for
@@ -181,7 +184,7 @@ func (n *notes) list() noted {
 // that of one that has ended only if the backend was not up then, because nobody has looked since. A time to come is one
 // before the clock was set back.
 func (n *notes) restore(kept noted, handed bool) {
-	if (kept.Condition == capture.Up || kept.Condition == "") && !handed {
+	if (isUp(kept.Condition) || kept.Condition == "") && !handed {
 		kept.Condition, kept.Since = "", time.Time{}
 	}
 	if now := time.Now(); kept.Since.After(now) {

@@ -31,7 +31,7 @@ func told(all ...capture.Change) func(func(*capture.Change)) {
 
 func restored(evidence noted, replay func(func(*capture.Change))) noted {
 	var r records
-	r.replayNotes(map[string]noted{"beta.io": evidence}, replay)
+	r.replayNotes(map[string]noted{"beta.io": evidence}, nil, replay)
 	return r.of("beta.io").notes.list()
 }
 

@@ -209,7 +209,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p.now.Store(s)
 	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
 	p.metrics.Know(d)
-	if p.hooks, err = newHooks(cfg, p.changes.Add); err != nil {
+	if p.hooks, err = newHooks(cfg, &p.records); err != nil {
 		p.Close()
 		return nil, err
 	}

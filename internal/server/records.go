@@ -15,23 +15,25 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-// records has a record of each backend, by its name, which outlives reloads. It is safe for
-// concurrent use. The zero value is empty.
+// records has a record of each backend, by its name, and notes of each plugin, by the name of its file. They outlive
+// reloads. It is safe for concurrent use. The zero value is empty.
 type records struct {
 	mu       sync.Mutex
 	all      map[string]*record
+	plugins  map[string]*notes
 	losses   *telemetry.Losses
-	onChange func(capture.Change) // gets each change of a backend's condition; nil ignores them
+	onChange func(capture.Change) // gets each change of a condition; nil ignores them
 
-	noting  sync.RWMutex // read-locked while a backend's condition is noted, and others are notified
+	noting  sync.RWMutex // read-locked while a condition is noted, and others are notified
 	silent  bool         // another process records changes, or is about to
 	held    sync.Mutex   // guards waiting
 	waiting []func()     // what [records.thaw] will do
 }
 
-// do calls f, which notes what a backend has become, and notifies. While this process is silent, f waits.
+// do calls f, which notes what a backend or plugin has become, and notifies. While this process is silent, f waits.
 func (r *records) do(f func()) {
 	r.noting.RLock()
 	defer r.noting.RUnlock()
@@ -79,7 +81,7 @@ func (r *records) notify(backend string, c capture.Change, changed bool) {
 func (r *records) follow(sources map[string]string, now time.Time, concerned func(name string) (pods, containers *int)) {
 	r.noting.Lock()
 	defer r.noting.Unlock()
-	before := r.allNotes()
+	before, _ := r.allNotes()
 	renamed := map[string]string{} // :: name → new name
 	for name, source := range sources {
 		renamed[source] = name
@@ -126,37 +128,98 @@ func (r *records) of(name string) *record {
 	return r.all[name]
 }
 
-// allNotes returns the notes of all backends.
-func (r *records) allNotes() map[string]noted {
+// ofPlugin returns the notes of a plugin.
+func (r *records) ofPlugin(name string) *notes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := map[string]noted{}
-	for name, one := range r.all {
-		all[name] = one.notes.list()
+	if r.plugins == nil {
+		r.plugins = map[string]*notes{}
 	}
-	return all
+	if r.plugins[name] == nil {
+		r.plugins[name] = &notes{}
+	}
+	return r.plugins[name]
+}
+
+// notePlugins notes the conditions of all plugins that have a file, since now unless they were so before. It calls log with
+// each: its state, the change, and whether it is one.
+func (r *records) notePlugins(all plugins.Conditions, now time.Time, log func(state string, c capture.Change, changed bool)) {
+	have := map[string]bool{}
+	for _, one := range all {
+		have[one.Plugin] = true
+	}
+	_, known := r.allNotes()
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if !have[name] && known[name].Condition != "" {
+			all = append(all, plugins.Condition{Plugin: name, State: "removed", Err: errors.New("its file is gone")})
+		}
+	}
+	for _, one := range all {
+		what, why := capture.PluginLost, one.Err
+		switch one.State {
+		case "connecting":
+			continue // nobody knows yet
+		case "ready":
+			what, why = capture.PluginUp, nil // a mistake in its file has no effect
+		}
+		n := r.ofPlugin(one.Plugin)
+		c, changed := n.became(what, now, why, nil, nil)
+		if !changed {
+			k := n.list()
+			c = capture.Change{Time: k.Since, What: what, Why: k.reason()}
+		}
+		c.Plugin = one.Plugin
+		log(one.State, c, changed)
+		r.notify("", c, changed)
+	}
+}
+
+// allNotes returns the notes of all backends and plugins.
+func (r *records) allNotes() (backends, plugins map[string]noted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	backends, plugins = map[string]noted{}, map[string]noted{}
+	for name, one := range r.all {
+		backends[name] = one.notes.list()
+	}
+	for name, one := range r.plugins {
+		plugins[name] = one.list()
+	}
+	return backends, plugins
 }
 
 // restoreNotes takes over the notes of another process, which has handed over or ended.
-func (r *records) restoreNotes(all map[string]noted, handed bool) {
-	for name, kept := range all {
+func (r *records) restoreNotes(backends, plugins map[string]noted, handed bool) {
+	for name, kept := range backends {
 		r.of(name).notes.restore(kept, handed)
+	}
+	for name, kept := range plugins {
+		r.ofPlugin(name).restore(kept, handed)
 	}
 }
 
 // replayNotes takes over the notes of a process that has ended. A crash may have cut them off; replay calls its argument
 // with all changes that were recorded, which are never older.
-func (r *records) replayNotes(all map[string]noted, replay func(func(*capture.Change))) {
-	replayed := map[string]*noted{}
+func (r *records) replayNotes(backends, plugins map[string]noted, replay func(func(*capture.Change))) {
+	ofBackends, ofPlugins := map[string]*noted{}, map[string]*noted{}
 	replay(func(c *capture.Change) {
-		if c.Backend == "" {
+		of, name := ofBackends, c.Backend
+		if c.Plugin != "" {
+			of, name = ofPlugins, c.Plugin
+		}
+		if name == "" {
 			return
 		}
-		if replayed[c.Backend] == nil {
-			replayed[c.Backend] = &noted{}
+		if of[name] == nil {
+			of[name] = &noted{}
 		}
-		replayed[c.Backend].replay(c)
+		of[name].replay(c)
 	})
+	r.restoreNotes(latest(backends, ofBackends), latest(plugins, ofPlugins), false)
+}
+
+// latest returns the notes in all, and those that were replayed in place of the ones that are older.
+func latest(all map[string]noted, replayed map[string]*noted) map[string]noted {
 	whole := map[string]noted{}
 	maps.Copy(whole, all)
 	for name, k := range replayed {
@@ -165,7 +228,7 @@ func (r *records) replayNotes(all map[string]noted, replay func(func(*capture.Ch
 			whole[name] = *k
 		}
 	}
-	r.restoreNotes(whole, false)
+	return whole
 }
 
 func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.String() }

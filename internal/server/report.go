@@ -22,6 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/plugins"
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
@@ -56,10 +57,7 @@ func (p *Proxy) Report(ctx context.Context) admin.Report {
 		l.Connections = p.connectionsOf(one, clients[one])
 		r.Listeners = append(r.Listeners, l)
 	}
-	if p.hooks != nil {
-		state := p.hooks.State()
-		r.Hooks = &state
-	}
+	r.Hooks = p.plugins()
 	return r
 }
 
@@ -224,11 +222,24 @@ func (p *Proxy) State() admin.State {
 		h.Lost, h.Err = l.FileState()
 		s.Listeners = append(s.Listeners, h)
 	}
-	if p.hooks != nil {
-		plugins := p.hooks.State()
-		s.Plugins = &plugins
-	}
+	s.Plugins = p.plugins()
 	return s
+}
+
+// plugins returns the state of the plugins, or nil if they are turned off. One that cannot be asked has the reason of its
+// event and, if that is another, the one of now.
+func (p *Proxy) plugins() *plugins.State {
+	if p.hooks == nil {
+		return nil
+	}
+	s := p.hooks.State()
+	for i := range s.Plugins {
+		one := &s.Plugins[i]
+		if k := p.records.ofPlugin(one.Name).list(); k.Condition == capture.PluginLost && (one.State == "down" || one.State == "broken") {
+			one.Error = k.reason()
+		}
+	}
+	return &s
 }
 
 func (b *backend) health() admin.BackendHealth {

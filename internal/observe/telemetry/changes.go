@@ -57,7 +57,7 @@ func (c *Changes) Add(change capture.Change) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.passedOn || c.recorded(&change) {
+	if c.passedOn {
 		return
 	}
 	if c.rec.rec != nil {
@@ -79,19 +79,6 @@ func (c *Changes) awake() {
 	case c.wake <- struct{}{}:
 	default:
 	}
-}
-
-// recorded reports whether the process that handed over has recorded this condition of a plugin already. c.mu is held.
-func (c *Changes) recorded(change *capture.Change) bool {
-	if change.Plugin == "" {
-		return false
-	}
-	for _, before := range slices.Backward(c.latest) {
-		if before.Plugin == change.Plugin {
-			return before.PID != change.PID && before.What == change.What
-		}
-	}
-	return false
 }
 
 // put appends to latest. c.mu is held.

@@ -246,28 +246,6 @@ func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
 	}
 }
 
-// After each handover events said again that a plugin answers, or why it does not.
-func TestAHandoverRepeatsNothingOfPlugins(t *testing.T) {
-	before, stop := keeping(t, "")
-	stop()
-	before.Add(lost("a", 1))
-	before.Add(capture.Change{What: capture.PluginUp, Plugin: "b", Time: time.Unix(2, 0)})
-	after, stop := keeping(t, "")
-	stop()
-	handed := before.Latest()
-	for i := range handed {
-		handed[i].PID++
-	}
-	after.Restore(handed)
-	after.Add(capture.Change{What: capture.PluginUp, Plugin: "b", Time: time.Unix(3, 0)})
-	again := lost("a", 3)
-	again.Why = "another mistake in its file"
-	after.Add(again)
-	assert.Equal(t, "a b", pluginsOf(after.Latest()))
-	after.Add(lost("b", 4))
-	assert.Equal(t, "a b b", pluginsOf(after.Latest()), "what is new is told")
-}
-
 // A process that takes over may have another folder than the one before it: with changes of long ago, or with those that
 // the process before it had written there, or none.
 func TestAHandoverToAnotherFolderLosesNoChange(t *testing.T) {

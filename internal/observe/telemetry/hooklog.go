@@ -2,8 +2,10 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 	"k8s.io/klog/v2"
@@ -34,39 +36,38 @@ func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
 // hookLog logs what happens between criproxy and the plugins.
 type hookLog struct {
 	mu      sync.Mutex
-	failing map[string]bool      // :: plugin → its latest call failed
-	logged  map[string]bool      // messages that are logged only once
-	add     func(capture.Change) // gets a change when a plugin is lost or found
+	failing map[string]bool // :: plugin → its latest call failed
+	known   map[string]bool // :: plugin → its condition is in the log
+	logged  map[string]bool // messages that are logged only once
 }
 
-// NewHookLog returns a log of what happens between criproxy and the plugins. add gets a change when a plugin is lost, and
-// when it is found.
-func NewHookLog(add func(capture.Change)) *hookLog {
-	return &hookLog{failing: map[string]bool{}, logged: map[string]bool{}, add: add}
+// NewHookLog returns a log of what happens between criproxy and the plugins.
+func NewHookLog() *hookLog {
+	return &hookLog{failing: map[string]bool{}, known: map[string]bool{}, logged: map[string]bool{}}
 }
 
-// changed logs and adds the change that a plugin can be asked from now on, or cannot.
-func (l *hookLog) changed(e plugins.Changed) {
-	c := capture.Change{Time: e.At, What: capture.PluginUp, Plugin: e.Plugin, Since: e.Since}
-	was := capture.PluginLost
-	if e.Err != nil {
-		c.What, c.Why, was = capture.PluginLost, e.Err.Error(), capture.PluginUp
+// Condition logs the condition of a plugin, which is in a state, since c.Time. changed says that it is a change; otherwise
+// only the first is logged, of a plugin that was down for an earlier process.
+func (l *hookLog) Condition(state string, c capture.Change, changed bool) {
+	l.mu.Lock()
+	known := l.known[c.Plugin]
+	l.known[c.Plugin] = true
+	if changed && state == "ready" {
+		delete(l.failing, c.Plugin) // it answers again: this says so
 	}
-	line := []any{"plugin", e.Plugin}
-	if !e.Since.IsZero() {
-		c.Was = was
-		line = append(line, "after", capture.Lasting(e.Since, e.At))
+	l.mu.Unlock()
+	line := []any{"plugin", c.Plugin}
+	if changed && !c.Since.IsZero() {
+		line = append(line, "after", capture.Lasting(c.Since, c.Time))
 	}
-	switch e.State {
-	case "ready":
-		l.mu.Lock()
-		delete(l.failing, e.Plugin) // it answers again: this says so
-		l.mu.Unlock()
+	switch {
+	case changed && state == "ready":
 		klog.InfoS("Plugin is ready", line...)
-	case "down":
-		klog.ErrorS(e.Err, "Plugin is down", line...)
+	case changed && state == "down":
+		klog.ErrorS(errors.New(c.Why), "Plugin is down", line...)
+	case state == "down" && !known:
+		klog.ErrorS(errors.New(c.Why), "Plugin is still down, as before this process", "plugin", c.Plugin, "since", c.Time.Local().Format(time.DateTime))
 	}
-	l.add(c)
 }
 
 // Watch logs an event.
@@ -81,8 +82,6 @@ func (l *hookLog) Watch(_ context.Context, e plugins.Event) {
 		klog.InfoS("Plugin will not be asked any more: its file is gone", "plugin", e.Plugin)
 	case plugins.Broken:
 		klog.ErrorS(e.Err, "Plugin's file cannot be used", "plugin", e.Plugin, "stays as it was", e.Kept)
-	case plugins.Changed:
-		l.changed(e)
 	case plugins.Trouble:
 		klog.ErrorS(e.Err, "Hooks: "+e.What)
 	case plugins.Asked:
