@@ -130,6 +130,7 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			for format, begins := range p.beginnings() {
 				if assert.NotNil(t, begins.Pods, format) {
 					assert.Equal(t, 1, *begins.Pods, format)
+					assert.Equal(t, 1, *begins.Containers, format)
 				}
 				assert.Equal(t, "gone since "+all[len(all)-1].Time.UTC().String(), begins.State+" since "+begins.Since.UTC().String(), format)
 				assert.Equal(t, all[len(all)-1].Why, begins.Why, format)
@@ -170,8 +171,10 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			for _, o := range slices.Backward(b.Outages) {
 				outages = append(outages, o.State+" since "+o.From.UTC().Format(time.RFC3339Nano))
 				assert.Equal(t, 1, *o.Pods)
+				assert.Equal(t, 1, *o.Containers)
 				assert.False(t, o.To.IsZero())
 				assert.Contains(t, text, fmt.Sprintf("beta.io was %s from %s", o.State, o.From.Local().Format("15:04:05")))
+				assert.Regexp(t, "beta.io was "+o.State+" from .*, 1 pod, 1 container: ", text)
 			}
 			assert.Equal(t, slices.DeleteFunc(stories(want), func(s string) bool { return strings.HasPrefix(s, "up") }), outages)
 			metrics := p.scrape()
@@ -214,7 +217,9 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 				}
 			}
 			assert.Equal(t, what[1:], logged, "the log, but for the beginning:\n%s", log)
-			assert.Regexp(t, `"Backend is up" backend="beta.io" socket="\S+" was="gone" for="\S+" pods=1`, string(log))
+			assert.Regexp(t, `"Backend is up" backend="beta.io" socket="\S+" was="gone" for="\S+" pods=1 containers=1`, string(log))
+			assert.Regexp(t, `"Backend is slow[^"]*" err="[^"]*" backend="beta.io" socket="\S+" pods=1 containers=1`, string(log))
+			assert.Regexp(t, `"Backend is gone[^"]*" err="[^"]*" backend="beta.io" socket="\S+" pods=1 containers=1`, string(log))
 
 			p.end()
 			p.launch()

@@ -208,7 +208,7 @@ func TestAnOutageIsRemembered(t *testing.T) {
 	text, err := p.ask("status", "-exit-code")
 	require.ErrorIs(t, err, cli.ErrDegraded)
 	assert.Contains(t, text, "ready, DEGRADED: beta.io is gone")
-	assert.Regexp(t, `beta\.io was gone from \S+ until now, for [\d.]+m?s: `, text)
+	assert.Regexp(t, `beta\.io was gone from \S+ until now, for [\d.]+m?s, \d+ pods?, \d+ containers?: `, text)
 
 	p.runtimes[1].Start()
 	testkit.Eventually(t, "it is back", func() bool { _, r = p.status(); return r.Backends[1].State == "up" })
@@ -218,7 +218,7 @@ func TestAnOutageIsRemembered(t *testing.T) {
 	assert.Contains(t, r.Backends[1].Outages[0].Error, "0.sock"[1:])
 	text, err = p.ask("status", "-exit-code")
 	require.NoError(t, err)
-	assert.Regexp(t, `beta\.io was gone from \S+ to \S+, for [\d.]+m?s: `, text)
+	assert.Regexp(t, `beta\.io was gone from \S+ to \S+, for [\d.]+m?s, \d+ pods?, \d+ containers?: `, text)
 	p.end()
 }
 

@@ -268,11 +268,18 @@ func (b *backend) watched(s memory.State) {
 
 // logUp logs that the backend is up again.
 func (b *backend) logUp(change capture.Change) {
-	more := []any{"backend", b, "socket", b.cfg.Address, "was", change.Was, "for", change.Lasted().Round(time.Millisecond)}
-	if change.Pods != nil {
-		more = append(more, "pods", *change.Pods)
+	klog.InfoS("Backend is up", append([]any{"backend", b, "socket", b.cfg.Address, "was", change.Was, "for", change.Lasted().Round(time.Millisecond)}, counts(&change)...)...)
+}
+
+// counts returns keys and values for the log: how many pods and containers a change concerns, as far as that is known.
+func counts(c *capture.Change) (line []any) {
+	if c.Pods != nil {
+		line = append(line, "pods", *c.Pods)
 	}
-	klog.InfoS("Backend is up", more...)
+	if c.Containers != nil {
+		line = append(line, "containers", *c.Containers)
+	}
+	return line
 }
 
 // became notes the condition of the backend, and returns the change.
@@ -313,6 +320,7 @@ func (b *backend) changed(s memory.State) {
 	if changed {
 		b.logged.Store(true)
 	}
+	line := append([]any{"backend", b, "socket", b.cfg.Address}, counts(&change)...)
 	switch {
 	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
@@ -326,19 +334,19 @@ func (b *backend) changed(s memory.State) {
 	case s.Condition == memory.Up:
 		b.logUp(change)
 	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Fail):
-		klog.ErrorS(s.Err, "Backend is slow: clients wait for it", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is slow: clients wait for it", line...)
 	case s.Condition == memory.Slow && b.cfg.Policy == string(memory.Skip):
-		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", line...)
 	case s.Condition == memory.Slow:
-		klog.ErrorS(s.Err, "Backend is slow: memory gives the answers that are late, all else goes on as usual", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is slow: memory gives the answers that are late, all else goes on as usual", line...)
 	case !s.Seen:
-		klog.ErrorS(s.Err, "Backend is gone, and was not seen since this node booted: lists leave it out while no process listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone, and was not seen since this node booted: lists leave it out while no process listens at its socket, and fail otherwise", line...)
 	case b.cfg.Policy == string(memory.Fail):
-		klog.ErrorS(s.Err, "Backend is gone: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone: every list fails until it is back", line...)
 	case b.cfg.Policy == string(memory.Skip):
-		klog.ErrorS(s.Err, "Backend is gone: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone: lists are without its pods, which kubelet may kill", line...)
 	default:
-		klog.ErrorS(s.Err, "Backend is gone: lists show its pods as they were, all else about them is Unavailable", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone: lists show its pods as they were, all else about them is Unavailable", line...)
 	}
 }
 

@@ -42,7 +42,7 @@ func (p *Proxy) conditions() []capture.HeaderBackend {
 	for _, b := range p.backends() {
 		h := capture.HeaderBackend{Name: b.String(), Address: b.cfg.Address, Why: b.notes.list().Why}
 		h.State, h.Since, _ = b.state()
-		h.Pods, _ = b.concerned()
+		h.Pods, h.Containers = b.concerned()
 		all = append(all, h)
 	}
 	return all

@@ -84,7 +84,7 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 		if len(k.Outages) > 0 && k.Outages[0].State == condition && k.Outages[0].From.Equal(since) {
 			k.Outages = k.Outages[1:] // it goes on: the backend has had another name meanwhile
 		}
-		k.Outages = slices.Insert(k.Outages, 0, admin.Outage{State: condition, From: since, Error: reason, Pods: pods})
+		k.Outages = slices.Insert(k.Outages, 0, admin.Outage{State: condition, From: since, Error: reason, Pods: pods, Containers: containers})
 		k.Outages = k.Outages[:min(len(k.Outages), maxOutages)]
 	} else {
 		reason = ""

@@ -39,7 +39,7 @@ func restored(evidence noted, replay func(func(*capture.Change))) noted {
 func TestAfterACrashTheNotesAreThoseOfTheHistory(t *testing.T) {
 	up := capture.Change{What: capture.Up, Time: at(1)}
 	slow := capture.Change{What: capture.Slow, Time: at(2), Was: capture.Up, Since: at(1), Why: "late"}
-	gone := capture.Change{What: capture.Gone, Time: at(3), Was: capture.Slow, Since: at(2), Why: "killed", Pods: new(7)}
+	gone := capture.Change{What: capture.Gone, Time: at(3), Was: capture.Slow, Since: at(2), Why: "killed", Pods: new(7), Containers: new(9)}
 	again := capture.Change{What: capture.Up, Time: at(5), Was: capture.Gone, Since: at(3)}
 	old := noted{Runtime: "containerd 2", API: []string{"v1"}, Condition: capture.Up, Since: at(1)}
 	was := admin.Outage{State: capture.Slow, From: at(2), To: at(3), Error: "late"}
@@ -47,7 +47,7 @@ func TestAfterACrashTheNotesAreThoseOfTheHistory(t *testing.T) {
 	n := restored(old, told(up, slow, gone))
 	assert.Equal(t, noted{
 		Runtime: "containerd 2", API: []string{"v1"}, Condition: capture.Gone, Since: at(3), Why: "killed",
-		Outages: []admin.Outage{{State: capture.Gone, From: at(3), Error: "killed", Pods: new(7)}, was},
+		Outages: []admin.Outage{{State: capture.Gone, From: at(3), Error: "killed", Pods: new(7), Containers: new(9)}, was},
 	}, n)
 	n = restored(old, told(up, slow, gone, again))
 	assert.Empty(t, n.Condition, "nobody has looked since")

@@ -67,11 +67,12 @@ type Backend struct {
 // Outage is a time in which a backend was slow, or gone. If it was slow first and then gone, these are two. Its JSON is
 // stable.
 type Outage struct {
-	State string    `json:"state"` // "slow" or "gone"
-	From  time.Time `json:"from"`
-	To    time.Time `json:"to,omitzero"` // missing if it is not over
-	Error string    `json:"error,omitempty"`
-	Pods  *int      `json:"pods,omitempty"` // that the backend had when it began; missing if not known
+	State      string    `json:"state"` // "slow" or "gone"
+	From       time.Time `json:"from"`
+	To         time.Time `json:"to,omitzero"` // missing if it is not over
+	Error      string    `json:"error,omitempty"`
+	Pods       *int      `json:"pods,omitempty"`       // that the backend had when it began; missing if not known
+	Containers *int      `json:"containers,omitempty"` // likewise
 }
 
 // Recorder is the flight recorder. Its JSON is stable.

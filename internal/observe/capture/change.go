@@ -126,11 +126,8 @@ func (c *Change) String() string {
 	if !c.Missing.IsZero() {
 		more = append(more, fmt.Sprintf("the process before crashed or was killed: calls of the %s before this may be missing", Lasting(c.Missing, c.Time)))
 	}
-	if c.Pods != nil {
-		more = append(more, Count(*c.Pods, "pod"))
-	}
-	if c.Containers != nil {
-		more = append(more, Count(*c.Containers, "container"))
+	if counts := Concerned(c.Pods, c.Containers); counts != "" {
+		more = append(more, counts)
 	}
 	if len(more) > 0 {
 		s += " (" + strings.Join(more, ", ") + ")"
@@ -152,6 +149,18 @@ func Count[N int | int64 | uint64](n N, what string) string {
 		what += "s"
 	}
 	return fmt.Sprintf("%d %s", n, what)
+}
+
+// Concerned returns how many pods and containers a condition concerns, such as "1 pod, 2 containers", as far as that is known.
+func Concerned(pods, containers *int) string {
+	var all []string
+	if pods != nil {
+		all = append(all, Count(*pods, "pod"))
+	}
+	if containers != nil {
+		all = append(all, Count(*containers, "container"))
+	}
+	return strings.Join(all, ", ")
 }
 
 // Lasting returns how long a condition lasted, with the precision with which people want to read it. It fits the two times

@@ -68,10 +68,11 @@ type HeaderBackend struct {
 	Address string `json:"address"`
 
 	// State is its condition when the header was written, such as [Gone]; empty if the writer did not say.
-	State string    `json:"state,omitempty"`
-	Since time.Time `json:"since,omitzero"` // since when
-	Why   string    `json:"why,omitempty"`
-	Pods  *int      `json:"pods,omitempty"` // of the backend; missing if not known
+	State      string    `json:"state,omitempty"`
+	Since      time.Time `json:"since,omitzero"` // since when
+	Why        string    `json:"why,omitempty"`
+	Pods       *int      `json:"pods,omitempty"`       // of the backend; missing if not known
+	Containers *int      `json:"containers,omitempty"` // likewise
 }
 
 func (h *FileHeader) address(backend string) string {

@@ -112,7 +112,7 @@ func (s *Story) Begin(h *capture.FileHeader) {
 	s.conditions().Begin(h)
 	for _, b := range h.Backends {
 		if b.State != "" {
-			s.put(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
+			s.put(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods, Containers: b.Containers})
 			s.count(named(s.node, b.Name), h.Created, b.Pods)
 		}
 	}

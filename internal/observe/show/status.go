@@ -120,7 +120,11 @@ func printOutages(out *Screen, all []admin.Backend, now time.Time) {
 			if !o.To.IsZero() {
 				until, to = "to "+clock(o.To, now)+millis(o.To), o.To
 			}
-			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now)+millis(o.From), until, capture.Lasting(o.From, to), calls.Cut(o.Error, 200))
+			lasted := capture.Lasting(o.From, to)
+			if counts := capture.Concerned(o.Pods, o.Containers); counts != "" {
+				lasted += ", " + counts
+			}
+			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now)+millis(o.From), until, lasted, calls.Cut(o.Error, 200))
 		}
 	}
 }

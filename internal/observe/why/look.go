@@ -174,7 +174,7 @@ func (l *Look) Begin(h *capture.FileHeader) {
 	for _, b := range h.Backends {
 		l.isAt(b.Name, b.Address)
 		if b.State == capture.Slow || b.State == capture.Gone {
-			l.put(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods})
+			l.put(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods, Containers: b.Containers})
 		}
 	}
 }
