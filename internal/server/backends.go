@@ -41,6 +41,7 @@ type backend struct {
 	cri bool   // it is a container runtime
 	// separator is the text between its name and its ids.
 	separator string
+	alive     string // the method that shows that it answers, and which versions it speaks; empty if the profile names none
 	conn      *dial.Conn
 	bounded   *limits.Conn
 	lastKnown *memory.Conn // nil without memory; then there is a watcher
@@ -100,9 +101,8 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 	if source := s.sources[b.String()]; source != "" {
 		before = r.of(source).notes.before()
 	}
-	alive := ""
 	if d.Profile.Probe != "" {
-		alive = "/" + pkg + "." + d.Profile.Probe
+		b.alive = "/" + pkg + "." + d.Profile.Probe
 	}
 	mem := s.memories[b.String()]
 	if mem == nil {
@@ -110,7 +110,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		if err != nil {
 			return nil, err
 		}
-		b.watch(bridge, before, alive, cfg.GoneAfter)
+		b.watch(bridge, before, cfg.GoneAfter)
 		return b, nil
 	}
 	var equivalents func(string) []string
@@ -128,7 +128,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		Absent:      b.conn.Absent,
 		Budget:      cfg.ListBudget,
 		Silence:     cfg.GoneAfter,
-		Alive:       alive,
+		Alive:       b.alive,
 		Watch:       func(s memory.State) { b.do(func() { b.changed(s) }) },
 		Before:      before,
 		Remembered:  b.remembered.count,
@@ -164,14 +164,14 @@ func newPlainBackend(cfg *config.Config, d director.Config, s *assembly, r *reco
 		return nil, err
 	}
 	b.bounded = limits.NewConn(b.conn, b.String(), config.DefaultMaxCalls)
-	b.watch(b.bounded, memory.State{}, "", cfg.GoneAfter)
+	b.watch(b.bounded, memory.State{}, cfg.GoneAfter)
 	return b, nil
 }
 
 // watch puts a Watcher on top of a backend without memory.
-func (b *backend) watch(next codec.Caller, before memory.State, alive string, silence time.Duration) {
+func (b *backend) watch(next codec.Caller, before memory.State, silence time.Duration) {
 	b.watcher = memory.NewWatcher(next, before)
-	b.watcher.Alive, b.watcher.Silence = alive, silence
+	b.watcher.Alive, b.watcher.Silence = b.alive, silence
 	b.watcher.Watch = func(s memory.State) { b.do(func() { b.watched(s) }) }
 	b.top = codec.Conn{Caller: b.watcher}
 }

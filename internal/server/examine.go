@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
+	reflection "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -152,6 +154,7 @@ func kinds(fields []director.Translated) map[string]string {
 // Most servers do not offer reflection, but their refusal shows that they answer.
 func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport {
 	r := backendReport{Name: nameOf(cfg), Address: cfg.Address}
+	began, asked := time.Now(), b.alive
 	versions, err := b.conn.Versions(ctx)
 	if err == nil {
 		r.Versions = versions
@@ -164,12 +167,16 @@ func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport
 		r.Runtime = runtimeName(&v)
 		r.lacksMetrics = err == nil && !listsMetrics(ctx, b.conn)
 	default:
+		asked = reflection.ServerReflection_ServerReflectionInfo_FullMethodName
 		_, err = codec.Reflect(ctx, b.conn)
 	}
 	if !b.cri {
 		r.Runtime = "is there"
 	}
-	if err != nil && (b.cri || status.Code(err) != codes.Unimplemented) {
+	switch {
+	case status.Code(err) == codes.DeadlineExceeded:
+		r.Error = unanswered(ctx, time.Since(began).Round(100*time.Millisecond), asked, err)
+	case err != nil && (b.cri || status.Code(err) != codes.Unimplemented):
 		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", b))
 	}
 	return r

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,6 +50,20 @@ func TestCheckSaysWhichFiguresKubeletLacks(t *testing.T) {
 			assert.Empty(t, figureNotes(c, nil), "of a single runtime nothing is missing")
 		})
 	}
+}
+
+// check said "backend beta.io context deadline exceeded" of a runtime that hangs.
+func TestCheckSaysWhatARuntimeHasNotAnswered(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.runtimes[1].Freeze()
+	defer n.runtimes[1].Thaw()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	c := *n.cfg
+	r, err := Examine(ctx, &c)
+	require.NoError(t, err)
+	assert.Regexp(t, `^has not answered Version within [\d.]+m?s$`, r.Backends[1].Error)
 }
 
 func TestCheckNamesRuntimesWithoutMetrics(t *testing.T) {

@@ -188,7 +188,7 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 
 // unanswered says which call for a report a backend has not answered, and why.
 func unanswered(ctx context.Context, bound time.Duration, method string, err error) string {
-	if ctx.Err() != nil {
+	if deadline, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(deadline) { // a call may end before its context
 		return fmt.Sprintf("has not answered %s within %s", path.Base(method), bound)
 	}
 	return fmt.Sprintf("%s fails: %s", path.Base(method), strings.TrimPrefix(status.Convert(err).Message(), "criproxy: "))
