@@ -114,20 +114,20 @@ func TestTheEventsOfAPluginAreItsConditions(t *testing.T) {
 	socket := filepath.Join(filepath.Dir(n.cfg.Listen), "p.sock")
 	require.NoError(t, os.MkdirAll(n.cfg.Hooks, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(n.cfg.Hooks, "p.json"), []byte(`{"remote-endpoint": "`+socket+`", "runtime-hooks": ["PreRunPodSandbox"]}`), 0o644))
-	lost := became(capture.PluginLost)
-	assert.Equal(t, n.plugin("p").Error, lost.Why)
-	assert.NotEmpty(t, testkit.LogLines("Plugin is down", lost.Why))
+	down := became(capture.PluginDown)
+	assert.Equal(t, n.plugin("p").Error, down.Why)
+	assert.NotEmpty(t, testkit.LogLines("Plugin is down", down.Why))
 	n.stop()
 	n.start()
 	testkit.Eventually(t, "the next process knows", func() bool {
-		return len(testkit.LogLines("Plugin is still down, as before this process", lost.Why, lost.Time.Local().Format(time.DateTime))) > 0
+		return len(testkit.LogLines("Plugin is still down, as before this process", down.Why, down.Time.Local().Format(time.DateTime))) > 0
 	})
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	require.NoError(t, err)
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
 	testkit.Eventually(t, "status has the reason of the event, and the one of now", func() bool {
-		return n.plugin("p").Error == lost.Why+"; now: dial unix "+socket+": connect: connection refused"
+		return n.plugin("p").Error == down.Why+"; now: dial unix "+socket+": connect: connection refused"
 	})
 	require.NoError(t, os.Remove(socket))
 	for _, one := range n.proxy.changes.Latest() {
@@ -138,13 +138,13 @@ func TestTheEventsOfAPluginAreItsConditions(t *testing.T) {
 	require.NoError(t, err)
 	s, ended := grpc.NewServer(), make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
-	up := became(capture.PluginUp)
+	up := became(capture.PluginReady)
 	assert.Equal(t, "ready", n.plugin("p").State)
-	assert.True(t, lost.Time.Equal(up.Since), "%s, and not %s", up.Since, lost.Time)
+	assert.True(t, down.Time.Equal(up.Since), "%s, and not %s", up.Since, down.Time)
 	s.Stop()
 	require.NoError(t, <-ended)
-	lost = became(capture.PluginLost)
-	assert.Contains(t, lost.String(), "plugin p.json is lost: dial unix "+socket)
+	down = became(capture.PluginDown)
+	assert.Contains(t, down.String(), "plugin p.json is down: dial unix "+socket)
 }
 
 // KoordRuntimeProxy kept running, but never listened, if its runtime started later.

@@ -94,7 +94,7 @@ func (k *noted) became(condition string, since time.Time, reason string, pods, c
 }
 
 // isUp reports whether a condition is that of a backend or plugin that answers.
-func isUp(condition string) bool { return condition == capture.Up || condition == capture.PluginUp }
+func isUp(condition string) bool { return condition == capture.Up || condition == capture.PluginReady }
 
 // sameTrouble reports whether two reasons say the same: in the words of package dial, that a backend cannot be reached at one
 // address, or that it hangs. A runtime that is killed ends its connection and then refuses others; one that hangs does so for

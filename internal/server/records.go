@@ -155,12 +155,12 @@ func (r *records) notePlugins(all plugins.Conditions, now time.Time, log func(st
 		}
 	}
 	for _, one := range all {
-		what, why := capture.PluginLost, one.Err
+		what, why := capture.PluginDown, one.Err
 		switch one.State {
 		case "connecting":
 			continue // nobody knows yet
 		case "ready":
-			what, why = capture.PluginUp, nil // a mistake in its file has no effect
+			what, why = capture.PluginReady, nil // a mistake in its file has no effect
 		}
 		n := r.ofPlugin(one.Plugin)
 		c, changed := n.became(what, now, why, nil, nil)

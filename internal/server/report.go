@@ -235,7 +235,7 @@ func (p *Proxy) plugins() *plugins.State {
 	s := p.hooks.State()
 	for i := range s.Plugins {
 		one := &s.Plugins[i]
-		if k := p.records.ofPlugin(one.Name).list(); k.Condition == capture.PluginLost && (one.State == "down" || one.State == "broken") {
+		if k := p.records.ofPlugin(one.Name).list(); k.Condition == capture.PluginDown && (one.State == "down" || one.State == "broken") {
 			one.Error = k.reason()
 		}
 	}

@@ -243,17 +243,17 @@ func TestTheNumberOfPodsIsThatOfTheEnd(t *testing.T) {
 	assert.Equal(t, "primary up since "+since.Format(time.TimeOnly)+", 3 pods", p.texts("#strip .cond")[0])
 }
 
-func TestAPluginThatIsLostAtTheEndIsACondition(t *testing.T) {
+func TestAPluginThatIsDownAtTheEndIsACondition(t *testing.T) {
 	n := record(0)
 	at := began.Add(9 * time.Minute)
-	n.events = append(n.events, capture.Event{Kind: capture.Changed, Time: at, Mono: at.Sub(began), Change: &capture.Change{Time: at, What: capture.PluginLost, Plugin: "koordlet", Why: "connection refused", PID: 1}})
+	n.events = append(n.events, capture.Event{Kind: capture.Changed, Time: at, Mono: at.Sub(began), Change: &capture.Change{Time: at, What: capture.PluginDown, Plugin: "koordlet", Why: "connection refused", PID: 1}})
 	n.inOrder()
 	address, _ := report(t, n)
 	p := open(t, address+"#view=status")
-	p.see(`document.querySelector("#link.slow").textContent === "lost at the end"`)
-	lost := "plugin koordlet lost since " + at.Format(time.TimeOnly) + "connection refused"
-	p.see(fmt.Sprintf(`[...document.querySelectorAll("#strip .cond.slow")].some((e) => e.textContent === %q)`, lost)) // with a date until it has the calls
-	assert.Contains(t, p.texts(".card.slow"), "plugin koordletlostlostsince "+at.Format(time.TimeOnly)+"connection refused")
+	p.see(`document.querySelector("#link.slow").textContent === "down at the end"`)
+	down := "plugin koordlet down since " + at.Format(time.TimeOnly) + "connection refused"
+	p.see(fmt.Sprintf(`[...document.querySelectorAll("#strip .cond.slow")].some((e) => e.textContent === %q)`, down)) // with a date until it has the calls
+	assert.Contains(t, p.texts(".card.slow"), "plugin koordletdowndownsince "+at.Format(time.TimeOnly)+"connection refused")
 }
 
 func TestLatencyAndTalkCountCalls(t *testing.T) {

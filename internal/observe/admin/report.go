@@ -141,7 +141,36 @@ func (c *LongCall) String() string {
 	return fmt.Sprintf("%s%s by %s, since %s, until %s", c.Method, about, c.Client, c.Since.Local().Format(time.DateTime), c.Until.Local().Format(time.DateTime))
 }
 
-// Trouble says what keeps calls from being answered as usual: the proxy is not ready, or a backend
+// Wrong says all that is wrong: the trouble with runtimes, a configuration that was refused, and plugins that are down or
+// whose files have mistakes. The dot of the page shows the worst of the same. It is empty if nothing is wrong.
+func (r *Report) Wrong() string {
+	var all []string
+	if trouble := r.Trouble(); trouble != "" {
+		all = append(all, trouble)
+	}
+	if r.Config.Error != "" {
+		all = append(all, "the configuration was refused")
+	}
+	return strings.Join(append(all, r.PluginTrouble()...), ", ")
+}
+
+// PluginTrouble says what is wrong with each plugin that is down or whose file has a mistake.
+func (r *Report) PluginTrouble() (all []string) {
+	if r.Hooks == nil {
+		return nil
+	}
+	for _, p := range r.Hooks.Plugins {
+		switch {
+		case p.State != "ready":
+			all = append(all, "plugin "+p.Name+" is "+p.State)
+		case p.Error != "":
+			all = append(all, "the file of plugin "+p.Name+" was refused")
+		}
+	}
+	return all
+}
+
+// Trouble says what keeps runtimes from answering calls as usual: the proxy is not ready, or a backend
 // is slow or gone. It is empty if nothing is wrong.
 func (r *Report) Trouble() string {
 	if !r.Ready && len(r.Listeners) > 0 && r.Listeners[0].Error != "" {

@@ -4,7 +4,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/criproxy/criproxy/internal/plugins"
 )
+
+// status began with "ready" while calls were refused because of a plugin.
+func TestWrongIsAllThatTheDotOfThePageShows(t *testing.T) {
+	r := Report{Ready: true, Backends: []Backend{{Name: "primary", State: "up"}, {Name: "kata.io", State: "gone"}}, Config: Config{Error: "a mistake"}}
+	r.Hooks = &plugins.State{Plugins: []plugins.PluginState{{Name: "a.json", State: "ready"}, {Name: "b.json", State: "down"}, {Name: "c.json", State: "ready", Error: "a mistake"}}}
+	assert.Equal(t, "kata.io is gone, the configuration was refused, plugin b.json is down, the file of plugin c.json was refused", r.Wrong())
+	r.Backends[1].State = "up"
+	assert.Empty(t, r.Worse(&Report{}), "status -exit-code is about runtimes")
+}
 
 func TestWorseIsWhatWasBetterBefore(t *testing.T) {
 	report := func(primary, kata string) *Report {

@@ -24,12 +24,12 @@ func TestAChangeIsALineBetweenTheCalls(t *testing.T) {
 	var text, lines bytes.Buffer
 	p := calls.Printer{Out: &text}
 	p.Change(gone())
-	p.Change(&capture.Change{Time: gone().Time, What: capture.PluginLost, Plugin: "koordlet", Why: "evil \x1b[31m"})
-	p.Change(&capture.Change{Time: gone().Time, What: capture.PluginUp, Plugin: "koordlet", Was: capture.PluginLost, Since: gone().Since})
+	p.Change(&capture.Change{Time: gone().Time, What: capture.PluginDown, Plugin: "koordlet", Why: "evil \x1b[31m"})
+	p.Change(&capture.Change{Time: gone().Time, What: capture.PluginReady, Plugin: "koordlet", Was: capture.PluginDown, Since: gone().Since})
 	p.Change(&capture.Change{Time: gone().Time, What: capture.Reloaded})
 	assert.Equal(t, "22:26:30.000  -- beta.io is gone: connection refused (slow for 10s before, 1 pod, 12 containers)\n"+
-		"22:26:30.000  -- plugin koordlet is lost: evil  [31m\n"+
-		"22:26:30.000  -- plugin koordlet answers (lost for 10s before)\n"+
+		"22:26:30.000  -- plugin koordlet is down: evil  [31m\n"+
+		"22:26:30.000  -- plugin koordlet is ready (down for 10s before)\n"+
 		"22:26:30.000  -- criproxy has a new configuration\n", text.String())
 	p = calls.Printer{Out: &lines, JSON: true}
 	p.Change(gone())

@@ -204,9 +204,9 @@ func (p *Printer) Event(c *capture.Change) {
 func (p *Printer) changeColour(c *capture.Change, s string) string {
 	colour := bold
 	switch c.What {
-	case capture.Gone, capture.Slow, capture.PluginLost, capture.Refused:
+	case capture.Gone, capture.Slow, capture.PluginDown, capture.Refused:
 		colour = red
-	case capture.Up, capture.PluginUp:
+	case capture.Up, capture.PluginReady:
 		colour = green
 	}
 	return p.colour(colour, s)

@@ -23,8 +23,8 @@ const (
 	Draining   = "draining" // it takes no new calls, and waits for those under way
 	Stopped    = "stopped"  // it has ended
 
-	PluginUp   = "plugin-up"   // a plugin can be asked
-	PluginLost = "plugin-lost" // a plugin cannot be reached, or answers no call, or its file is wrong or gone
+	PluginReady = "plugin-ready" // a plugin can be asked
+	PluginDown  = "plugin-down"  // a plugin cannot be reached, or answers no call, or its file is wrong or gone
 
 	Unread = "unread" // stands where a part of the history cannot be read; it is never stored
 )
@@ -66,7 +66,7 @@ func (c *Change) Lasted() time.Duration {
 // Known reports whether this version of criproxy knows what happened. A newer one may have more.
 func (c *Change) Known() bool {
 	switch c.What {
-	case Up, Slow, Gone, Removed, PluginUp, PluginLost:
+	case Up, Slow, Gone, Removed, PluginReady, PluginDown:
 		return true
 	}
 	return sentences[c.What] != ""
@@ -104,10 +104,10 @@ func (c *Change) String() string {
 		s = c.Backend + " is no longer in the configuration"
 	case c.Backend != "":
 		s = c.Backend + " is " + c.What
-	case c.What == PluginUp:
-		s = "plugin " + c.Plugin + " answers"
-	case c.What == PluginLost:
-		s = "plugin " + c.Plugin + " is lost"
+	case c.What == PluginReady:
+		s = "plugin " + c.Plugin + " is ready"
+	case c.What == PluginDown:
+		s = "plugin " + c.Plugin + " is down"
 	case c.What == Unread:
 		s = "a part of the history cannot be read"
 	default:
@@ -120,7 +120,7 @@ func (c *Change) String() string {
 	if c.Was != "" && !c.Since.IsZero() {
 		more = append(more, fmt.Sprintf("%s for %s before", strings.TrimPrefix(c.Was, "plugin-"), Lasting(c.Since, c.Time)))
 	}
-	if (c.What == Up || c.What == PluginUp) && c.Was == "" { // after a start, it may have been up before
+	if (c.What == Up || c.What == PluginReady) && c.Was == "" { // after a start, it may have been up before
 		more = append(more, "its condition before is not known")
 	}
 	if !c.Missing.IsZero() {

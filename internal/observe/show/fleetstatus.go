@@ -40,7 +40,7 @@ func trouble(a Answer[admin.Report]) int {
 		return 0
 	case !a.Value.Ready:
 		return 1
-	case a.Value.Trouble() != "" || a.Value.Config.Error != "":
+	case a.Value.Wrong() != "":
 		return 2
 	}
 	return 3
@@ -119,6 +119,9 @@ func differences(all []Answer[admin.Report], now time.Time) (lines []Cell) {
 				text += ", " + capture.Count(*b.Pods, "pod")
 			}
 			lines = append(lines, Cell{text, StateColour(b.State)})
+		}
+		for _, text := range a.Value.PluginTrouble() {
+			lines = append(lines, Cell{a.Name + ": " + text, Yellow})
 		}
 		if a.Value.Config.Error != "" {
 			lines = append(lines, Cell{fmt.Sprintf("%s: refused a configuration %s ago: %s", a.Name, ago(now.Add(a.Off), a.Value.Config.Failed), calls.Cut(a.Value.Config.Error, 200)), Red})

@@ -47,10 +47,10 @@ func statusLine(r *admin.Report) string {
 // printStatus shows the report to people, as of now.
 func printStatus(out *Screen, r *admin.Report, now time.Time) {
 	is, colour := "ready", Green
-	if trouble := r.Trouble(); !r.Ready {
-		is, colour = "NOT READY: "+trouble, Red
-	} else if trouble != "" {
-		is, colour = "ready, DEGRADED: "+trouble, Yellow
+	if wrong := r.Wrong(); !r.Ready {
+		is, colour = "NOT READY: "+wrong, Red
+	} else if wrong != "" {
+		is, colour = "ready, DEGRADED: "+wrong, Yellow
 	}
 	path := ""
 	if r.DataPath == config.GRPCPath {

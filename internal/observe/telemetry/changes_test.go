@@ -55,27 +55,27 @@ func pluginsOf(all []capture.Change) string {
 	return strings.Join(names, " ")
 }
 
-func lost(plugin string, at int) capture.Change {
-	return capture.Change{What: capture.PluginLost, Plugin: plugin, Time: time.Unix(int64(at), 0)}
+func down(plugin string, at int) capture.Change {
+	return capture.Change{What: capture.PluginDown, Plugin: plugin, Time: time.Unix(int64(at), 0)}
 }
 
 func TestChangesOutliveTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	c, stop := keeping(t, dir)
-	c.Add(lost("a", 1))
-	c.Add(lost("b", 2))
+	c.Add(down("a", 1))
+	c.Add(down("b", 2))
 	all := since(c, time.Unix(2, 0))
 	assert.Equal(t, "b", pluginsOf(all), "before or after it is written")
 	stop()
 	_, file := changesFiles(dir)
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = f.WriteString(`{"what":"plugin-lost","plugin":"half`) // a crash
+	_, err = f.WriteString(`{"what":"plugin-down","plugin":"half`) // a crash
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 
 	c, stop = keeping(t, dir)
-	c.Add(lost("c", 3))
+	c.Add(down("c", 3))
 	stop()
 	all = since(c, time.Time{})
 	assert.Equal(t, "a b unread c", pluginsOf(all))
@@ -91,7 +91,7 @@ func TestAtLeastTenThousandChangesAreKept(t *testing.T) {
 	c := NewChanges(&Recording{}, dir)
 	const n = 2*fileChanges + 100
 	for i := range n {
-		c.Add(lost("p", i))
+		c.Add(down("p", i))
 		if i%1000 == 999 || i == n-1 {
 			require.NoError(t, c.write())
 		}
@@ -108,13 +108,13 @@ func TestAtLeastTenThousandChangesAreKept(t *testing.T) {
 func TestAnUnwritableFolderLosesNoChange(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	c := NewChanges(&Recording{}, dir)
-	c.Add(lost("a", 1))
+	c.Add(down("a", 1))
 	require.Error(t, c.write())
 	all := since(c, time.Time{})
 	assert.Equal(t, "a", pluginsOf(all))
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, c.write())
-	c.Add(lost("b", 2))
+	c.Add(down("b", 2))
 	all = since(c, time.Time{})
 	assert.Equal(t, "a b", pluginsOf(all))
 }
@@ -123,17 +123,17 @@ func TestAnUnwritableFolderLosesNoChange(t *testing.T) {
 func TestChangesArePassedOnWithoutAFolder(t *testing.T) {
 	c := NewChanges(&Recording{}, "")
 	for i := range latestChanges + 5 {
-		c.Add(lost("a", i))
+		c.Add(down("a", i))
 	}
 	next := NewChanges(&Recording{}, "")
 	next.Restore(c.Latest())
-	next.Add(lost("b", 99999))
+	next.Add(down("b", 99999))
 	all := since(next, time.Unix(latestChanges, 0))
 	assert.Equal(t, "a a a a a b", pluginsOf(all))
 	c.PassOn()
 	c.Add(capture.Change{What: capture.Stopped})
 	latest := c.Latest()
-	assert.Equal(t, capture.PluginLost, latest[len(latest)-1].What, "the next process tells")
+	assert.Equal(t, capture.PluginDown, latest[len(latest)-1].What, "the next process tells")
 }
 
 func TestAskingForChangesSinceNoTimeIsAnError(t *testing.T) {
@@ -149,7 +149,7 @@ func TestAChangeBeingWrittenIsThereOnce(t *testing.T) {
 	c, stop := keeping(t, t.TempDir())
 	defer stop()
 	for i := range 200 {
-		c.Add(lost("a", i))
+		c.Add(down("a", i))
 		all := since(c, time.Time{})
 		require.Len(t, all, i+1)
 	}
@@ -160,14 +160,14 @@ func TestAnOddFileSaysWhatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	_, file := changesFiles(dir)
 	line := func(plugin, year string) string {
-		return `{"time":"` + year + `-01-01T00:00:00Z","what":"plugin-lost","plugin":"` + plugin + `"}` + "\n"
+		return `{"time":"` + year + `-01-01T00:00:00Z","what":"plugin-down","plugin":"` + plugin + `"}` + "\n"
 	}
 	require.NoError(t, os.WriteFile(file, []byte(`{"v":1,"program":"criproxy 1"}`+"\n"+line("future", "2099")+line("a", "2001")+
 		`{"v":2,"program":"criproxy 9"}`+"\n"+line("newer", "2001")+
 		`{"v":1}`+"\n"+line("b", "2002")+`{"time":"2002-01-01T00:00:00Z","what":"exploded"}`+"\n[1]\n{\"what\":7}\n\x00\xff\n"+line("c", "2003")+
 		strings.Repeat("x", 3*maxChangeLine)+"\n"+line("d", "2004")+`{"time":"2005`), 0o600))
 	c, stop := keeping(t, dir)
-	c.Add(lost("own", 0))
+	c.Add(down("own", 0))
 	stop()
 	all := since(c, time.Time{})
 	assert.Equal(t, "future a unread b unread unread c unread d unread own", pluginsOf(all), "in the order of the file")
@@ -190,7 +190,7 @@ func TestOnlyRegularFilesHaveChanges(t *testing.T) {
 	_, file := changesFiles(dir)
 	require.NoError(t, syscall.Mkfifo(file, 0o600))
 	c := NewChanges(&Recording{}, dir)
-	c.Add(lost("a", 1))
+	c.Add(down("a", 1))
 	require.ErrorContains(t, c.write(), "is not a regular file")
 	assert.Equal(t, "unread a", pluginsOf(since(c, time.Time{})))
 	require.NoError(t, os.Remove(file))
@@ -206,11 +206,11 @@ func TestAFileThatIsFullIsReplaced(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		c := NewChanges(&Recording{}, dir)
-		c.Add(lost("a", 1))
+		c.Add(down("a", 1))
 		require.NoError(t, c.write())
 		older, newer := changesFiles(dir)
 		require.NoError(t, os.WriteFile(newer, []byte(content), 0o600))
-		c.Add(lost("b", 2))
+		c.Add(down("b", 2))
 		require.NoError(t, c.write())
 		info, err := os.Stat(older)
 		require.NoError(t, err, what)
@@ -225,7 +225,7 @@ func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
 	dir := t.TempDir()
 	c, stop := keeping(t, dir)
 	for i, name := range []string{"a", "b", "c"} {
-		c.Add(lost(name, i))
+		c.Add(down(name, i))
 	}
 	stop()
 	for _, has := range []int{0, 1, 3} {
@@ -236,7 +236,7 @@ func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
 		}
 		var told, recorded []capture.Change
 		next.Replay(func(one *capture.Change) { told = append(told, *one) })
-		next.Add(lost("d", 4))
+		next.Add(down("d", 4))
 		var ev capture.Event
 		for f := next.rec.Follow(); f.TryNext(&ev); {
 			recorded = append(recorded, *ev.Change)
@@ -251,7 +251,7 @@ func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
 func TestAHandoverToAnotherFolderLosesNoChange(t *testing.T) {
 	known, other := t.TempDir(), t.TempDir()
 	first, stop := keeping(t, known)
-	first.Add(lost("a", 1))
+	first.Add(down("a", 1))
 	handOver := func(from *Changes, stop func(), dir string) (*Changes, func()) {
 		from.Hold()
 		to, stopped := keepingAfter(t, dir, from.Latest())
@@ -260,12 +260,12 @@ func TestAHandoverToAnotherFolderLosesNoChange(t *testing.T) {
 		return to, stopped
 	}
 	second, stop := handOver(first, stop, "")
-	second.Add(lost("b", 2))
+	second.Add(down("b", 2))
 	third, stop := handOver(second, stop, known)
 	assert.Equal(t, "a b", pluginsOf(since(third, time.Time{})))
-	third.Add(lost("c", 3))
+	third.Add(down("c", 3))
 	fourth, stop := handOver(third, stop, other)
-	fourth.Add(lost("d", 4))
+	fourth.Add(down("d", 4))
 	assert.Equal(t, "a b c d", pluginsOf(since(fourth, time.Time{})))
 	fifth, stop := handOver(fourth, stop, known)
 	stop()
@@ -281,36 +281,36 @@ func TestAHandoverOnAFullDiskLosesNoChange(t *testing.T) {
 	_, file := changesFiles(dir)
 	require.NoError(t, os.Mkdir(file, 0o700)) // no change can be written
 	first, second := NewChanges(&Recording{}, dir), NewChanges(&Recording{}, dir)
-	first.Add(lost("a", 1))
+	first.Add(down("a", 1))
 	first.Hold()
 	second.Restore(first.Latest())
-	second.Add(lost("b", 2))
+	second.Add(down("b", 2))
 	require.Error(t, second.write())
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, first.write())
 	assert.NoFileExists(t, file, "another process is about to write")
 	require.NoError(t, second.write())
 	first.GoOn() // the second failed after all
-	first.Add(lost("c", 3))
+	first.Add(down("c", 3))
 	require.NoError(t, first.write())
 	assert.Equal(t, "a b c", pluginsOf(since(NewChanges(&Recording{}, dir), time.Time{})))
 }
 
-// A plugin is lost while the next process starts. The process that hands over notes it, once.
+// A plugin is down while the next process starts. The process that hands over notes it, once.
 func TestAHandoverLosesNothingToldMeanwhile(t *testing.T) {
 	dir := t.TempDir()
 	c := NewChanges(&Recording{}, dir)
-	c.Add(lost("a", 1))
+	c.Add(down("a", 1))
 	c.Hold()
 	handed := c.Latest()
-	c.Add(lost("b", 2))
+	c.Add(down("b", 2))
 	next := NewChanges(&Recording{}, dir)
 	next.Restore(handed)
 	require.NoError(t, next.write())
 	for range 2 {
 		assert.Equal(t, "a b", pluginsOf(since(c, time.Time{})))
 	}
-	next.Add(lost("c", 3))
+	next.Add(down("c", 3))
 	require.NoError(t, next.write())
 	c.PassOn()
 	require.NoError(t, c.write())

@@ -143,7 +143,7 @@ func traced(r *logs.LogRecord, md map[string][]string) bool {
 
 // changeRecord returns the record of a change.
 func changeRecord(c *capture.Change) *logs.LogRecord {
-	bad := c.What == capture.Gone || c.What == capture.Refused || c.What == capture.PluginLost
+	bad := c.What == capture.Gone || c.What == capture.Refused || c.What == capture.PluginDown
 	r := newRecord("criproxy.change", c.Time, bad, c.String())
 	if c.What == capture.Slow {
 		r.SeverityNumber, r.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_WARN, "WARN"

@@ -218,15 +218,15 @@ function conditionsOf() {
 
 // pluginsOf returns the conditions of the plugins that criproxy has, or that the changes of a recording are about.
 function pluginsOf() {
-  const changed = [...model.plugins.values()].map((c) => ({ name: c.plugin, state: c.what === "plugin-lost" ? "lost" : "ready", error: c.why }));
+  const changed = [...model.plugins.values()].map((c) => ({ name: c.plugin, state: c.what === "plugin-down" ? "down" : "ready", error: c.why }));
   return (live.on ? status.report?.hooks?.plugins || [] : changed).map((p) => {
     const c = model.plugins.get(p.name);
-    return { name: `plugin ${p.name}`, plugin: p, what: p.state === "ready" && p.error ? "refused" : p.state, since: c?.what === "plugin-lost" ? c.t : undefined, why: p.error || "" };
+    return { name: `plugin ${p.name}`, plugin: p, what: p.state === "ready" && p.error ? "refused" : p.state, since: c?.what === "plugin-down" ? c.t : undefined, why: p.error || "" };
   });
 }
 
 // rankOf says how bad a condition is: 0 is not bad.
-const rankOf = (what) => ({ up: 0, ready: 0, connecting: 1, slow: 2, down: 2, broken: 2, lost: 2 }[what] ?? 3);
+const rankOf = (what) => ({ up: 0, ready: 0, connecting: 1, slow: 2, down: 2, broken: 2 }[what] ?? 3);
 const classOf = (what) => ["up", "connecting", "slow", "gone"][rankOf(what)];
 const worstOf = (conditions) => classOf(conditions.reduce((worst, c) => (rankOf(c.what) > rankOf(worst) ? c.what : worst), "up"));
 
