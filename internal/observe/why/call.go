@@ -54,7 +54,7 @@ func (c *call) kubelet() bool { return slices.Contains(kubelets, c.from) }
 // ok reports whether the call has ended without an error.
 func (c *call) ok() bool { return c.ended && c.code == codes.OK }
 
-// left reports whether the client ended the call, or its deadline passed, after a time.
+// gaveUp reports whether the client ended the call, or its deadline passed, after a time.
 func (c *call) gaveUp(after time.Duration) bool {
 	return c.ended && c.took >= after && (c.code == codes.DeadlineExceeded || capture.EndedByClient(c.code, c.message))
 }

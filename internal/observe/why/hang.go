@@ -12,84 +12,97 @@ import (
 // hung is how long a runtime answers nothing before why reports it.
 const hung = 10 * time.Second
 
+// leastWait is how long a call is not answered before it counts as one that waited.
+const leastWait = time.Second
+
 // waits are methods that may take long without fault of the runtime.
 var waits = []string{"PullImage", "StopContainer", "StopPodSandbox", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync"}
 
-// A hang is a time in which a runtime answered nothing.
+// A hang is a time in which a runtime answered nothing, although calls waited for it.
 type hang struct {
 	backend     string
-	since, till time.Time
-	over        bool    // it has answered since
-	calls       []*call // that waited
+	since, till time.Time // when the first call began to wait, and until when one waited
+	again       time.Time // when it answered next; zero if it has not
+	calls       []*call   // that waited
 }
 
-// hangsOf returns the times in which runtimes answered nothing, although they were asked several things.
+// hangsOf returns the times in which runtimes answered nothing, although they were asked several things. A call waits until it
+// is answered or gives up.
 func (v *view) hangsOf() []hang {
 	var found []hang
-	waiting, since := map[string][]*call{}, map[string]time.Time{} // :: runtime → calls that it has not answered, and since when it has answered none
+	open, answered := map[string][]*call{}, map[string]time.Time{} // :: runtime → calls that it has not answered, and when it answered last
 	type step struct {
 		at  time.Time
 		c   *call
 		end bool
 	}
 	var steps []step
+	begin := func(c *call) time.Time { return c.began.Add(c.legs[0].after) }
 	for _, c := range v.complete() {
 		if len(c.legs) != 1 || c.stream {
 			continue
 		}
-		begin := c.began.Add(c.legs[0].after)
 		if !slices.Contains(waits, c.method) {
-			steps = append(steps, step{begin, c, false})
+			steps = append(steps, step{begin(c), c, false})
 		}
-		if c.legs[0].ended || c.ended {
-			steps = append(steps, step{begin.Add(c.legs[0].took), c, true})
+		if (c.legs[0].ended || c.ended) && !c.gaveUp(0) {
+			steps = append(steps, step{begin(c).Add(c.legs[0].took), c, true})
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
-	close := func(name string, at time.Time, over bool) {
-		all := waiting[name]
-		if len(methodsOf(all)) > 2 && at.Sub(since[name]) >= hung && !v.paused(since[name], at) {
-			found = append(found, hang{name, since[name], at, over, slices.Clone(all)})
+	close := func(name string, at, again time.Time) {
+		h := hang{backend: name, again: again}
+		for _, c := range open[name] {
+			from, till := later(begin(c), answered[name]), at
+			if c.ended && c.end().Before(at) {
+				till = c.end()
+			}
+			if till.Sub(from) < leastWait {
+				continue
+			}
+			if h.calls == nil {
+				h.since = from
+			}
+			h.till, h.calls = later(h.till, till), append(h.calls, c)
+		}
+		if len(methodsOf(h.calls)) > 2 && h.till.Sub(h.since) >= hung && !v.paused(h.since, h.till) {
+			found = append(found, h)
 		}
 	}
 	for _, s := range steps {
 		name := s.c.legs[0].backend
-		switch {
-		case !s.end:
-			if len(waiting[name]) == 0 {
-				since[name] = s.at
-			}
-			waiting[name] = append(waiting[name], s.c)
-		case s.c.gaveUp(0): // it is still not answered
-		default:
-			close(name, s.at, true)
-			since[name] = s.at
-			waiting[name] = slices.DeleteFunc(waiting[name], func(c *call) bool { return c == s.c || c.ended && !c.end().After(s.at) })
+		if !s.end {
+			open[name] = append(open[name], s.c)
+			continue
 		}
+		close(name, s.at, s.at)
+		answered[name] = s.at
+		open[name] = slices.DeleteFunc(open[name], func(c *call) bool { return c == s.c || c.ended && !c.end().After(s.at) })
 	}
-	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		close(name, v.now, false)
+	for _, name := range slices.Sorted(maps.Keys(open)) {
+		close(name, v.now, time.Time{})
 	}
 	return found
 }
 
-// hangs finds runtimes that answered nothing for some time, without being noted as gone.
+// hangs finds runtimes that answered nothing for some time, and whose condition did not say so.
 func (v *view) hangs() []Finding {
 	var found []Finding
+	outages := v.outagesBy()
 	for _, h := range v.hung {
-		if slices.ContainsFunc(v.changes, func(c *capture.Change) bool {
-			return c.Backend == h.backend && c.What == capture.Gone && !c.Time.Before(h.since) && !c.Time.After(h.till)
+		if slices.ContainsFunc(outages[h.backend], func(o outage) bool {
+			return !o[0].Time.After(h.till) && !o.until(v.now).Before(h.since)
 		}) {
 			continue // see outages
 		}
 		f := shown(h.calls)
 		f.About, f.Level, f.Pods, f.Backends = h.backend, Error, nil, []string{h.backend}
-		f.Since, f.Last = h.since, h.till
+		f.Since, f.Last, f.Show = h.since, h.till, f.Show+" -backend "+h.backend
 		f.decided(longest(h.calls))
 		f.Text = fmt.Sprintf("%s answered nothing for %s, from %s on: %s waited (%s)", h.backend, round(f.Last.Sub(f.Since)), clock(f.Since), capture.Count(len(h.calls), "call"), and(methodsOf(h.calls)))
 		f.Cause = "its process hung or was stopped, or got no time of a processor"
-		if h.over {
-			f.end("; it answers again since " + clock(f.Last))
+		if !h.again.IsZero() {
+			f.end("; it answers again since " + clock(h.again))
 		}
 		f.Cure = v.afterHang(h.backend)
 		found = append(found, f)

@@ -17,16 +17,25 @@ import (
 
 // outages finds times in which a runtime was gone or slow.
 func (v *view) outages() []Finding {
-	byBackend := map[string][]*capture.Change{}
+	var found []Finding
+	all := v.outagesBy()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		found = append(found, v.outagesAre(name, all[name]))
+	}
+	return found
+}
+
+// outagesBy returns the outages of each runtime that had some.
+func (v *view) outagesBy() map[string][]outage {
+	changes, found := map[string][]*capture.Change{}, map[string][]outage{}
 	for _, c := range v.changes {
 		if c.Backend != "" {
-			byBackend[c.Backend] = append(byBackend[c.Backend], c)
+			changes[c.Backend] = append(changes[c.Backend], c)
 		}
 	}
-	var found []Finding
-	for _, name := range slices.Sorted(maps.Keys(byBackend)) {
-		if all := outagesOf(byBackend[name]); len(all) > 0 {
-			found = append(found, v.outagesAre(name, all))
+	for name, all := range changes {
+		if outages := outagesOf(all); len(outages) > 0 {
+			found[name] = outages
 		}
 	}
 	return found
@@ -37,6 +46,14 @@ func (v *view) outages() []Finding {
 type outage []*capture.Change
 
 func (o outage) last() *capture.Change { return o[len(o)-1] }
+
+// until returns when an outage ended: now, if it goes on.
+func (o outage) until(now time.Time) time.Time {
+	if last := o.last(); !isBad(last) {
+		return last.Time
+	}
+	return now
+}
 
 func isBad(c *capture.Change) bool { return c.What == capture.Slow || c.What == capture.Gone }
 

@@ -352,10 +352,10 @@ func groups(all []*call, key func(*call) string) [][]*call {
 // maxProofs is how many calls a finding shows.
 const maxProofs = 3
 
-// shown returns a finding that calls show.
+// shown returns a finding that calls show. Its command selects all of them.
 func shown(by []*call) Finding {
 	f := Finding{Level: Warning, Count: len(by), Since: by[0].began, Backends: runtimesOf(by)}
-	pods := map[string]bool{}
+	pods, of := map[string]bool{}, 0
 	for i, c := range by {
 		f.Last = later(f.Last, c.end())
 		if i < maxProofs-1 || i == len(by)-1 {
@@ -363,11 +363,15 @@ func shown(by []*call) Finding {
 		}
 		if p := c.pod(); p != "" {
 			pods[p] = true
+			of++
 		}
 	}
 	f.Pods, f.Show = slices.Sorted(maps.Keys(pods)), "-method '"+strings.Join(methodsOf(by), "|")+"'"
-	if len(f.Pods) == 1 {
+	if len(f.Pods) == 1 && of == len(by) {
 		f.Show += " -follow-pod " + f.Pods[0]
+	}
+	if slices.ContainsFunc(by, func(c *call) bool { return c.own }) {
+		f.Show += " -own"
 	}
 	return f
 }

@@ -139,6 +139,40 @@ func TestForgottenCallsAreNotTakenForSilence(t *testing.T) {
 	assert.Contains(t, slowProbes(v)[0].Text, "time-out of 1s, twice of 2 on primary")
 }
 
+// Beside an outage, why said that the runtime answered nothing: calls of criproxy itself, none of which had waited, lay 20s
+// apart.
+func TestAHangIsATimeInWhichCallsWaitedAndThatNoConditionTells(t *testing.T) {
+	own := func(method string, second int, took time.Duration, code codes.Code) *call {
+		c := made(method, "beta.io", second, took, code, "")
+		c.from, c.own, c.about.Pod = "criproxy", true, ""
+		return c
+	}
+	const quick = 200 * time.Microsecond
+	v := &view{now: at(59), calls: []*call{own("Version", 0, quick, codes.DeadlineExceeded), own("Status", 20, quick, codes.OK), own("ListMetricDescriptors", 20, quick, codes.OK)}}
+	assert.Empty(t, v.hangsOf(), "no call waited")
+	gaveUp := 12 * time.Second
+	v.calls = []*call{own("Version", 0, gaveUp, codes.DeadlineExceeded), own("Status", 1, gaveUp, codes.DeadlineExceeded), own("ListContainers", 2, gaveUp, codes.DeadlineExceeded), own("Status", 30, quick, codes.OK)}
+	v.calls[0].about.Pod = "web"
+	v.hung = v.hangsOf()
+	require.Len(t, v.hangs(), 1)
+	f := v.hangs()[0]
+	assert.Equal(t, "beta.io answered nothing for 14s, from 09:00:00.000 on: 3 calls waited (Version, Status and ListContainers); it answers again since 09:00:30.000", f.Text)
+	assert.Equal(t, "-method 'Version|Status|ListContainers' -own -backend beta.io", f.Show, "it selects all of them, and no others")
+	for name, one := range map[string]struct {
+		what     string
+		from, to int
+		told     bool
+	}{
+		"gone before it":     {capture.Gone, -1, 29, true},
+		"slow within it":     {capture.Slow, 3, 5, true},
+		"gone later":         {capture.Gone, 20, 25, false},
+		"slow, and up again": {capture.Slow, -9, -5, false},
+	} {
+		v.changes = []*capture.Change{{Time: at(one.from), Backend: "beta.io", What: one.what, Was: capture.Up}, {Time: at(one.to), Backend: "beta.io", What: capture.Up, Was: one.what}}
+		assert.Equal(t, one.told, len(v.hangs()) == 0, name)
+	}
+}
+
 // A page inferred bands from a recording without conditions of which why said that nothing was wrong (issue 27).
 func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
 	list := func(second int, memory ...string) *call {
