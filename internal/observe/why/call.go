@@ -135,6 +135,14 @@ func (c *call) answered(runtime string) bool {
 	return c.ok() && (runtime == "" || slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == runtime && one.ended && one.code == codes.OK }))
 }
 
+// meant reports whether a call was meant for a runtime, as flags of criproxy view select it.
+func (c *call) meant(runtime string) bool {
+	if len(c.legs) == 0 && len(c.memory) == 0 {
+		return calls.BackendIn(c.message) == runtime
+	}
+	return slices.Contains(c.memory, runtime) || slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == runtime })
+}
+
 // saidBy returns what a runtime says of itself in the answer to a call.
 func (c *call) saidBy(runtime string) string {
 	for i, one := range c.legs {

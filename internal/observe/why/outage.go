@@ -110,14 +110,31 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 			f.Level = Error
 		}
 	}
-	from := v.silentSince(bad[0])
-	f.Text += v.meanwhile(name, from, f.Last)
-	if slices.ContainsFunc(v.calls, func(c *call) bool {
-		return !c.own && c.failed() && (c.code == codes.Unavailable || c.code == codes.DeadlineExceeded) && !c.end().Before(from) && !c.began.After(f.Last)
-	}) {
-		f.Show = "-status 'Unavailable|DeadlineExceeded'"
+	var during []stretch
+	for _, o := range all {
+		during = append(during, stretch{v.silentSince(o[0]), o.until(v.now)})
 	}
+	happened, failed := v.meanwhile(name, during...)
+	f.Text, f.Show = f.Text+happened, selects(name, failed)
 	return f
+}
+
+// selects returns flags of criproxy view that select calls that failed because of a runtime, "" if there are none.
+func selects(name string, failed []*call) string {
+	var ended []string
+	for _, c := range failed {
+		if code := c.code.String(); c.code <= codes.Unauthenticated && !slices.Contains(ended, code) { // others have no name
+			ended = append(ended, code)
+		}
+	}
+	if len(ended) == 0 {
+		return ""
+	}
+	flags := "-status '" + strings.Join(ended, "|") + "'"
+	if !slices.ContainsFunc(failed, func(c *call) bool { return !c.meant(name) }) {
+		flags += " -backend " + name
+	}
+	return flags
 }
 
 // proofs returns the changes of outages as evidence. It shows the first outage, the latest ones, and for each cause the first
@@ -260,12 +277,16 @@ func (v *view) whose() (name string, counts func(*call) bool) {
 	return "clients", func(c *call) bool { return !c.own }
 }
 
-// meanwhile says what happened between two times to the calls that count, as far as calls of that time were looked at.
-func (v *view) meanwhile(backend string, from, to time.Time) string {
-	failed, remembered, sandboxes := 0, 0, 0
+// A stretch is a part of the time that a recording covers.
+type stretch struct{ from, to time.Time }
+
+// meanwhile says what happened in some stretches, the earliest first, to the calls that count, as far as calls of that time were
+// looked at, and returns those that failed.
+func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*call) {
+	remembered, sandboxes := 0, 0
 	whose, counts := v.whose()
 	for _, c := range v.calls {
-		if !counts(c) || c.end().Before(from) || c.began.After(to) {
+		if !counts(c) || !slices.ContainsFunc(in, func(s stretch) bool { return !c.end().Before(s.from) && !c.began.After(s.to) }) {
 			continue
 		}
 		here := slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == backend })
@@ -273,7 +294,7 @@ func (v *view) meanwhile(backend string, from, to time.Time) string {
 		case len(c.memory) > 0:
 			remembered++
 		case c.failed() && (here || c.code == codes.Unavailable):
-			failed++
+			failed = append(failed, c)
 		case c.method == "RunPodSandbox" && c.ok() && here:
 			sandboxes++
 		}
@@ -282,17 +303,16 @@ func (v *view) meanwhile(backend string, from, to time.Time) string {
 	for _, one := range []struct {
 		n    int
 		what string
-	}{{remembered, "answered from memory"}, {failed, "failed"}, {sandboxes, "made a new sandbox"}} {
+	}{{remembered, "answered from memory"}, {len(failed), "failed"}, {sandboxes, "made a new sandbox"}} {
 		if one.n > 0 {
 			all = append(all, fmt.Sprintf("%d %s", one.n, one.what))
 		}
 	}
-	text := ""
 	if len(all) > 0 {
 		text = "; of the calls of " + whose + ", " + strings.Join(all, ", ")
 	}
-	if from.Before(v.begin.Add(-jump)) || from.Before(v.whole) {
-		return text + "; not all calls before " + clock(later(v.begin, v.whole)) + " were looked at"
+	if from := in[0].from; from.Before(v.begin.Add(-jump)) || from.Before(v.whole) {
+		return text + "; not all calls before " + clock(later(v.begin, v.whole)) + " were looked at", failed
 	}
-	return cmp.Or(text, "; no call of "+whose+" failed because of it")
+	return cmp.Or(text, "; no call of "+whose+" failed because of it"), failed
 }

@@ -33,7 +33,7 @@ func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
 	assert.Contains(t, f.Evidence[2].Text, "is up")
 	assert.Empty(t, f.Show, "view -status would show nothing")
 	v.calls = []*call{{method: "Status", from: "kubelet", began: at(10), ended: true, code: codes.Unavailable}}
-	assert.Equal(t, "-status 'Unavailable|DeadlineExceeded'", v.outages()[0].Show)
+	assert.Equal(t, "-status 'Unavailable'", v.outages()[0].Show)
 }
 
 // It gave the reason of the first of four outages, as if it were that of all, and left out of the evidence the line that the
@@ -171,6 +171,25 @@ func TestAHangIsATimeInWhichCallsWaitedAndThatNoConditionTells(t *testing.T) {
 		v.changes = []*capture.Change{{Time: at(one.from), Backend: "beta.io", What: one.what, Was: capture.Up}, {Time: at(one.to), Backend: "beta.io", What: capture.Up, Was: one.what}}
 		assert.Equal(t, one.told, len(v.hangs()) == 0, name)
 	}
+}
+
+// Of pods that began between two outages, why said that kubelet had made them anew, and its command selected the calls of other
+// runtimes.
+func TestWhatHappenedBetweenTwoOutagesIsNotOfThem(t *testing.T) {
+	v := &view{now: at(50), changes: []*capture.Change{
+		{Time: at(1), Backend: "kata.io", What: capture.Gone, Was: capture.Up},
+		{Time: at(8), Backend: "kata.io", What: capture.Up, Was: capture.Gone},
+		{Time: at(40), Backend: "kata.io", What: capture.Slow, Was: capture.Up},
+	}}
+	const quick = time.Millisecond
+	v.calls = []*call{made("RunPodSandbox", "kata.io", 20, quick, codes.OK, ""), made("StopContainer", "kata.io", 21, quick, codes.Internal, "no")}
+	assert.Contains(t, v.outages()[0].Text, "; no call of kubelet failed because of it")
+	refused := made("StopContainer", "", 5, quick, codes.Unavailable, "criproxy: backend kata.io is gone since 09:00:01: connection refused")
+	refused.legs = nil
+	v.calls = append(v.calls, refused, made("RunPodSandbox", "kata.io", 41, quick, codes.OK, ""), made("ListContainers", "kata.io", 42, 2*time.Second, codes.DeadlineExceeded, ""))
+	f := v.outages()[0]
+	assert.Contains(t, f.Text, "; of the calls of kubelet, 2 failed, 1 made a new sandbox")
+	assert.Equal(t, "-status 'Unavailable|DeadlineExceeded' -backend kata.io", f.Show)
 }
 
 // A page inferred bands from a recording without conditions of which why said that nothing was wrong (issue 27).
