@@ -82,8 +82,7 @@ func outagesOf(all []*capture.Change) (found []outage) {
 func (v *view) outagesAre(name string, all []outage) Finding {
 	changes := slices.Concat(all...)
 	bad := slices.DeleteFunc(slices.Clone(changes), func(c *capture.Change) bool { return !isBad(c) })
-	causes, latest := causesOf(bad), all[len(all)-1]
-	last := latest.last()
+	causes, last := causesOf(bad), all[len(all)-1].last()
 	f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody, Evidence: proofs(all, causes)}
 	switch {
 	case slices.ContainsFunc(bad, inCircle):
@@ -98,8 +97,7 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	if f.Over = !isBad(last); f.Over {
 		f.Text = fmt.Sprintf("%s was %s, from %s until %s%s", name, often, clock(bad[0].Time), clock(last.Time), eachCause(causes))
 	} else {
-		f.Last = v.now
-		f.Since = latest[0].Time
+		f.Since, f.Last = last.Time, v.now
 		f.Text = fmt.Sprintf("%s is %s since %s", name, last.What, clock(last.Time))
 		if len(bad) > 1 {
 			f.Text += fmt.Sprintf("; from %s on it was %s%s", clock(bad[0].Time), often, eachCause(causes))

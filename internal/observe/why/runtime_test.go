@@ -34,6 +34,9 @@ func TestAnOutageThatBeganAnewHasItsOwnBeginning(t *testing.T) {
 	assert.Empty(t, f.Show, "view -status would show nothing")
 	v.calls = []*call{{method: "Status", from: "kubelet", began: at(10), ended: true, code: codes.Unavailable}}
 	assert.Equal(t, "-status 'Unavailable'", v.outages()[0].Show)
+	v.changes = v.changes[:2]
+	assert.Contains(t, v.outages()[0].Text, "kata.io is gone since 09:00:08.000; from 09:00:01.000 on it was")
+	assert.Equal(t, at(8), v.outages()[0].Since, "what is now has one beginning")
 }
 
 // It gave the reason of the first of four outages, as if it were that of all, and left out of the evidence the line that the
