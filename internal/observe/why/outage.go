@@ -110,7 +110,7 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	}
 	var during []stretch
 	for _, o := range all {
-		during = append(during, stretch{v.silentSince(o[0]), o.until(v.now)})
+		during = append(during, stretch{v.silentSince(o[0]), o.until(v.now), isBad(o.last())})
 	}
 	happened, failed := v.meanwhile(name, during...)
 	f.Text, f.Show = f.Text+happened, selects(name, failed)
@@ -276,12 +276,15 @@ func (v *view) whose() (name string, counts func(*call) bool) {
 }
 
 // A stretch is a part of the time that a recording covers.
-type stretch struct{ from, to time.Time }
+type stretch struct {
+	from, to time.Time
+	goesOn   bool // to is now
+}
 
 // meanwhile says what happened in some stretches, the earliest first, to the calls that count, as far as calls of that time were
 // looked at, and returns those that failed.
 func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*call) {
-	remembered, sandboxes := 0, 0
+	remembered, sandboxes, waiting := 0, 0, 0
 	whose, counts := v.whose()
 	for _, c := range v.calls {
 		if !counts(c) || !slices.ContainsFunc(in, func(s stretch) bool { return !c.end().Before(s.from) && !c.began.After(s.to) }) {
@@ -289,6 +292,10 @@ func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*
 		}
 		here := slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == backend })
 		switch {
+		case !c.ended:
+			if !c.stream && c.took >= leastWait && in[len(in)-1].goesOn && slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == backend && !one.ended }) {
+				waiting++
+			}
 		case len(c.memory) > 0:
 			remembered++
 		case c.failed() && (here || c.code == codes.Unavailable):
@@ -301,7 +308,7 @@ func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*
 	for _, one := range []struct {
 		n    int
 		what string
-	}{{remembered, "answered from memory"}, {len(failed), "failed"}, {sandboxes, "made a new sandbox"}} {
+	}{{remembered, "answered from memory"}, {len(failed), "failed"}, {sandboxes, "made a new sandbox"}, {waiting, map[bool]string{true: "is waiting", false: "are waiting"}[waiting == 1]}} {
 		if one.n > 0 {
 			all = append(all, fmt.Sprintf("%d %s", one.n, one.what))
 		}

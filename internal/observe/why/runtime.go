@@ -146,7 +146,7 @@ func (v *view) moves() []Finding {
 			if v.cri {
 				cure = "if this is another runtime and nobody meant to replace the one before, put its address back: its pods still run there, and kubelet no longer sees them. Otherwise drain the node first, or end these pods with crictl --runtime-endpoint and the address before"
 			}
-			happened, _ := v.meanwhile(name, stretch{c.Time, c.Time.Add(settled)})
+			happened, _ := v.meanwhile(name, stretch{from: c.Time, to: c.Time.Add(settled)})
 			found = append(found, Finding{Level: Note, About: name, Backends: []string{name}, Since: c.Time, Last: c.Time, Over: true, Count: 1,
 				Text:     fmt.Sprintf("%s; %s at %s%s", part, how, clock(c.Time), happened),
 				Cure:     cure,

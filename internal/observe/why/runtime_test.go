@@ -195,6 +195,27 @@ func TestWhatHappenedBetweenTwoOutagesIsNotOfThem(t *testing.T) {
 	assert.Equal(t, "-status 'Unavailable|DeadlineExceeded' -backend kata.io", f.Show)
 }
 
+// why said that no call failed, while one had waited for 18s.
+func TestACallThatWaitsInAnOutageCounts(t *testing.T) {
+	underWay := func(method string, second int) *call {
+		c := made(method, "primary", second, at(48).Sub(at(second)), codes.OK, "")
+		c.ended, c.legs[0].ended = false, false
+		return c
+	}
+	events, answered := underWay("GetContainerEvents", 20), underWay("StartContainer", 30)
+	events.stream, answered.legs[0].ended = true, true
+	v := &view{now: at(48), calls: []*call{events, answered, underWay("ListContainers", 48)}, changes: []*capture.Change{
+		{Time: at(40), Backend: "primary", What: capture.Gone, Was: capture.Up, Why: "accepts connections, and has answered nothing for 10s"},
+	}}
+	assert.Contains(t, v.outages()[0].Text, "; no call of kubelet failed because of it", "a stream, a call that another part of criproxy has, and one that has just begun")
+	v.calls = append(v.calls, underWay("ListContainers", 30))
+	assert.Contains(t, v.outages()[0].Text, "; of the calls of kubelet, 1 is waiting")
+	v.calls = append(v.calls, underWay("StopContainer", 41))
+	assert.Contains(t, v.outages()[0].Text, "; of the calls of kubelet, 2 are waiting")
+	v.changes = append(v.changes, &capture.Change{Time: at(47), Backend: "primary", What: capture.Up, Was: capture.Gone})
+	assert.Contains(t, v.outages()[0].Text, "; no call of kubelet failed because of it", "it takes long, and waits for no outage")
+}
+
 // A page inferred bands from a recording without conditions of which why said that nothing was wrong (issue 27).
 func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
 	list := func(second int, memory ...string) *call {
