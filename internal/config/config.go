@@ -102,8 +102,9 @@ type Config struct {
 
 	// GoneAfter is how long a runtime that accepts connections may stay silent before it counts
 	// as gone. A new connection must be answered within 5s. With a single runtime this is what status, events, metrics
-	// and the log say: calls on a connection that exists wait for it, and those on a new one fail after 5s with
-	// Unavailable, as they would without criproxy. Default: 10s.
+	// and the log say: calls on a connection that exists wait for it. Without one, calls wait for the first attempt to
+	// connect, for up to 5s, and fail with Unavailable; later calls fail at once, until an attempt succeeds. kubelet's
+	// calls would do so without criproxy, too. Default: 10s.
 	GoneAfter time.Duration `yaml:"goneAfter"`
 
 	// EventInterval is how often criproxy compares the lists of a runtime that has no events, to make events for

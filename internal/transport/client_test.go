@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -487,10 +488,25 @@ func keepUp(ctx context.Context, c *client, states chan<- connectivity.State) {
 
 func TestAServerWithoutSettingsIsNotReady(t *testing.T) {
 	l := listen(t)
-	c := newClient(t, transport.ClientConfig{Dial: dialer(l), ConnectTimeout: 50 * time.Millisecond})
+	var attempts atomic.Int32
+	again, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	c := newClient(t, transport.ClientConfig{ConnectTimeout: 50 * time.Millisecond, Dial: func(ctx context.Context) (net.Conn, error) {
+		if attempts.Add(1) == 2 {
+			close(again)
+			<-release
+		}
+		return dialer(l)(ctx)
+	}})
 	assert.Equal(t, codes.Unavailable, status.Code(invoke(t, c)))
 	var silent *transport.SilentError
 	require.ErrorAs(t, c.Err(), &silent)
+	select {
+	case <-again:
+	case <-time.After(patience):
+		require.Fail(t, "there is no second attempt")
+	}
+	assert.Equal(t, codes.Unavailable, status.Code(invoke(t, c)), "a later call waits for no attempt")
 	http1 := listen(t)
 	go func() {
 		for {
