@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"maps"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 func TestHelpFitsAScreen(t *testing.T) {
@@ -60,6 +63,36 @@ func TestUsageErrorsNameTheHelpOfTheirCommand(t *testing.T) {
 		if c.name != "help" {
 			assert.Contains(t, out.String(), "criproxy: see criproxy help "+c.name+"\n")
 		}
+	}
+}
+
+// pods -backend nosuch named no help, as other commands do.
+func TestABackendThatDoesNotExistIsAMistakeOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	p := startedProcess(t)
+	at, healthy := config.AdminBeside(p.front), recordingAt("healthy")
+	asked := map[string][]string{
+		"pods": {"-admin", at}, "events": {"-admin", at}, "tail": {"-admin", at}, "view": {healthy},
+		"replay": {healthy, "-dry-run"}, "fixture": {healthy, "-listen", filepath.Join(p.dir, "fixture.sock")},
+		"tap": nil, // it shows what comes
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	for _, c := range commands() {
+		if !slices.ContainsFunc(c.flags(), func(f flagHelp) bool { return f.name == "backend" }) {
+			continue
+		}
+		args, known := asked[c.name]
+		assert.True(t, known, c.name)
+		if args == nil {
+			continue
+		}
+		var out, errOut bytes.Buffer
+		err := c.run(ctx, append(args, "-backend", "nosuch"), &out, &errOut)
+		assert.Equal(t, 2, cli.ExitCode(c.name, err, &errOut), "%s: %v", c.name, err)
+		assert.Empty(t, out.String(), c.name)
+		assert.Contains(t, errOut.String(), `"nosuch"`, c.name)
+		assert.Contains(t, errOut.String(), "criproxy: see criproxy help "+c.name+"\n")
 	}
 }
 

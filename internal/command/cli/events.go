@@ -53,8 +53,8 @@ down and ready again. criproxy keeps the latest 10,000 events or more in its sta
 	printer := calls.Printer{Out: e.output.lines(out), Date: true, JSON: e.output.programs(), Colour: show.Colours(out)}
 	shown, from := 0, time.Now().Add(-time.Duration(e.since))
 	if e.follow && !e.nodes.several() {
-		if err := show.BackendsMatch(ctx, nodes[0].Address, e.backend); err != nil {
-			return &UsageError{err}
+		if err := backendsMatch(ctx, nodes[0].Address, e.backend); err != nil {
+			return err
 		}
 	}
 	if !e.nodes.several() {
@@ -91,9 +91,9 @@ down and ready again. criproxy keeps the latest 10,000 events or more in its sta
 			})
 		})
 	}
-	if err == nil && shown == 0 && e.backend != "" && !e.nodes.several() && ctx.Err() == nil {
-		if err := show.BackendsMatch(ctx, nodes[0].Address, e.backend); err != nil {
-			return &UsageError{err}
+	if err == nil && shown == 0 && !e.nodes.several() && ctx.Err() == nil {
+		if err := backendsMatch(ctx, nodes[0].Address, e.backend); err != nil {
+			return err
 		}
 	}
 	if err == nil && shown == 0 && !printer.JSON && ctx.Err() == nil {

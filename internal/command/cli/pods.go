@@ -32,9 +32,12 @@ does not answer. It fails if the list is not complete.`
 		if err != nil {
 			return err
 		}
-		ask := show.Pods
-		if q.Nodes != nil {
-			ask = show.PodsOfAll
+		ask := show.PodsOfAll
+		if q.Nodes == nil {
+			if err := backendsMatch(ctx, q.Path, filter.Backend); err != nil {
+				return err
+			}
+			ask = show.Pods
 		}
 		silent, err := ask(ctx, q, filter)
 		for _, s := range silent {

@@ -43,7 +43,11 @@ func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
 		p.redactor = capture.NewRedactor(p.schema, p.secrets)
 	}
 	if p.calls, err = replay.Load(r, backend); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		err = fmt.Errorf("%s: %w", path, err)
+		if errors.Is(err, replay.ErrNoBackend) {
+			err = &UsageError{err}
+		}
+		return nil, err
 	}
 	return p, nil
 }

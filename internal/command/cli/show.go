@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
@@ -52,6 +53,25 @@ func askFlagsWithin(name string, timeout time.Duration, errOut io.Writer, more .
 	a.nodes.timeout = unitDuration(timeout)
 	a.nodes.flags(a.FlagSet)
 	return a
+}
+
+// backendsMatch returns a [UsageError] if patterns of -backend match none of the backends that the criproxy at path has. It
+// returns nil if that does not say which it has.
+func backendsMatch(ctx context.Context, path, patterns string) error {
+	var r admin.Report
+	if patterns == "" {
+		return nil
+	} else if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil {
+		return nil
+	}
+	var names []string
+	for _, b := range r.Backends {
+		names = append(names, b.Name)
+	}
+	if err := calls.Unmatched("backend", patterns, "backend", names); err != nil {
+		return &UsageError{err}
+	}
+	return nil
 }
 
 // query returns the query whose answer goes to the screen to.

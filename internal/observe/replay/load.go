@@ -43,6 +43,9 @@ type Message struct {
 	Truncated bool
 }
 
+// ErrNoBackend is why a recording cannot be played as one of its backends.
+var ErrNoBackend = errors.New("the recording has no calls to a backend")
+
 // Load reads the legs of clients or, if backend is not empty, those of that backend, in the order in which they began.
 // If several recordings were joined, each begins when the one before it has ended. If a file ends in the middle of an
 // event, Load reads up to there.
@@ -98,7 +101,7 @@ func Load(r *capture.Reader, backend string) ([]*Call, error) {
 	}
 	if len(order) == 0 {
 		if backend != "" {
-			return nil, fmt.Errorf("the recording has no calls to a backend %q", backend)
+			return nil, fmt.Errorf("%w %q", ErrNoBackend, backend)
 		}
 		return nil, errors.New("the recording has no calls of clients")
 	}

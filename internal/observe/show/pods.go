@@ -25,27 +25,7 @@ func Pods(ctx context.Context, q Query, f PodFilter) ([]admin.Silent, error) {
 	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
 		return nil, err
 	}
-	known := func(p admin.Pod) bool { return calls.Matches(f.Backend, p.Backend) }
-	if f.Backend != "" && !slices.ContainsFunc(pods.Pods, known) {
-		if err := BackendsMatch(ctx, q.Path, f.Backend); err != nil {
-			return nil, err
-		}
-	}
 	return q.showPods(&pods, f)
-}
-
-// BackendsMatch returns an error if patterns of -backend match none of the backends that the criproxy at path has. It
-// returns nil if that does not say which it has.
-func BackendsMatch(ctx context.Context, path, patterns string) error {
-	var r admin.Report
-	if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil || patterns == "" {
-		return nil
-	}
-	var names []string
-	for _, b := range r.Backends {
-		names = append(names, b.Name)
-	}
-	return calls.Unmatched("backend", patterns, "backend", names)
 }
 
 // showPods shows the pods that the filter selects.
