@@ -36,7 +36,9 @@ func Support(ctx context.Context, args []string, out, errOut io.Writer) error {
 why, the configuration, the recorded calls, the log of the service, and versions. It leaves out credentials,
 environments and the output of commands. The names of pods, images and namespaces are in it. FILE is
 a .tar.gz that must not exist yet; without FILE, its name is criproxy-support-TIME.tar.gz; - is standard
-output. Other nodes collect it themselves, and each has its own FILE, with the node's name before the first dot.`
+output. A part that cannot be had, as of a criproxy that does not run, has the error in its place; support says so,
+and does not fail. Other nodes collect it themselves, and each has its own FILE, with the node's name before the
+first dot.`
 	if err := parseSub(fs, args, out, about, 0, 1); err != nil {
 		return err
 	}
@@ -47,11 +49,11 @@ output. Other nodes collect it themselves, and each has its own FILE, with the n
 	name := "criproxy-support-" + time.Now().UTC().Format("20060102T150405Z")
 	to := cmp.Or(fs.Arg(0), name+".tar.gz")
 	screen := show.NewScreen(out)
-	complete := func(to string) {
-		screen.Say(0, "%s is complete. Look into it before you pass it on: it contains the names of pods and images.", to)
+	written := func(to, how string) {
+		screen.Say(0, "%s %s. Look into it before you pass it on: it contains the names of pods and images.", to, how)
 	}
 	if asked.several() || admin.IsRemote(nodes[0].Address) {
-		return supportOfAll(ctx, &asked, nodes, to, newErrand("support", Support, fs), errOut, complete)
+		return supportOfAll(ctx, &asked, nodes, to, newErrand("support", Support, fs), errOut, func(to string) { written(to, "is written") })
 	}
 	bundle := os.Stdout
 	if to != "-" {
@@ -67,12 +69,16 @@ output. Other nodes collect it themselves, and each has its own FILE, with the n
 	if err := errors.Join(b.err, b.tar.Close(), zip.Close(), bundle.Close()); err != nil {
 		return fmt.Errorf("writing %s: %w", to, err)
 	}
-	complete(to)
+	if b.missing > 0 {
+		written(to, fmt.Sprintf("lacks %d of its %d parts, and has the errors above in their place", b.missing, b.parts))
+	} else {
+		written(to, "is complete")
+	}
 	return nil
 }
 
 // supportOfAll lets each node collect a bundle, and saves it here.
-func supportOfAll(ctx context.Context, asked *nodeFlags, nodes []admin.Node, to string, e errand, errOut io.Writer, complete func(string)) error {
+func supportOfAll(ctx context.Context, asked *nodeFlags, nodes []admin.Node, to string, e errand, errOut io.Writer, written func(string)) error {
 	e.args = slices.DeleteFunc(e.args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
 	done := make([]string, len(nodes))
 	nodes = show.EachNode(ctx, nodes, time.Duration(asked.timeout), errOut, func(ctx context.Context, i int) error {
@@ -96,7 +102,7 @@ func supportOfAll(ctx context.Context, asked *nodeFlags, nodes []admin.Node, to 
 	})
 	for _, path := range done {
 		if path != "" {
-			complete(path)
+			written(path)
 		}
 	}
 	err := (*show.Unanswered)(nil).Of(nodes)
@@ -121,6 +127,8 @@ type supportBundle struct {
 	tar    *tar.Writer
 	out    *show.Screen
 	err    error // of writing the file
+
+	parts, missing int
 }
 
 // add adds a part to the bundle. If making the part fails, the bundle has the error in its place, and the other parts
@@ -130,8 +138,10 @@ func (b *supportBundle) add(ctx context.Context, name string, make func(ctx cont
 	defer cancel()
 	var text bytes.Buffer
 	says := "ok"
+	b.parts++
 	if err := make(ctx, &text); err != nil && !errors.Is(err, ErrReported) {
 		says = err.Error()
+		b.missing++
 		fmt.Fprintf(&text, "\ncriproxy: %v\n", err)
 	}
 	b.out.Say(2, "%-16s %s", name, calls.Cut(says, 200))
