@@ -17,6 +17,7 @@ type Process struct {
 	PID      int32
 	UID, GID uint32
 	Name     string // of the program, in at most 15 bytes; empty if the process has ended
+	Stopped  bool   // by SIGSTOP or a debugger; only [Serving] looks
 }
 
 // String returns the name and the number of the process.
@@ -53,7 +54,17 @@ func Serving(path string) (Process, error) {
 		return Process{}, err
 	}
 	defer conn.Close() // nothing was sent
-	return Of(conn)
+	p, err := Of(conn)
+	p.Stopped = err == nil && stopped(int(p.PID))
+	return p, err
+}
+
+// stopped reports whether the state of a process is T or t: see proc_pid_stat(5).
+func stopped(pid int) bool {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // empty if the process has ended
+	text := string(stat)
+	state := strings.TrimSpace(text[strings.LastIndex(text, ")")+1:]) // the name of the program may contain anything
+	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
 }
 
 // control calls f with the descriptor of a unix connection.

@@ -3,10 +3,12 @@ package host
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,6 +35,17 @@ func TestTheServingProcessIsNamed(t *testing.T) {
 	require.NoError(t, l.Close())
 	_, err = Serving(path)
 	assert.ErrorIs(t, err, syscall.ENOENT)
+}
+
+func TestAStoppedProcessIsKnown(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // the error says that it was killed
+	assert.False(t, stopped(cmd.Process.Pid))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	assert.Eventually(t, func() bool { return stopped(cmd.Process.Pid) }, time.Minute, time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	assert.Eventually(t, func() bool { return !stopped(cmd.Process.Pid) }, time.Minute, time.Millisecond)
 }
 
 func TestOnlyUnixSocketsHaveAProcess(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/criproxy/criproxy/internal/command/doctor"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/why"
@@ -26,10 +27,6 @@ const demoBackend = "beta.io"
 
 // outageTime is how long the second runtime stays down: long enough to be visible in a timeline.
 const outageTime = 10 * time.Second
-
-// demoProcess is the name of a process that runs the demo. It begins with that of criproxy, but differs: doctor warns of
-// a runtime whose socket a criproxy serves.
-const demoProcess = "criproxy-demo"
 
 // demoOptions select the parts of the demo.
 type demoOptions struct {
@@ -46,7 +43,7 @@ func runDemo(ctx context.Context, o demoOptions, out, errOut io.Writer) (err err
 		return fmt.Errorf("making a folder for sockets: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	defer callsItself(demoProcess)()
+	defer callsItself(doctor.DemoProcess)()
 
 	at := func(name string) string { return filepath.Join(dir, name) }
 	file := at("config.yaml") // for check and doctor

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,8 @@ type Diagnosis struct {
 	AsRuns   string          `json:"asRuns,omitempty"`  // the flags that come from the criproxy that runs
 
 	criproxys doctor.Criproxys // that run on this node
+	wirings   []wiring         // of those that say what it is
+	reported  map[string]bool  // backends of which a finding has the process that serves their socket
 }
 
 // wellKnown are the sockets of runtimes that the doctor examines if there is no configuration.
@@ -78,8 +81,8 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	if f.absent != nil {
 		return f.absent
 	}
-	d := Diagnosis{Findings: []why.Finding{}, AsRuns: asRuns, criproxys: doctor.Criproxys{}}
-	for _, one := range wirings(ctx) {
+	d := Diagnosis{Findings: []why.Finding{}, AsRuns: asRuns, criproxys: doctor.Criproxys{}, wirings: wirings(ctx), reported: map[string]bool{}}
+	for _, one := range d.wirings {
 		d.criproxys[one.pid] = one.sockets
 	}
 	cfg, err := f.readConfig()
@@ -91,7 +94,7 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	}
 	d.configuration(f, cfg)
 	d.running(ctx, cfg)
-	examined := &doctor.Node{Listen: cfg.Listen, Separator: cri.Separator(), Version: kubeletVersion, Criproxys: d.criproxys}
+	examined := &doctor.Node{Listen: cfg.Listen, Separator: cri.Separator(), Version: kubeletVersion, Criproxys: d.criproxys, Circles: d.circles(cfg)}
 	examined.Backends, examined.OtherAPI = d.backends(ctx, cfg)
 	found, kubelet := examined.Examine()
 	d.Findings, d.Kubelet = why.Sort(append(d.Findings, found...)), kubelet
@@ -202,12 +205,10 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 			if cfg.Profile != "" {
 				cure = fmt.Sprintf("look at the log of %s, which is at %s", b.Name, b.Address)
 			}
-			if process, err := host.Serving(b.Address); err == nil && d.criproxys.Serves(process, b.Address) {
-				cure = fmt.Sprintf("%s serves its socket: %s", process, doctor.CircleCure(b.Name))
-			}
-			d.add(why.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), cure)
+			d.add(why.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), cmp.Or(d.served(cfg, b.Name, b.Address), cure))
 		case memory.Slow.String():
-			d.add(why.Warning, about, "a-runtime-is-slow", fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
+			cure := "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late"
+			d.add(why.Warning, about, "a-runtime-is-slow", fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), cmp.Or(d.served(cfg, b.Name, b.Address), cure))
 		}
 	}
 	for _, l := range r.Listeners {
@@ -234,10 +235,40 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	}
 }
 
+// served returns what to do about the process that serves the socket of a backend in trouble, "" if the process shows nothing.
+func (d *Diagnosis) served(cfg *config.Config, name, address string) (cure string) {
+	process, err := host.Serving(address)
+	switch {
+	case err != nil:
+		return ""
+	case process.Stopped:
+		cure = fmt.Sprintf("%s serves its socket, and is stopped (state T): %s", process, doctor.StoppedCure(process))
+	case d.circles(cfg)(process, address):
+		cure = fmt.Sprintf("%s serves its socket: %s", process, doctor.CircleCure(name))
+	default:
+		return ""
+	}
+	d.reported[name] = true
+	return cure
+}
+
+// circles returns [doctor.Node.Circles] of the criproxy with a configuration. Calls to a criproxy that says what its backends
+// are come back only over these.
+func (d *Diagnosis) circles(cfg *config.Config) func(host.Process, string) bool {
+	return func(p host.Process, path string) bool {
+		if !slices.ContainsFunc(d.wirings, func(w wiring) bool { return w.pid == int(p.PID) }) {
+			return d.criproxys.MayCircle(p, path)
+		}
+		_, back := wayBack(wiringOf(0, cfg.Settings()).sockets, path, d.wirings)
+		return back
+	}
+}
+
 // backends asks the runtimes themselves, and reports whether they have another API than CRI.
 func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) (all []doctor.Backend, otherAPI bool) {
 	for _, b := range cfg.Backends {
-		all = append(all, doctor.Backend{Name: director.Backend{Name: b.Name}.String(), Prefix: b.Name, Address: b.Address})
+		name := director.Backend{Name: b.Name}.String()
+		all = append(all, doctor.Backend{Name: name, Prefix: b.Name, Address: b.Address, Reported: d.reported[name]})
 	}
 	if len(all) == 0 {
 		return nil, false

@@ -40,6 +40,10 @@ type Node struct {
 	Served func(path string) (host.Process, error)
 
 	Criproxys Criproxys
+
+	// Circles reports whether calls to the socket at path, which a process serves, may come back to criproxy. Nil means
+	// [Criproxys.MayCircle].
+	Circles func(p host.Process, path string) bool
 }
 
 // Criproxys are the processes that have answered as criproxys at their admin sockets, with the sockets at which each of them
@@ -55,6 +59,14 @@ func (c Criproxys) Serves(p host.Process, path string) bool {
 	return named(p.Name)
 }
 
+// MayCircle reports whether calls to the socket at path, which p serves, may come back to a criproxy that has it as a backend.
+func (c Criproxys) MayCircle(p host.Process, path string) bool {
+	return p.Name != DemoProcess && c.Serves(p, path)
+}
+
+// DemoProcess is the name of a process that runs the demo: a criproxy, and runtimes.
+const DemoProcess = "criproxy-demo"
+
 // named reports whether a program has the name of criproxy, perhaps with a version after it.
 func named(program string) bool {
 	return program == "criproxy" || strings.HasPrefix(program, "criproxy-")
@@ -67,6 +79,9 @@ type Backend struct {
 	Address string
 	Driver  string // its cgroup driver, "systemd" or "cgroupfs"; empty if it does not report one
 	HTTP    bool   // its socket serves HTTP/1 as well as CRI, as CRI-O's does
+
+	// Reported says that another finding has the process that serves its socket.
+	Reported bool
 }
 
 // Examine returns the findings, the worst first, and the kubelet of the node, nil if none runs.
@@ -77,6 +92,9 @@ func (n *Node) Examine() ([]why.Finding, *Kubelet) {
 	}
 	if e.Served == nil {
 		e.Served = host.Serving
+	}
+	if e.Circles == nil {
+		e.Circles = e.Criproxys.MayCircle
 	}
 	e.processes = e.readProcesses()
 	if !e.OtherAPI {

@@ -130,6 +130,21 @@ func TestACriproxyIsKnownByItsAdminSocket(t *testing.T) {
 	assert.Empty(t, m.examine(), "its other sockets may be those of runtimes")
 }
 
+// doctor said twice of a runtime of a demo that was stopped that calls to it may come back.
+func TestOnlyWhatMayComeBackIsACircle(t *testing.T) {
+	m := newFakeNode(t)
+	m.served["/run/kata.sock"] = host.Process{Name: DemoProcess, PID: 21}
+	assert.Empty(t, m.examine(), "a demo serves its runtimes")
+	m.served["/run/kata.sock"] = host.Process{Name: "criproxy", PID: 21}
+	assert.Len(t, m.examine(), 1)
+	m.Circles = func(host.Process, string) bool { return false }
+	assert.Empty(t, m.examine(), "it is known to have other backends")
+	m.served["/run/kata.sock"] = host.Process{Name: "containerd", PID: 21, Stopped: true}
+	assert.Len(t, m.examine(), 1)
+	m.Backends[1].Reported = true
+	assert.Empty(t, m.examine(), "it is said already")
+}
+
 func TestDropInsAloneConfigureAKubelet(t *testing.T) {
 	m := newFakeNode(t)
 	m.process(10, "kubelet", "kubelet", "--config-dir=etc/conf.d") // as RKE2 starts it
@@ -231,6 +246,15 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"a folder for all": {func(m *fakeNode) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, why.Error, "every user can put another socket in place of", "chmod o-w /run"},
 		"another process":  {func(m *fakeNode) { m.served["/run/criproxy.sock"] = host.Process{Name: "crio", PID: 7} }, why.Error, "is served by crio (process 7), not by criproxy", "choose another path"},
 		"ourselves behind": {func(m *fakeNode) { m.served["/run/kata.sock"] = host.Process{Name: "criproxy", PID: 20} }, why.Warning, "is served by criproxy (process 20)", "come back to it"},
+		"a stopped runtime": {func(m *fakeNode) {
+			m.served["/run/kata.sock"] = host.Process{Name: "containerd", PID: 31, Stopped: true}
+		}, why.Error, "the socket of backend kata.example, /run/kata.sock, is served by containerd (process 31), which is stopped (state T)", "kill -CONT 31"},
+		"a stopped criproxy behind": {func(m *fakeNode) {
+			m.served["/run/kata.sock"] = host.Process{Name: "criproxy", PID: 21, Stopped: true}
+		}, why.Error, "is served by criproxy (process 21), which is stopped (state T)", "kill -CONT 21"},
+		"we are stopped": {func(m *fakeNode) {
+			m.served["/run/criproxy.sock"] = host.Process{Name: "criproxy", PID: 20, Stopped: true}
+		}, why.Error, "the socket of criproxy, /run/criproxy.sock, is served by criproxy (process 20), which is stopped (state T)", "kill -CONT 20"},
 		"a criproxy of another name behind": {func(m *fakeNode) {
 			m.Criproxys, m.served["/run/kata.sock"] = Criproxys{21: {"/run/kata.sock"}}, host.Process{Name: "front", PID: 21}
 		}, why.Warning, "is served by front (process 21)", "come back to it"},

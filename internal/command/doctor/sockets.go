@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
@@ -20,7 +21,9 @@ func (e *examination) sockets() {
 		e.add(why.Error, about, "other-users-can-get-root", fmt.Sprintf("every user can put another socket in place of %s", e.Listen), fmt.Sprintf("chmod o-w %s", filepath.Dir(e.Listen)))
 	}
 	if e.socket("criproxy", e.Listen, "start criproxy: systemctl start criproxy") {
-		if process, err := e.Served(e.file(e.Listen)); err == nil && process.Name != "" && process.Name != "systemd" && !e.Criproxys.Serves(process, e.Listen) {
+		if process, err := e.Served(e.file(e.Listen)); err == nil && process.Stopped {
+			e.stopped("criproxy", e.Listen, process)
+		} else if err == nil && process.Name != "" && process.Name != "systemd" && !e.Criproxys.Serves(process, e.Listen) {
 			e.add(why.Error, about, "clients-cannot-connect", fmt.Sprintf("%s is served by %s, not by criproxy", e.Listen, process), "choose another path with listen, or stop that process")
 		}
 	}
@@ -28,10 +31,24 @@ func (e *examination) sockets() {
 		if !e.socket("backend "+b.Name, b.Address, fmt.Sprintf("start the runtime, or correct its address; calls to it fail until %s exists", b.Address)) {
 			continue
 		}
-		if process, err := e.Served(e.file(b.Address)); err == nil && e.Criproxys.Serves(process, b.Address) {
+		switch process, err := e.Served(e.file(b.Address)); {
+		case err != nil, b.Reported:
+		case process.Stopped:
+			e.stopped("backend "+b.Name, b.Address, process)
+		case e.Circles(process, b.Address):
 			e.add(why.Warning, about, "a-socket-does-not-answer", fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, process), CircleCure(b.Name))
 		}
 	}
+}
+
+// stopped adds that the process that serves a socket is stopped.
+func (e *examination) stopped(whose, path string, p host.Process) {
+	e.add(why.Error, "sockets", "a-socket-does-not-answer", fmt.Sprintf("the socket of %s, %s, is served by %s, which is stopped (state T)", whose, path, p), StoppedCure(p))
+}
+
+// StoppedCure is what to do about a process that is stopped.
+func StoppedCure(p host.Process) string {
+	return fmt.Sprintf("find out who stopped it, and continue it: kill -CONT %d", p.PID)
 }
 
 // CircleCure is what to do about a backend whose socket a criproxy serves.
