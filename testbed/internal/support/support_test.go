@@ -30,7 +30,7 @@ const (
 var expected = []string{
 	"| any, with `runtime.v1` (1.23 and later) | any that serves `runtime.v1` or `runtime.v1alpha2` | 4.19 and later | v1, v2 | amd64 | expected to work, not tested |",
 	"| any, with `runtime.v1alpha2` (1.20 to 1.25) | the same | 4.19 and later | v1 | amd64 | expected to work, not tested; calls by `runtime.v1alpha2` are: integration/TestEveryClientWorksWithUnequalRuntimeVersions |",
-	"| any | any | 4.19 and later | v1, v2 | arm64 | expected to work, not tested on such a machine; unit tests of the wire, hooks and settings, the demo and the packages run under emulation |",
+	"| any | any | 4.19 and later | v1, v2 | arm64 | expected to work, not tested on such a machine; the unit tests run under emulation (`make arm64`), as do the demo and the packages |",
 }
 
 // rows returns the table's rows: a line for each combination, with the tests that have passed on it.
