@@ -41,9 +41,11 @@ func writeCompat(t *testing.T, dir string) {
 		_, err := p.ask("dump", filepath.Join(dir, "calls."+ending))
 		require.NoError(t, err)
 	}
-	status, err := p.ask("status", "-o", "json")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), []byte(status), 0o644))
+	for _, command := range []string{"status", "pods"} {
+		answer, err := p.ask(command, "-o", "json")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, command+".json"), []byte(answer), 0o644))
+	}
 	state := filepath.Join(p.dir, "state")
 	testkit.Eventually(t, "all files are written", func() bool {
 		evidence, _ := os.ReadFile(filepath.Join(state, "evidence.json"))
@@ -80,13 +82,21 @@ func TestThisVersionReadsWhatReleasesHaveWritten(t *testing.T) {
 				assert.Contains(t, out.String(), "StartContainer", ending)
 				assert.Contains(t, out.String(), "out of order", ending)
 			}
-			data, err := os.ReadFile(filepath.Join(dir, "status.json"))
-			require.NoError(t, err)
 			var r admin.Report
-			require.NoError(t, json.Unmarshal(data, &r))
+			var pods admin.Pods
+			for name, answer := range map[string]any{"status.json": &r, "pods.json": &pods} {
+				data, err := os.ReadFile(filepath.Join(dir, name))
+				require.NoError(t, err)
+				require.NoError(t, json.Unmarshal(data, answer), name)
+			}
 			require.Len(t, r.Backends, 2)
 			assert.Equal(t, "gone", r.Backends[1].State)
 			assert.NotEmpty(t, r.Errors)
+			var names []string
+			for _, pod := range pods.Pods {
+				names = append(names, pod.Backend+"/"+pod.Name)
+			}
+			assert.Subset(t, names, []string{"primary/web", "beta.io/db"})
 
 			p := newProcess(t)
 			require.NoError(t, os.CopyFS(filepath.Join(p.dir, "state"), os.DirFS(state)))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -16,8 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/observe/why"
 	"github.com/criproxy/criproxy/internal/plugins"
 )
@@ -61,6 +65,7 @@ func promises(t *testing.T) (all []string) {
 	for name, v := range map[string]any{
 		"status": admin.Report{}, "pods": admin.Pods{}, "hooks": plugins.State{}, "version": admin.Version{}, "why": why.Report{},
 		"doctor": cli.Diagnosis{}, "check": cli.Report{}, "instances": []cli.Instance{}, "events": capture.Change{},
+		"where": []show.Place{}, "calls": calls.Printed{}, "stats": []calls.MethodStats{}, "replay": cli.Replayed{},
 	} {
 		keys := map[string]bool{}
 		jsonKeys(reflect.TypeOf(v), "", keys)
@@ -68,8 +73,25 @@ func promises(t *testing.T) (all []string) {
 			all = append(all, "json "+name+" "+k)
 		}
 	}
+	for key, value := range defaults(t) {
+		all = append(all, fmt.Sprintf("default %s %q", key, value))
+	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// defaults returns the values of the keys that decide where calls go, in a configuration that has none of them. An empty
+// newPodsTo is the primary, and an empty policy last-known.
+func defaults(t *testing.T) map[string]string {
+	t.Helper()
+	var c config.Config
+	require.NoError(t, c.Parse("config.yaml", []byte("backends: [{name: beta.io, address: /run/beta.sock}, {address: /run/alpha.sock}]")))
+	require.NoError(t, c.Check())
+	primary := c.Backends[0]
+	return map[string]string{
+		"listen": c.Listen, "ids": c.IDs, "newPodsTo": c.NewPodsTo, "hooks": c.Hooks, "hookSkipLabel": c.HookSkipLabel,
+		"backends[].policy": primary.Policy, "the primary": primary.Address,
+	}
 }
 
 // jsonKeys adds the paths of the keys that a type has in JSON, with their types.
@@ -78,6 +100,10 @@ func jsonKeys(t reflect.Type, at string, keys map[string]bool) {
 	case reflect.Pointer:
 		jsonKeys(t.Elem(), at, keys)
 	case reflect.Slice, reflect.Array:
+		if t == reflect.TypeFor[json.RawMessage]() {
+			keys[at+" any"] = true
+			return
+		}
 		if t.Elem().Kind() == reflect.Uint8 {
 			keys[at+" string"] = true
 			return

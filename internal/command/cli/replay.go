@@ -210,8 +210,8 @@ func printResult(out io.Writer, res replay.Result) {
 	}
 }
 
-// resultJSON is a replayed call as -o json prints it. The keys are stable.
-type resultJSON struct {
+// Replayed is a replayed call as -o json prints it. The keys are stable.
+type Replayed struct {
 	Call    uint64        `json:"call"`
 	Method  string        `json:"method"`
 	Took    time.Duration `json:"took_ns"`
@@ -220,6 +220,6 @@ type resultJSON struct {
 }
 
 func jsonResult(out io.Writer, res replay.Result) {
-	j := resultJSON{Call: res.Call.ID, Method: res.Call.Method, Took: res.Took, NotSent: res.NotSent, Changes: res.Changes}
+	j := Replayed{Call: res.Call.ID, Method: res.Call.Method, Took: res.Took, NotSent: res.NotSent, Changes: res.Changes}
 	_ = json.NewEncoder(out).Encode(j) // fails when the reader has gone
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// callJSON is a call as tail and view print it with -o json. Its format is stable, and documented in
+// Printed is a call as tail and view print it with -o json. Its format is stable, and documented in
 // docs/capture.md.
-type callJSON struct {
+type Printed struct {
 	Call     uint64            `json:"call"`
 	Time     time.Time         `json:"time"`
 	Client   *clientJSON       `json:"client,omitempty"`
@@ -54,9 +54,9 @@ func (p *Printer) json(v any) {
 	p.write(append(b, '\n'))
 }
 
-func (p *Printer) asJSON(c *Call, full bool) callJSON {
+func (p *Printer) asJSON(c *Call, full bool) Printed {
 	l := c.Front()
-	j := callJSON{
+	j := Printed{
 		Call: c.ID, Time: c.Began.UTC(), Own: c.Own, Method: c.Method, Backends: c.Backends(), Memory: c.Remembered(), About: c.About, Took: c.Took,
 		Status: c.Message, In: l.Requests.Bytes, Out: l.Replies.Bytes,
 	}
