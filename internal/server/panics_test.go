@@ -36,6 +36,28 @@ func TestAPanicIsInternalCountedAndLoggedWithItsStack(t *testing.T) {
 	assert.Len(t, testkit.LogLines("/x.Y/Z", "a panic ended one call", "panics_test.go"), logged+1)
 }
 
+// What transport reports, and a panic in its code, are failures of the own data path; a panic elsewhere is none.
+func TestThreeReportsOfTheOwnPathAreLoggedWithTheCure(t *testing.T) {
+	const in, elsewhere = "github.com/criproxy/criproxy/internal/transport.(*reader).read(0x1)", "github.com/criproxy/criproxy/internal/memory.(*Memory).list(0x1)"
+	panics := func(where string) {
+		logPanic("a test", "out of luck", []byte("goroutine 7 [running]:\npanic({0xefd340?, 0x19d8920?})\n\truntime/panic.go:860 +0x13a\n"+where+"\n\tfile.go:60 +0x117\n"))
+	}
+	cures := func() int {
+		return len(testkit.LogLines("own data path failed three times within a minute", "set dataPath to grpc"))
+	}
+	before := cures()
+	ownPath = failures{}
+	t.Cleanup(func() { ownPath = failures{} })
+	for range 3 {
+		panics(elsewhere)
+	}
+	logBlame(`PROTOCOL_ERROR "a test"`)
+	panics(in)
+	assert.Equal(t, before, cures(), "two failures")
+	logBlame(`PROTOCOL_ERROR "a test"`)
+	assert.Equal(t, before+1, cures(), "three")
+}
+
 func TestThreeCrashesWithinAMinuteAreACrashLoop(t *testing.T) {
 	story := func(changes ...capture.Change) (c crashes) {
 		for _, change := range changes {
