@@ -172,7 +172,7 @@ GRPC := integration critest chaos outage
 grpc-path: ## run the tests of what serves calls, and those with real runtimes, on the data path of grpc-go
 	+@$(call each,grpc-path-race $(GRPC:%=grpc-path-%))
 grpc-path-race:
-	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/config.DefaultDataPath=grpc' -p 4 -timeout 15m ./cmd/... ./internal/server/... ./internal/observe/... ./internal/command/...
+	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/config.DefaultDataPath=grpc' -p 4 -timeout 15m ./cmd/... ./internal/server/... ./internal/observe/... ./internal/command/... ./director/... ./criadapter
 grpc-path-%:
 	cd testbed && CRIPROXY_TESTBED_DATA_PATH=grpc $(REALTEST) -timeout 15m ./$*
 

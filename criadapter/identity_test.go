@@ -100,7 +100,7 @@ func front(t testing.TB, dir string, cfg director.Config, handlers ...muxtest.Ha
 		name := []string{"", "two.test"}[i]
 		path := filepath.Join(dir, fmt.Sprintf("%d.sock", i))
 		muxtest.Serve(t, path, h)
-		conn, err := dial.New(dial.Config{Name: name, Address: path, Profile: cfg.Profile, Schema: cfg.Schema, Conversions: cfg.Conversions})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: path, Profile: cfg.Profile, Schema: cfg.Schema, Conversions: cfg.Conversions})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, conn.Close()) })
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})

@@ -243,12 +243,12 @@ func TestABackendThatIsDownIsNamed(t *testing.T) {
 	up := muxtest.Serve(t, dir+"/up.sock", shelf(`books {id: "1"}`))
 	var backends []director.Backend
 	for name, path := range map[string]string{"": up.Path} {
-		conn, err := dial.New(dial.Config{Name: name, Address: path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: path})
 		require.NoError(t, err)
 		defer conn.Close()
 		backends = append(backends, director.Backend{Name: name, Conn: conn})
 	}
-	down, err := dial.New(dial.Config{Name: "beta.io", Address: dir + "/down.sock"})
+	down, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: "beta.io", Address: dir + "/down.sock"})
 	require.NoError(t, err)
 	defer down.Close()
 	d, err := director.New(director.Config{

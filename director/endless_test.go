@@ -133,7 +133,7 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 			left <- says
 			return stream.Context().Err()
 		})
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		return director.Backend{Name: name, Conn: conn}
@@ -175,7 +175,7 @@ func TestAPanicEndsNoEndlessStream(t *testing.T) {
 	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Panicked: func(string, any, []byte) { told.Add(1) }}
 	for i, name := range []string{"", "beta.io"} {
 		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), ticking)
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		b := director.Backend{Name: name, Conn: conn}
@@ -261,7 +261,7 @@ func TestAResyncTellsWhatAStreamMissed(t *testing.T) {
 			}
 			return ticking(method, stream)
 		})
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
@@ -315,7 +315,7 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 			<-stream.Context().Done()
 			return stream.Context().Err()
 		})
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
@@ -359,7 +359,7 @@ func TestAnEndCutsOffNoMessages(t *testing.T) {
 		}
 		return status.Error(codes.Aborted, "it ends")
 	})
-	conn, err := dial.New(dial.Config{Address: s.Path})
+	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: s.Path})
 	require.NoError(t, err)
 	defer conn.Close()
 	d, err := director.New(director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
@@ -388,7 +388,7 @@ func TestLongMessagesWaitAtTheirBackend(t *testing.T) {
 			sent.Add(1)
 		}
 	})
-	conn, err := dial.New(dial.Config{Address: s.Path})
+	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: s.Path})
 	require.NoError(t, err)
 	defer conn.Close()
 	d, err := director.New(director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
@@ -438,7 +438,7 @@ func TestAReloadThatEndsTheOnlyStreamEndsNotAll(t *testing.T) {
 	dir := muxtest.Dir(t)
 	backend := func(name string) director.Backend {
 		s := muxtest.Serve(t, filepath.Join(dir, "backend"+name), ticking)
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		return director.Backend{Name: name, Conn: conn}

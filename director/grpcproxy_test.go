@@ -25,7 +25,7 @@ import (
 func TestMessagesPassAsThroughGRPCProxy(t *testing.T) {
 	dir := muxtest.Dir(t)
 	backend := muxtest.Serve(t, filepath.Join(dir, "backend.sock"), anything)
-	conn, err := dial.New(dial.Config{Address: backend.Path})
+	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: backend.Path})
 	require.NoError(t, err)
 	defer conn.Close()
 	d, err := director.New(director.Config{Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
@@ -71,7 +71,7 @@ func TestGRPCProxyPassesWhatIsUnaryByTheSchema(t *testing.T) {
 			}
 			return muxtest.Frame(t, "VersionResponse", ""), nil
 		}))
-		conn, err := dial.New(dial.Config{Name: name, Address: backend.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: backend.Path})
 		require.NoError(t, err)
 		defer conn.Close()
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})

@@ -173,7 +173,7 @@ func TestTheNewestRequestIsMirrored(t *testing.T) {
 // mirrorTo makes a backend of a hearer.
 func mirrorTo(t *testing.T, dir, name string, h *hearer) director.Backend {
 	s := muxtest.Serve(t, filepath.Join(dir, "s"+name), h.handle)
-	conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() }) // the error would change nothing
 	return director.Backend{Name: name, Conn: conn}

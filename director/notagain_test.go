@@ -58,7 +58,7 @@ func TestACallWhoseBackendEndsIsNotSentAgain(t *testing.T) {
 		<-stream.Context().Done()
 		return nil
 	})
-	conn, err := dial.New(dial.Config{Address: first.Path})
+	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: first.Path})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -27,7 +27,7 @@ func TestSeveralBackendsWriteNothingIntoOneOption(t *testing.T) {
 			}
 			return stream.SendMsg(muxtest.Bytes("ListResponse", `books {id: "7"}`))
 		})
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, conn.Close()) })
 		k, err := memory.New(memory.Config{Name: name, Conn: conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known})

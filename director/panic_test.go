@@ -78,7 +78,7 @@ func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
 			}
 			return stream.SendMsg(&codec.Frame{})
 		})
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		b := director.Backend{Name: name, Conn: conn}

@@ -38,7 +38,7 @@ func TestReloadKeepsCallsUnderWayOnTheirBackends(t *testing.T) {
 	conns := map[string]*dial.Conn{}
 	for _, name := range []string{"old", "new"} {
 		s := muxtest.Serve(t, filepath.Join(dir, name), slow(name))
-		conn, err := dial.New(dial.Config{Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: s.Path})
 		require.NoError(t, err)
 		defer conn.Close()
 		conns[name] = conn
@@ -81,7 +81,7 @@ func TestReloadUnderLoadFailsNoCall(t *testing.T) {
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
 	for i, name := range []string{"", "beta.io"} {
 		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), echo(&calls))
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		defer conn.Close()
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
@@ -139,7 +139,7 @@ func TestCallsUnderWayFinishOnTheirTable(t *testing.T) {
 				return stream.SendMsg(muxtest.Bytes("Page", "text: 'unknown'"))
 			}
 		})
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		return director.Backend{Name: name, Conn: conn}
@@ -178,7 +178,7 @@ func TestCallsUnderWayFinishOnTheirTable(t *testing.T) {
 	other := muxtest.Serve(t, filepath.Join(dir, "new"), func(string, grpc.ServerStream) error {
 		return status.Error(codes.DataLoss, "a call of before came to a new backend")
 	})
-	conn, err := dial.New(dial.Config{Address: other.Path})
+	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: other.Path})
 	require.NoError(t, err)
 	defer conn.Close()
 	cfg.Backends = []director.Backend{{Conn: conn}}

@@ -33,7 +33,7 @@ func TestMemoryAnswersForAServerThatIsGone(t *testing.T) {
 	for i, name := range []string{"", "beta.io"} {
 		s := muxtest.Serve(t, filepath.Join(dir, name+".sock"), list)
 		servers = append(servers, s)
-		conn, err := dial.New(dial.Config{Name: name, Address: s.Path, Profile: cfg.Profile, Schema: cfg.Schema})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path, Profile: cfg.Profile, Schema: cfg.Schema})
 		require.NoError(t, err)
 		b, run, err := director.Remember(director.Backend{Name: name, Conn: conn}, cfg, director.MemoryConfig{Primary: i == 0, Absent: conn.Absent})
 		require.NoError(t, err)

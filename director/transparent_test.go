@@ -119,7 +119,7 @@ func TestACallThroughTheDirectorIsAsOneToTheBackend(t *testing.T) {
 	dir := muxtest.Dir(t)
 	backend := muxtest.Serve(t, dir+"/backend.sock", anything)
 	for i, profile := range []*director.Profile{nil, muxtest.LibraryProfile(t), endlessProfile(t)} {
-		conn, err := dial.New(dial.Config{Address: backend.Path})
+		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: backend.Path})
 		require.NoError(t, err)
 		defer conn.Close()
 		d, err := director.New(director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
@@ -173,6 +173,9 @@ func TestAHeaderComesBeforeTheFirstMessage(t *testing.T) {
 		}
 		for name, backends := range map[string]int{"one backend": 1, "two": 2} {
 			t.Run(kind.method+"/"+name, func(t *testing.T) {
+				if muxtest.OverGRPC && kind.desc.ClientStreams {
+					t.Skip("grpc-proxy sends the header with the first message: docs/security.md")
+				}
 				release := make(chan struct{})
 				h := func(_ string, stream grpc.ServerStream) error {
 					if err := stream.SendHeader(metadata.Pairs("x-header", "early")); err != nil {

@@ -43,6 +43,7 @@ func TestRestartedBackendIsAskedForItsVersionAgain(t *testing.T) {
 	old := muxtest.Serve(t, dir+"/b.sock", muxtest.Speaking("v0", &asked))
 	states := make(chan error, 100)
 	conn, err := dial.New(dial.Config{
+		GRPC:    muxtest.OverGRPC,
 		Address: old.Path, Profile: profile, Schema: muxtest.Library, Conversions: muxtest.UpperCase,
 		Watch: func(err error) { states <- err },
 	})
@@ -89,6 +90,7 @@ func TestAReconnectThatRunMissedIsNoticed(t *testing.T) {
 			old := muxtest.Serve(t, dir+"/b.sock", muxtest.Speaking("v0", &asked))
 			told, release := make(chan error), make(chan struct{})
 			conn, err := dial.New(dial.Config{
+				GRPC:    muxtest.OverGRPC,
 				Address: old.Path, Profile: profile, Schema: muxtest.Library, Conversions: muxtest.UpperCase,
 				Watch: func(err error) { told <- err; <-release },
 			})
@@ -124,7 +126,7 @@ func TestAReconnectThatRunMissedIsNoticed(t *testing.T) {
 func TestACallInTheVersionBeforeIsNotUnimplemented(t *testing.T) {
 	var asked atomic.Int32
 	dir := muxtest.Dir(t)
-	conn, err := dial.New(dial.Config{Address: dir + "/b.sock", Profile: muxtest.TwoVersions(t), Schema: muxtest.Library, Conversions: muxtest.UpperCase})
+	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: dir + "/b.sock", Profile: muxtest.TwoVersions(t), Schema: muxtest.Library, Conversions: muxtest.UpperCase})
 	require.NoError(t, err)
 	defer conn.Close()
 	calls := map[string]func() error{

@@ -26,6 +26,8 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/base/dump"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/transport/grpcgo"
 )
 
 //go:embed library.proto
@@ -33,6 +35,9 @@ var libraryProto string
 
 //go:embed library.yaml
 var libraryYAML []byte
+
+// OverGRPC says that backends are called with grpc-go's client instead of criproxy's own. make grpc-path builds tests so.
+var OverGRPC = config.DefaultDataPath == config.GRPCPath
 
 // Package is the package of the API that tests use.
 const Package = "library.v1"
@@ -193,11 +198,15 @@ func Mux(t testing.TB, cfg director.Config, handlers ...Handler) *grpc.ClientCon
 	if cfg.Schema == nil {
 		cfg.Schema = Library
 	}
+	if OverGRPC && cfg.Pass == nil {
+		cfg.Pass = grpcgo.Pass
+	}
 	for i, h := range handlers {
 		s := Serve(t, filepath.Join(dir, fmt.Sprintf("%d.sock", i)), h)
 		conn, err := dial.New(dial.Config{
 			Name: names[i], Address: s.Path,
 			Profile: cfg.Profile, Schema: cfg.Schema, Conversions: cfg.Conversions, MaxMessage: cfg.MaxMessage,
+			GRPC: OverGRPC,
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() }) // an error changes nothing
