@@ -35,6 +35,20 @@ func (n *node) followsThePage() {
 		_, rest, ok := strings.Cut(step, "```sh\n")
 		require.True(n, ok, "%s: no commands", title)
 		commands, _, _ := strings.Cut(rest, "```")
+		if i+1 == 2 || i+1 == 4 { // the other steps are undone in step 7
+			n.sh("cd /root\n" + commands)
+			undo := regexp.MustCompile("\\*\\*Undo:\\*\\* `([^`]+)`").FindStringSubmatch(step)
+			require.NotNil(n, undo, title)
+			n.say("%s\n%s", undo[0], n.sh(undo[1]))
+			still()
+			switch i + 1 {
+			case 2:
+				n.isClean()
+			case 4:
+				assert.Equal(n, "disabled", n.show("criproxy", "UnitFileState"))
+				assert.Equal(n, "inactive", n.show("criproxy", "ActiveState"))
+			}
+		}
 		out := n.sh("cd /root\n" + commands)
 		n.say("%s\n%s", title, out)
 		still()
@@ -48,8 +62,7 @@ func (n *node) followsThePage() {
 			assert.Contains(n, n.run("cat", fmt.Sprintf("/proc/%s/cmdline", n.show("kubelet", "MainPID"))), "unix:///run/criproxy.sock")
 		case 7:
 			assert.NotContains(n, n.run("cat", fmt.Sprintf("/proc/%s/cmdline", n.show("kubelet", "MainPID"))), "criproxy")
-			left, _ := n.try("sh", "-c", "ls -d /usr/bin/criproxy /etc/criproxy /var/lib/criproxy 2>/dev/null")
-			assert.Empty(n, left)
+			n.isClean()
 		}
 	}
 	n.run("rm", "/etc/kubernetes/manifests/visitor.json")
@@ -63,4 +76,11 @@ func (n *node) followsThePage() {
 	n.sh(`systemctl disable --now kubelet
 		mv /root/20-criproxy.conf /etc/systemd/system/kubelet.service.d/
 		systemctl daemon-reload`)
+}
+
+// isClean asserts that no program, configuration or state of criproxy is left.
+func (n *node) isClean() {
+	n.Helper()
+	left, _ := n.try("sh", "-c", "ls -d /usr/bin/criproxy /etc/criproxy /var/lib/criproxy 2>/dev/null")
+	assert.Empty(n, left)
 }

@@ -1,7 +1,9 @@
 package vm
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -69,8 +71,8 @@ func (n *node) becomes(version string) {
 	assert.Contains(n, n.run("cat", "/etc/criproxy/config.yaml"), two, "the configuration stays")
 }
 
-// goesBackInAnOutage installs the previous release, and then this one again, while the second runtime is away and all is
-// captured. Its pods stay in the lists.
+// goesBackInAnOutage installs the previous release, and then this one again, by a handover and by a restart, while the
+// second runtime is away, calls are under way and all is captured. Its pods stay in the lists.
 func (n *node) goesBackInAnOutage() {
 	n.sh("printf 'capture: {path: /var/log/criproxy/calls.jsonl}\n' >> /etc/criproxy/config.yaml && systemctl restart criproxy")
 	n.bothAreUp()
@@ -84,10 +86,19 @@ func (n *node) goesBackInAnOutage() {
 		}
 		return err
 	})
-	for _, version := range []string{versions[0], versions[1]} {
-		n.becomes(version)
+	works := func() {
 		n.pluginIsReady()
-		n.run("crictl", "exec", n.ready(0, "one")["one"].Status.ContainerStatuses[0].ContainerID[len("containerd://"):], "app", "print", "here")
+		n.run("crictl", "exec", n.containerOf("one"), "app", "print", "here")
+	}
+	for _, version := range versions {
+		ended := n.underWay()
+		n.becomes(version)
+		require.NoError(n, ended(), "a call and a stream that were under way")
+		works()
+	}
+	for _, version := range versions {
+		n.restartsAs(version)
+		works()
 	}
 	n.run("systemctl", "start", "two")
 	n.bothAreUp()
@@ -103,6 +114,49 @@ func (n *node) goesBackInAnOutage() {
 	assert.Contains(n, stats, "ListPodSandbox", "the capture of all processes")
 	n.sh("sed -i /^capture:/d /etc/criproxy/config.yaml && systemctl restart criproxy")
 	n.bothAreUp()
+}
+
+// containerOf returns the id of the container of a pod on the primary.
+func (n *node) containerOf(pod string) string {
+	n.Helper()
+	return strings.TrimPrefix(n.ready(0, pod)[pod].Status.ContainerStatuses[0].ContainerID, "containerd://")
+}
+
+// underWay begins a call and a stream of exec on the primary, and returns a function that waits for their ends.
+func (n *node) underWay() (ended func() error) {
+	n.Helper()
+	id, results := n.containerOf("one"), make(chan error, 2)
+	for _, sync := range []string{"-s=true", "-s=false"} {
+		go func() {
+			out, err := n.try("crictl", "-t", "5m", "exec", sync, id, "app", "wait", "30s", "then", "print", "late")
+			if err == nil && !strings.Contains(out, "late") {
+				err = fmt.Errorf("exec %s said %q", sync, out)
+			}
+			results <- err
+		}()
+	}
+	n.eventually("both commands to run", func() error {
+		running, err := n.try("pgrep", "-f", "-c", "^app wait 30s")
+		if err == nil && running != "2" {
+			err = fmt.Errorf("%s run", running)
+		}
+		return err
+	})
+	return func() error { return errors.Join(<-results, <-results) }
+}
+
+// restartsAs puts the program of a version in place of the one that is installed, without a handover, and restarts it.
+func (n *node) restartsAs(version string) {
+	n.Helper()
+	n.sh("dpkg-deb --fsys-tarfile /payload/deb/" + version + ".deb | tar -xO ./usr/bin/criproxy > /usr/bin/criproxy.new; chmod 755 /usr/bin/criproxy.new; mv /usr/bin/criproxy.new /usr/bin/criproxy")
+	pid, socket, _ := n.process()
+	n.run("systemctl", "restart", "criproxy")
+	now, sameSocket, _ := n.process()
+	assert.NotEqual(n, pid, now)
+	assert.Equal(n, socket, sameSocket)
+	report, err := n.status()
+	require.NoError(n, err)
+	assert.Equal(n, version, report.Version)
 }
 
 func (n *node) restarts() {
