@@ -79,7 +79,7 @@ func TestWhatIsMissingIsSaidWhereItWouldStand(t *testing.T) {
 	assert.NotContains(t, partial, "crictl")
 	p.keys(kb.Enter + "4")
 	p.see(`document.querySelector("#view-talk .caption")`)
-	assert.Equal(t, "1 call is left out: its beginning, which named the client, had been overwritten.", p.texts("#view-talk .caption")[0])
+	assert.Equal(t, "1 call is left out: its beginning, which names the client, is overwritten.", p.texts("#view-talk .caption")[0])
 	p.fill("method", "")
 	p.see(`document.querySelectorAll(".talk g.who").length === 3`)
 	who := strings.Join(p.texts(".talk g.who"), "\n")

@@ -54,7 +54,7 @@ function closeCall() {
 }
 
 function drawDetail(box, call, d) {
-  const about = aboutOf(call);
+  const about = aboutOf(call), lack = lackOf(call);
   const top = el("div", { class: "top" },
     el("h2", {}, call.name, el("span", { class: "soft" }, call.method.slice(1, call.method.lastIndexOf("/"))),
       el("span", { class: "push" },
@@ -64,12 +64,12 @@ function drawDetail(box, call, d) {
         el("button", { type: "button", class: "plain", title: "close (Esc)", "aria-label": "Close", onclick: closeCall }, "Close"))),
     el("div", { class: "says" }, el("span", { class: failed(call) ? "bad" : call.code < 0 ? "soft" : "good" }, statusOf(call)), ` after ${duration(call.took)}`,
       el("span", { class: "soft" }, ` · ${day(call.began)} ${clock(call.began)}`), about.name ? ` · ${about.name}` : "",
-      call.flags & PARTIAL ? chip("", "its beginning was overwritten") : null, call.memory.length ? chip("memory", `${call.memory.join(", ")} from memory`) : null));
+      lack && chip("", `its beginning is ${lack}`), call.memory.length ? chip("memory", `${call.memory.join(", ")} from memory`) : null));
   const sections = [top];
   if (d.problem) sections.push(el("section", {}, el("div", { class: "message" }, d.problem)));
   if (failed(call) && call.message) sections.push(el("section", {}, el("div", { class: "message" }, call.message)));
   if (d.legs.length) sections.push(el("section", {}, waterfall(call, d.legs)));
-  sections.push(rewritten(call, d));
+  sections.push(lack === "not loaded" ? wholeOf(call) : rewritten(call, d));
   if (d.legs.length) sections.push(bothLegs(box, call, d));
   if (call.ids || call.image) {
     sections.push(el("section", {}, el("h3", {}, "About"), el("dl", {}, [["ids", call.ids.split(" ").join("\n")], ["pod uid", call.uid], ["image", call.image]].filter(([, v]) => v)
@@ -79,17 +79,24 @@ function drawDetail(box, call, d) {
   box.replaceChildren(...sections, el("section", {}));
 }
 
+// wholeOf shows how to see all of a call that began before what this page has loaded.
+function wholeOf(call) {
+  const command = `criproxy tail -past -call ${call.id}${call.flags & OWN ? " -own" : ""} -full -admin ${quoted(model.info.title)}`;
+  return el("section", {}, el("h3", {}, "Its beginning is not loaded"), el("div", { class: "replay" }, el("p", { class: "soft" }, `It began before ${clock(model.info.from, 0)}. Older loads more calls, and this prints all of it:`), el("code", {}, command)),
+    el("div", { class: "does" }, copyButton("Copy the command", () => command)));
+}
+
 // asCommand shows how to send a call again, and has it as JSON.
 function asCommand(call, d) {
   const command = replayOf(call);
-  return el("section", {}, el("h3", {}, "Replay this"), command ? el("div", { class: "replay" }, el("code", {}, command)) : el("p", { class: "soft" }, "It cannot be sent again, because its beginning was overwritten."),
+  return el("section", {}, el("h3", {}, "Replay this"), command ? el("div", { class: "replay" }, el("code", {}, command)) : el("p", { class: "soft" }, "It cannot be sent again, because its beginning is overwritten."),
     el("div", { class: "does" }, command && copyButton("Copy the command", () => command), copyButton("Copy the call as JSON", () => JSON.stringify(asJSON(call, d), null, 2))),
     command && el("p", { class: "soft" }, "If the call changes something, replay asks first, or wants -write."));
 }
 
 // replayOf returns the command that sends a call again.
 function replayOf(call) {
-  if (call.flags & PARTIAL) return "";
+  if (lackOf(call) === "overwritten") return "";
   const { info } = model, own = call.flags & OWN, backend = info.backends?.find((b) => b.name === call.backends[0]);
   const file = call.of || (live.on ? "calls.jsonl" : info.files?.[call.node] || info.title);
   const dump = live.on && !call.of ? `criproxy dump -admin ${quoted(info.title)} ${file} && ` : "";

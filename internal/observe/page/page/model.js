@@ -19,6 +19,7 @@ const model = {
   open: new Map(),    // :: key → call that is under way
   homes: new Map(),   // :: node and uid of a pod → its runtime
   from: Infinity, to: -Infinity,
+  first: Infinity,    // number of the first call of which the page has the beginning
   version: 0,         // counts changes
   changed: false,     // a call that was there already is another
   dropped: 0,         // calls that were forgotten, to bound memory
@@ -67,6 +68,7 @@ function ingest(batch) {
       if (call.code === UNDER_WAY) model.open.set(call.key, call);
     }
     if (call.changes < 0) model.unread.set(call.key, call);
+    if (!(call.flags & PARTIAL)) model.first = Math.min(model.first, call.id);
     model.methods.add(call.method);
     model.from = Math.min(model.from, call.began);
     model.to = Math.max(model.to, call.began + call.took);
@@ -229,6 +231,13 @@ function pluginsOf() {
 const rankOf = (what) => ({ up: 0, ready: 0, connecting: 1, slow: 2, down: 2, broken: 2 }[what] ?? 3);
 const classOf = (what) => ["up", "connecting", "slow", "gone"][rankOf(what)];
 const worstOf = (conditions) => classOf(conditions.reduce((worst, c) => (rankOf(c.what) > rankOf(worst) ? c.what : worst), "up"));
+
+// lackOf says why the page lacks the beginning of a call: "" if it has it. A call that began before all that a live page has
+// as a whole began before what it has loaded.
+function lackOf(call) {
+  if (!(call.flags & PARTIAL)) return "";
+  return live.on && model.info.older && call.id < model.first ? "not loaded" : "overwritten";
+}
 
 // older says that the recording has calls from before those of this page, which can have them too.
 const older = () => live.on && model.info.older && !model.dropped && !model.missing;

@@ -120,7 +120,7 @@ function rowOf(call, i) {
     about.items > 0 && el("span", { class: "soft" }, ` ${plural(about.items, "item")}`)),
   tookOf(call),
   el("div", { class: "status", role: "gridcell" }, el("span", { class: call.code < 0 ? "soft" : "" }, statusOf(call)), failed(call) && call.message ? el("span", { class: "soft" }, ` ${call.message}`) : null,
-    call.flags & PARTIAL ? chip("", "beginning overwritten") : null, call.memory.length ? chip("memory", "from memory") : null, call.changes > 0 && !call.memory.length ? chip("rewritten", `${call.changes} rewritten`) : null));
+    lackOf(call) && chip("", `beginning ${lackOf(call)}`), call.memory.length ? chip("memory", "from memory") : null, call.changes > 0 && !call.memory.length ? chip("rewritten", `${call.changes} rewritten`) : null));
   row.style.top = `${i * table.high}px`;
   return row;
 }

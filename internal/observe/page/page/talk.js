@@ -11,12 +11,12 @@ function drawTalk() {
   if (talk.made === `${filter.version} ${tall}` && talk.view.firstChild) return;
   talk.made = `${filter.version} ${tall}`;
   const clients = new Map(), backs = new Map();
-  let partial = 0;
+  const partial = [];
   const of = (map, name) => map.get(name) || map.set(name, { name, count: 0, failed: 0, memory: 0, took: [], pids: new Set(), bytes: 0 }).get(name);
   for (const b of model.info.backends || []) of(backs, b.name).address = b.address;
   for (const c of filter.shown) {
     if (c.flags & PARTIAL && !c.pid && !(c.flags & OWN)) {
-      partial++; // no client of that name exists
+      partial.push(lackOf(c)); // no client of that name exists
       continue;
     }
     const who = of(clients, c.flags & OWN ? "criproxy itself" : c.client);
@@ -80,7 +80,7 @@ function drawTalk() {
   parts.push(svg("g", { class: "hub" }, svg("rect", { x: hub.x, y: hub.y, width: hub.w, height: hub.h, rx: 8 }), svg("text", { class: "t", x: hub.x + 18, y: hub.y + 32 }, "criproxy"),
     [plural(filter.shown.length, "call"), `${number(rewritten)}${filter.shown.some((c) => c.changes < 0) ? "+" : ""} ${rewritten === 1 ? "field" : "fields"} rewritten`, `${number(filter.shown.filter((c) => c.memory.length).length)} from memory`].map((t, k) => svg("text", { x: hub.x + 18, y: hub.y + 56 + k * 19 }, t))));
   talk.view.replaceChildren(el("div", { class: "across" }, svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts)),
-    partial ? el("p", { class: "caption" }, `${plural(partial, "call")} ${partial === 1 ? "is" : "are"} left out: ${partial === 1 ? "its beginning" : "their beginnings"}, which named the client, had been overwritten.`) : "", matrix(left, right));
+    partial.length ? el("p", { class: "caption" }, `${partial.length === 1 ? "1 call is left out: its beginning, which names the client, is" : `${number(partial.length)} calls are left out: their beginnings, which name the client, are`} ${[...new Set(partial)].join(" or ")}.`) : "", matrix(left, right));
 }
 
 // matrix shows how often each client and runtime had calls of each method.
