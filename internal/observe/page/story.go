@@ -331,15 +331,17 @@ func (s *Story) JSON() []byte {
 		capture.Change
 		Says string `json:"says"`
 	}
-	changes := []said{}
+	changes, known := []said{}, s.known()
 	for _, c := range s.changes {
-		changes = append(changes, said{c, c.String()})
+		if known || c.Backend == "" { // else the page infers all conditions, also those that a header has
+			changes = append(changes, said{c, c.String()})
+		}
 	}
 	counts := map[string]int{}
 	for backend, c := range s.counts {
 		counts[backend] = c.pods
 	}
-	return marshal(map[string]any{"known": s.known(), "changes": changes, "pods": list(pods), "counts": counts, "gaps": list(s.gaps)})
+	return marshal(map[string]any{"known": known, "changes": changes, "pods": list(pods), "counts": counts, "gaps": list(s.gaps)})
 }
 
 // named returns what the page calls a runtime, or another part, of a node. node is empty if there is only one.

@@ -59,6 +59,7 @@ func TestAStoryInfersWhatARecordingLacks(t *testing.T) {
 	assert.True(t, told(t, &s).Known, "one error does not make a runtime slow")
 	assert.True(t, s.Add(call(20)))
 	assert.False(t, told(t, &s).Known)
+	assert.Empty(t, told(t, &s).Changes, "nor does Status have what the header says")
 	s.Change(capture.Change{What: capture.Reloaded, Time: at(25)})
 	assert.False(t, told(t, &s).Known, "it is not of a runtime")
 	s.Change(capture.Change{What: capture.Gone, Backend: "kata.io", Time: at(19)})

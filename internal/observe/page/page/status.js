@@ -29,9 +29,8 @@ function drawStatus() {
     cards.push(el("div", { class: "card span", id: "happened" }, el("h3", {}, "What happened"), el("table", { class: "changes errors" }, el("tbody", {}, latest.map((c) => el("tr", {},
       el("td", {}, `${day(c.t)} ${clock(c.t, 0)}`), el("td", {}, c.backend ? signOf(classOf(c.what)) : "", c.says))))),
     model.story.changes.length > MOST_TOLD && el("p", { class: "soft" }, "criproxy events prints more.")));
-  } else if (!r && !model.story.known) {
-    cards.push(el("div", { class: "card span" }, "This recording has no conditions of runtimes. The bands of Pods are inferred from its calls."));
   }
+  if (!r && !model.story.known) cards.push(el("div", { class: "card span" }, "This recording has no conditions of runtimes. The bands of Pods are inferred from its calls."));
   if (r?.errors?.length) {
     cards.push(el("div", { class: "card span" }, el("h3", {}, "Latest errors that clients got"), el("table", { class: "changes errors" }, el("tbody", {}, r.errors.map((e) => el("tr", { onclick: () => {
       setFilter("method", e.method.slice(e.method.lastIndexOf("/") + 1));
