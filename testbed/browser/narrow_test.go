@@ -68,6 +68,7 @@ func TestATelephoneShowsAnOutage(t *testing.T) {
 		p.see(`document.documentElement.scrollWidth <= 390 && ((e) => e.clientWidth > 80 && e.scrollWidth <= e.clientWidth)(document.querySelector("#title")) && [...document.querySelectorAll("#strip > button")].every(` + inside + `)`)
 		p.see(`document.querySelector("main").getBoundingClientRect().top <= 800 / 3`)
 	}
+	p.see(`[...document.querySelectorAll("#strip .cond.gone:not(.found)")].every((e) => /gone since \d\d:\d\d:\d\d, .* s, 1 pod$/.test(e.innerText))`)
 	p.see(`((found, ...others) => others.length > 1 && others.every((e) => e.getBoundingClientRect().top >= found.getBoundingClientRect().bottom))(document.querySelector("#strip .found"), ...document.querySelectorAll("#strip .cond:not(.found)"))`)
 }
 
@@ -93,6 +94,14 @@ func TestATelephoneCutsNothingInAnOutage(t *testing.T) {
 	p.see(`document.querySelector("main").getBoundingClientRect().top <= 800 / 3`)
 	p.see(`((row) => row.querySelector(".backend").textContent === "primary, gvisor.example.com, kata.io" && [...row.children].every((e) => e.scrollWidth <= e.clientWidth + 1))(document.querySelector(".row:not(.said)"))`)
 	p.see(`[...document.querySelectorAll(".row.said")].length === 3 && [...document.querySelectorAll(".row.said > *")].every(` + whole + `)`)
+}
+
+// A long finding, with the filters and tabs, took two thirds of the height.
+func TestALongFindingLeavesRoomForTheCalls(t *testing.T) {
+	p := reportOf(t, "pull-hangs.jsonl")
+	p.do(chromedp.EmulateViewport(800, 844))
+	p.see(`document.querySelector("#strip .found .why")`)
+	p.see(`((e) => { e.textContent = "gone since 03:00:00. ".repeat(60); return e.scrollHeight > 5 * parseFloat(getComputedStyle(e).lineHeight) && e.clientHeight <= 2.1 * parseFloat(getComputedStyle(e).lineHeight); })(document.querySelector("#strip .found .why"))`)
 }
 
 // "criproxy serves" had the sign of "gone". Issue 43.
