@@ -121,6 +121,8 @@ func TestTheFieldsTakeThePatternsOfTheFlags(t *testing.T) {
 				}
 			}
 			p.see(fmt.Sprintf(`%s.split(" of ")[0].replace(/\D/g, "") === "%d"`, count, selected))
+		} else {
+			p.see(fmt.Sprintf(`%s.startsWith("0 of ") && document.querySelector(".empty").textContent.includes(%q)`, count, r.Says))
 		}
 		p.fill(r.Flag, "")
 	}

@@ -190,37 +190,29 @@ const fieldOf = (name) => document.querySelector(`#filters input[name=${name}]`)
 function setFilter(name, value) {
   const input = fieldOf(name);
   if (input.value !== value) input.value = value;
-  let test;
+  const set = { value: value.trim() };
   try {
-    test = value.trim() ? TESTS[name](value.trim()) : undefined;
-    mark(name, "");
+    set.test = set.value ? TESTS[name](set.value) : undefined;
   } catch (e) {
-    mark(name, e.message);
+    set.refused = e.message;
   }
-  input.parentElement.classList.toggle("on", Boolean(test));
-  if (test) filter.values[name] = { value: value.trim(), test };
+  input.parentElement.classList.toggle("on", Boolean(set.test));
+  if (set.value) filter.values[name] = set;
   else delete filter.values[name];
   refilter();
 }
 
-// mark shows in a field what is wrong with it: nothing if that is empty.
-function mark(name, wrong) {
-  const label = fieldOf(name).parentElement;
-  label.classList.toggle("wrong", Boolean(wrong));
-  label.title = wrong;
-}
-
-// markUnmatched marks the fields that can match nothing. It returns what it says of them. A name may become known later.
-function markUnmatched() {
-  const all = [];
-  for (const name of Object.keys(KNOWN)) {
-    const set = filter.values[name];
-    if (!set || set.wrong === "") continue;
-    set.wrong = unmatched(name, set.value);
-    mark(name, set.wrong || "");
-    if (set.wrong) all.push(set.wrong);
+// check says what is wrong with the fields, as a command would refuse them, and marks them. A name may become known later.
+function check() {
+  filter.wrong = [];
+  for (const { name } of FILTERS) {
+    const set = filter.values[name], label = fieldOf(name).parentElement;
+    if (set && name in KNOWN && !set.refused && set.unmatched !== "") set.unmatched = unmatched(name, set.value);
+    const wrong = set?.refused || set?.unmatched || "";
+    label.classList.toggle("wrong", Boolean(wrong));
+    label.title = wrong;
+    if (wrong) filter.wrong.push(wrong);
   }
-  return all;
 }
 
 // setFlag sets own or memory.
@@ -245,7 +237,9 @@ function setTimes(from, to) {
   refilter();
 }
 
+// passes says whether the filters select a call. A field that is refused selects none.
 function passes(call) {
+  if (filter.wrong.length) return false;
   if (call.flags & OWN && !filter.own) return false;
   if (filter.memory && !call.memory.length) return false;
   if (call.began > filter.to || call.began + call.took < filter.from) return false;
@@ -255,6 +249,7 @@ function passes(call) {
 
 // refilter filters all calls again; more filters only the new ones.
 function refilter() {
+  check();
   filter.tests = Object.values(filter.values).map((f) => f.test);
   filter.shown = model.calls.filter(passes);
   filter.seen = model.calls.length;
@@ -268,7 +263,9 @@ function refilter() {
 }
 
 function more() {
-  if (filter.dropped !== model.dropped || model.changed) return refilter();
+  const were = filter.wrong.length;
+  check();
+  if (filter.dropped !== model.dropped || model.changed || filter.wrong.length !== were) return refilter();
   for (; filter.seen < model.calls.length; filter.seen++) {
     const call = model.calls[filter.seen];
     if (passes(call)) filter.shown.push(call);
@@ -278,7 +275,7 @@ function more() {
 }
 
 // about says whether the filters select a runtime or a pod, and nothing that only calls have.
-const about = (one, ...names) => !filter.memory && Object.entries(filter.values).every(([name, f]) => names.includes(name) && f.test(one));
+const about = (one, ...names) => !filter.memory && !filter.wrong.length && Object.entries(filter.values).every(([name, f]) => names.includes(name) && f.test(one));
 
 // range returns the selected time.
 const range = () => ({ from: Math.max(filter.from, model.from), to: Math.max(Math.min(filter.to, model.to), Math.max(filter.from, model.from) + 1) });

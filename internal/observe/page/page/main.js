@@ -51,7 +51,6 @@ function redraw() {
   drawing = true;
   requestAnimationFrame(() => {
     drawing = false;
-    filter.wrong = markUnmatched();
     drawStrip();
     drawOlder();
     drawOverview();
