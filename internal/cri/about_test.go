@@ -12,6 +12,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
@@ -65,4 +66,41 @@ func TestAContainerRunsSinceItStartedOrWasCreated(t *testing.T) {
 	assert.Equal(t, []calls.About{{IDs: []string{"1"}, Running: true, Started: time.Unix(0, 5)}, {IDs: []string{"2"}}, {IDs: []string{"3"}, Running: true}}, items)
 	about, _ := describe(&runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: "1", State: running, CreatedAt: 5, StartedAt: 7}})
 	assert.Equal(t, calls.About{IDs: []string{"1"}, Running: true, Started: time.Unix(0, 7)}, about)
+}
+
+// The page drew no bars for running containers that had no labels of kubelet, or were in a list that came in parts.
+func TestListedContainersAreInTheirPods(t *testing.T) {
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	names, err := cri.NewNames(cfg.Profile, cfg.Schema, nil)
+	require.NoError(t, err)
+	a := calls.NewAssembler(cfg.Schema, names)
+	a.Lists = true
+	ended := uint64(0)
+	call := func(method string, replies ...proto.Message) []calls.About {
+		ended++
+		add := func(kind capture.Kind, payload []byte) (*calls.Call, calls.What) {
+			return a.Add(&capture.Event{Call: ended, Kind: kind, Method: "/runtime.v1.RuntimeService/" + method, Payload: payload, Size: len(payload)})
+		}
+		add(capture.Start, nil)
+		for _, m := range replies {
+			b, err := proto.Marshal(m)
+			require.NoError(t, err)
+			add(capture.Reply, b)
+		}
+		c, what := add(capture.End, nil)
+		require.Equal(t, calls.Done, what)
+		return c.Listed
+	}
+	call("ListPodSandbox", &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "7f", Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u"}}}})
+	container := func(id string) []*runtimeapi.Container {
+		return []*runtimeapi.Container{{Id: id, PodSandboxId: "7f", Metadata: &runtimeapi.ContainerMetadata{Name: "c" + id}, State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
+	}
+	want := func(id string) calls.About {
+		return calls.About{Namespace: "ns", Pod: "web", UID: "u", Container: "c" + id, IDs: []string{id, "7f"}, Running: true}
+	}
+	assert.Equal(t, []calls.About{want("1")}, call("ListContainers", &runtimeapi.ListContainersResponse{Containers: container("1")}))
+	assert.Equal(t, []calls.About{want("2"), want("3")}, call("StreamContainers", &runtimeapi.StreamContainersResponse{Containers: container("2")}, &runtimeapi.StreamContainersResponse{Containers: container("3")}))
+	event := &runtimeapi.ContainerEventResponse{ContainerId: "1", ContainersStatuses: []*runtimeapi.ContainerStatus{{Id: "1", State: runtimeapi.ContainerState_CONTAINER_RUNNING}}}
+	assert.Empty(t, call("GetContainerEvents", event), "it says what happened, for hours perhaps")
 }

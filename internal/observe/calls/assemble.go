@@ -148,6 +148,12 @@ func (a *Assembler) reply(c *Call, ev *capture.Event) (*Call, What) {
 	if a.names != nil {
 		for _, item := range items {
 			a.names.Learn(item)
+			if item.Running && item.Pod == "" { // only kubelet labels containers with their pods
+				item = a.names.Complete(item)
+			}
+			if a.Lists && (!c.stream || len(about.IDs) == 0) { // a message of a stream is an event, or a part of a list
+				c.Listed = append(c.Listed, item)
+			}
 		}
 		switch {
 		case c.stream: // each message is about another thing
@@ -158,9 +164,6 @@ func (a *Assembler) reply(c *Call, ev *capture.Event) (*Call, What) {
 			return &part, Streamed
 		case len(items) > 0:
 			c.About.Items = len(items)
-			if a.Lists {
-				c.Listed = items
-			}
 		default:
 			ids := about.IDs
 			about.add(c.About) // if the reply has only an id, the request describes its object
