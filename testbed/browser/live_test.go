@@ -173,6 +173,21 @@ func TestCallsAppearAsTheyCome(t *testing.T) {
 	assert.Contains(t, cards, fmt.Sprint(m.proxy.Process.Pid))
 }
 
+// While the calls were on their way, the page said that there were none.
+func TestThePageSaysThatCallsAreOnTheirWay(t *testing.T) {
+	m := start(t)
+	p := open(t, m.link, command(page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: `const add = EventSource.prototype.addEventListener; EventSource.prototype.addEventListener = function (kind, f) { if (kind !== "calls" && kind !== "info") add.call(this, kind, f); };`,
+	}))
+	p.see(`document.querySelector("#link:not(.lost)") && document.querySelector("#facts").textContent === "loading calls"`)
+	for i, view := range []string{"calls", "pods"} {
+		p.keys(fmt.Sprint(i + 1))
+		p.see(fmt.Sprintf(`document.querySelector("#view-%s .empty").textContent === "Loading calls"`, view))
+	}
+	base, _, _ := strings.Cut(m.link, "?")
+	open(t, base).see(`/^[1-9].* calls?/.test(document.querySelector("#facts").textContent)`)
+}
+
 func TestAnOutageIsABand(t *testing.T) {
 	m := start(t)
 	id := m.pod("vault", "kata.io")

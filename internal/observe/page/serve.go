@@ -189,8 +189,9 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 // sessionInfo is what a page of a server gets of [Info].
 type sessionInfo struct {
 	*Info
-	Session string `json:"session"`
-	Loading bool   `json:"loading,omitempty"` // older calls are on their way
+	Session  string `json:"session"`
+	Loading  bool   `json:"loading,omitempty"` // older calls are on their way
+	CaughtUp bool   `json:"caughtUp"`          // the page has the calls that had been recorded
 }
 
 // stream sends the calls so far and new ones, and the status, as server-sent events. A browser that reads too slowly
@@ -215,15 +216,15 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	f := s.shown.Load()
 	compare := f.history.endedBetween(place{}, at) // entries of which the page may not know what was rewritten
 	var shown link
-	var info *Info
-	loading := false
+	var info sessionInfo
+	complete := false
 	f.wanted.Store(true)
 	status := poll(ctx, statusEvery, s.status)
 	linked := time.NewTicker(again)
 	defer linked.Stop()
 	for {
 		if next := s.shown.Load(); next != f {
-			send("info", marshal(sessionInfo{next.info.Load(), next.session, false}), "") // makes the page begin anew
+			send("info", marshal(sessionInfo{Info: next.info.Load(), Session: next.session}), "") // makes the page begin anew
 			return
 		}
 		if l := *f.link.Load(); l != shown {
@@ -232,10 +233,16 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
+		caughtUp := false
+		select {
+		case <-f.caughtUp:
+			caughtUp = true
+		default:
+		}
 		b, last, changed := f.history.since(at, perBatch) // before the info, which is then at least as new as the calls
-		if now, l := f.info.Load(), s.loading.Load(); now != info || l != loading {
-			info, loading = now, l
-			if !send("info", marshal(sessionInfo{info, f.session, loading}), "") {
+		if now := (sessionInfo{f.info.Load(), f.session, s.loading.Load(), complete}); now != info {
+			info = now
+			if !send("info", marshal(info), "") {
 				return
 			}
 		}
@@ -253,13 +260,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		if changed == nil {
 			continue
 		}
+		if caughtUp && !complete {
+			complete = true
+			continue
+		}
 		var more <-chan time.Time
-		select {
-		case <-f.caughtUp: // before that, the latest calls would come later
-			if len(compare) > 0 {
-				more = time.After(0)
-			}
-		default:
+		if complete && len(compare) > 0 { // before that, the latest calls would come later
+			more = time.After(0)
 		}
 		select {
 		case <-more:

@@ -259,6 +259,18 @@ func TestCallsDoNotWaitForAStatusThatHangs(t *testing.T) {
 	page.until("calls", "/a.B/Meanwhile")
 }
 
+// The page said that there were no calls yet, before it had those that were recorded.
+func TestAPageKnowsWhenItHasTheRecordedCalls(t *testing.T) {
+	path := filepath.Join(testkit.SocketDir(t), "a.sock")
+	p := begin(t, path, 1, nil)
+	p.call(t, "/a.B/Recorded")
+	page, leave := listen(t, follow(t, newServer(Config{Admin: path, Open: open}, "")))
+	defer leave()
+	page.until("info", `"caughtUp":false`)
+	page.until("calls", "/a.B/Recorded")
+	page.until("info", `"caughtUp":true`)
+}
+
 func TestAPageBeginsWithTheLatestCalls(t *testing.T) {
 	path := filepath.Join(testkit.SocketDir(t), "a.sock")
 	p := begin(t, path, 1, nil)

@@ -38,7 +38,7 @@ function drawLatency() {
   const all = statistics(filter.shown);
   all.sort((a, b) => (latency.sort === "name" ? a.name.localeCompare(b.name) : b[latency.sort] - a[latency.sort]));
   if (!all.length) {
-    latency.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "Nothing to measure"), "No call that matches the filters has ended."));
+    latency.view.replaceChildren(nothing("Nothing to measure", "No call that matches the filters has ended."));
     return;
   }
   const w = 480;

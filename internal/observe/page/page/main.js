@@ -90,7 +90,7 @@ function facts() {
   $("title").title = [info.program, info.listen].filter(Boolean).join(", ");
   const { calls, bad, own } = totals();
   $("own").hidden = !own;
-  const parts = [el("span", {}, el("b", {}, number(calls)), calls === 1 ? " call" : " calls")];
+  const parts = [live.on && !info.caughtUp && !calls ? "loading calls" : el("span", {}, el("b", {}, number(calls)), calls === 1 ? " call" : " calls")];
   if (bad) parts.push(" · ", el("span", { class: "bad" }, el("b", {}, number(bad)), " failed"));
   if (model.calls.length) parts.push(` · ${day(model.from)} ${clock(model.from, 0)} – ${clock(model.to, 0)}`);
   $("facts").replaceChildren(...parts);

@@ -6,7 +6,7 @@ function buildPods(view) {
   pods.view = view;
   pods.axis = el("div", { class: "axis", "aria-hidden": "true" });
   pods.body = el("div", { class: "body", role: "list", "aria-label": "Pods" });
-  pods.none = el("div", { class: "empty" });
+  pods.none = el("div");
   const legend = [["sandbox", "sandbox"], ["pull", "image pulled"], ["run", "container made, started"], ["live", "container runs"], ["probe", "exec, probe"], ["stop", "stop, remove"], ["bad", "failed"], ["slow", "slow call"], ["gone", "runtime gone"], ["late", "runtime slow"]];
   view.append(el("div", { class: "lanes" },
     el("div", { class: "legend" }, legend.map(([k, word]) => el("span", {}, el("i", { class: `i-${k}` }), word))),
@@ -102,7 +102,7 @@ function drawPods() {
   pods.high = narrow() ? 48 : 36; // names have several lines there
   pods.body.style.height = `${pods.lanes.length * pods.high}px`;
   pods.none.hidden = pods.lanes.length > 0;
-  pods.none.replaceChildren(el("b", {}, "No pods here"), model.calls.length ? "No call that matches the filters is about a pod." : "");
+  pods.none.replaceChildren(nothing("No pods here", model.calls.length ? "No call that matches the filters is about a pod." : ""));
   drawLanes();
 }
 

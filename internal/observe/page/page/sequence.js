@@ -36,7 +36,7 @@ function drawSequence() {
   arrows.sort((a, b) => a.t - b.t || a.order - b.order);
   const cut = Math.max(0, arrows.length - MOST_ARROWS), list = arrows.slice(0, MOST_ARROWS);
   if (!list.length) {
-    sequence.view.replaceChildren(bar, el("div", { class: "empty" }, el("b", {}, "Nothing to draw"), "No call matches the filters."));
+    sequence.view.replaceChildren(bar, nothing("Nothing to draw", "No call matches the filters."));
     return;
   }
   const high = 28, top = 44, H = top + list.length * high + 24, W = left + 140 + (lanes.length - 1) * step + 40;

@@ -13,7 +13,7 @@ function buildTable(view) {
     el("div", { role: "columnheader", class: name === "took" ? "num" : name }, ["time", "took"].includes(name)
       ? el("button", { type: "button", onclick: () => sortBy(name) }, label) : label)));
   table.body = el("div", { class: "body", role: "rowgroup" });
-  table.none = el("div", { class: "empty", hidden: true });
+  table.none = el("div", { hidden: true });
   view.append(el("div", { role: "grid", "aria-label": "Calls", id: "grid" }, table.head, table.body), table.none);
   view.addEventListener("scroll", () => {
     drawRows();
@@ -46,6 +46,12 @@ function withNotes(calls) {
   return all.concat(notes.slice(i));
 }
 
+// nothing says why a view is empty, or that the calls are on their way.
+function nothing(title, text) {
+  const loading = live.on && !model.info.caughtUp && !model.calls.length;
+  return el("div", { class: "empty" }, el("b", {}, loading ? "Loading calls" : title), loading ? $("link").dataset.lost : text);
+}
+
 function sortBy(name) {
   if (name === "time") table.sort = "";
   else [table.sort, table.down] = table.sort === name ? (table.down ? [name, false] : ["", false]) : [name, true];
@@ -73,8 +79,8 @@ function drawTable() {
   $("grid").hidden = none;
   table.none.hidden = !none;
   if (none) {
-    table.none.replaceChildren(el("b", {}, model.calls.length ? `None of ${plural(model.calls.length, "call")} matches` : live.on ? "No calls yet" : "No calls are recorded here"),
-      model.calls.length ? `${[...filter.wrong.map((w) => `${w}.`), notLoaded()].join(" ")} Change a filter, or press Esc to clear them all.` : live.on ? "They appear as they end." : "");
+    table.none.replaceChildren(model.calls.length ? nothing(`None of ${plural(model.calls.length, "call")} matches`, `${[...filter.wrong.map((w) => `${w}.`), notLoaded()].join(" ")} Change a filter, or press Esc to clear them all.`)
+      : live.on ? nothing("No calls yet", "They appear as they end.") : nothing("No calls are recorded here"));
   }
   const top = state.back ? table.list.findIndex((one) => one.id === state.back) : -1;
   if (top >= 0) { // this page was here before it had older calls

@@ -34,7 +34,7 @@ function drawTalk() {
     for (const name of c.memory) if (!c.legs.some((l) => l.backend === name)) of(backs, name).memory++;
   }
   if (!clients.size && !backs.size) {
-    talk.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No calls here"), "No call matches the filters."));
+    talk.view.replaceChildren(nothing("No calls here", "No call matches the filters."));
     return;
   }
   const states = new Map([...bandsOf().filter((b) => b.to === Infinity).map((b) => [b.backend, b]), ...conditionsOf().map((c) => [c.name, c])]);
