@@ -96,6 +96,19 @@ func TestATelephoneCutsNothingInAnOutage(t *testing.T) {
 	p.see(`[...document.querySelectorAll(".row.said")].length === 3 && [...document.querySelectorAll(".row.said > *")].every(` + whole + `)`)
 }
 
+// The kernel gives a process up to 15 letters.
+func TestTheNamesOfClientsAreWhole(t *testing.T) {
+	n := &node{random: rand.New(rand.NewPCG(1, 2))}
+	n.add(exchange{took: time.Millisecond, by: capture.Peer{PID: 9, Name: "containerd-shim"}, method: runtimeService + "Version", backends: []string{primary}, request: fixed(&runtimeapi.VersionRequest{}), reply: fixed(&runtimeapi.VersionResponse{})})
+	n.inOrder()
+	address, _ := report(t, n)
+	p := open(t, address)
+	for _, width := range []int64{1440, 1040, 800, 390} {
+		p.do(chromedp.EmulateViewport(width, 800))
+		p.see(`((e) => e.textContent === "containerd-shim" && e.scrollWidth <= e.clientWidth)(document.querySelector(".row .client"))`)
+	}
+}
+
 // A long finding, with the filters and tabs, took two thirds of the height.
 func TestALongFindingLeavesRoomForTheCalls(t *testing.T) {
 	p := reportOf(t, "pull-hangs.jsonl")
