@@ -28,14 +28,6 @@ const (
 	left     = -3 // Canceled, because the client ended the call
 )
 
-// The flags of a row.
-const (
-	flagOwn = 1 << iota
-	flagPartial
-	flagStream
-	flagMemory
-)
-
 // unknown is how many fields were rewritten as long as nobody has compared the messages.
 const unknown = -1
 
@@ -100,16 +92,11 @@ func (b *Batch) Add(r Row) {
 	})
 }
 
+// flags returns OWN, PARTIAL and STREAM of page/model.js.
 func (r Row) flags() (flags int64) {
-	for _, f := range []struct {
-		set  bool
-		flag int64
-	}{
-		{r.Call.Own, flagOwn}, {r.Call.Partial, flagPartial}, {r.Call.Front().Replies.Count > 1, flagStream},
-		{len(r.Call.Remembered()) > 0, flagMemory},
-	} {
-		if f.set {
-			flags |= f.flag
+	for i, set := range []bool{r.Call.Own, r.Call.Partial, r.Call.Front().Replies.Count > 1} {
+		if set {
+			flags |= 1 << i
 		}
 	}
 	return flags

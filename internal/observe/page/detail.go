@@ -50,7 +50,6 @@ type legDetail struct {
 type messageDetail struct {
 	Type     string          `json:"type"`
 	Size     int             `json:"size"`
-	At       float64         `json:"at"` // after the call began
 	Kept     int             `json:"kept,omitempty"`
 	Redacted bool            `json:"redacted,omitempty"`
 	Lines    json.RawMessage `json:"lines,omitempty"` // each a line
@@ -137,7 +136,7 @@ func (o *opening) messages(kind capture.Kind, l *calls.Leg, ms calls.Messages) (
 		md = capture.MessageOf(p.Schema, c.Method, kind) // the method is described in another version only
 	}
 	for _, m := range ms.Kept[:min(len(ms.Kept), maxMessages)] {
-		d := messageDetail{Type: "not described", Size: m.Size, At: milliseconds(max(m.Time.Sub(c.Began), 0)), Redacted: m.Redacted}
+		d := messageDetail{Type: "not described", Size: m.Size, Redacted: m.Redacted}
 		if md != nil {
 			d.Type = string(md.Name())
 		}

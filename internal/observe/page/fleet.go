@@ -280,10 +280,3 @@ func (f *Fleet) closePages(which func(*nodePage) bool) {
 		}
 	}
 }
-
-// fleetPage returns the page of all nodes, and its policy.
-var fleetPage = sync.OnceValues(func() (html []byte, contentSecurityPolicy string) {
-	p := assemble("fleet.html", []string{"dom.js", "fleet.js"})
-	policy := p.policy(livePolicy)
-	return append(p.begin(policy), p.end()...), policy + "; frame-ancestors 'none'"
-})

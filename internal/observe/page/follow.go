@@ -44,7 +44,6 @@ type follower struct {
 	history *history
 	info    atomic.Pointer[Info]
 	link    atomic.Pointer[link]
-	changed chan struct{} // gets a value when the link changes
 	finder  Finder        // nil if nothing finds what is wrong
 	wanted  atomic.Bool   // a browser wants to know what is wrong
 
@@ -62,14 +61,14 @@ const (
 )
 
 func newFollower(cfg Config, title string, reach uint64) *follower {
-	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), changed: make(chan struct{}, 1),
+	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(),
 		session: rand.Text(), reach: reach, caughtUp: make(chan struct{})}
 	f.upTo = sync.OnceFunc(func() { close(f.caughtUp) })
 	if cfg.Find != nil {
 		f.finder = cfg.Find()
 	}
 	f.link.Store(&link{Error: "connecting"})
-	f.info.Store(&Info{Title: title, Live: true})
+	f.info.Store(&Info{Title: title})
 	return f
 }
 
@@ -82,23 +81,14 @@ func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := f.once(ctx)
 		f.history.end()
+		ended := &link{Error: "criproxy has ended; waiting for the next one"}
 		if err != nil {
-			f.set(&link{Error: err.Error()})
-		} else {
-			f.set(&link{Error: "criproxy has ended; waiting for the next one"})
+			ended.Error = err.Error()
 		}
+		f.link.Store(ended)
 		select {
 		case <-time.After(again):
 		case <-ctx.Done():
-		}
-	}
-}
-
-func (f *follower) set(l *link) {
-	if old := f.link.Swap(l); *old != *l {
-		select {
-		case f.changed <- struct{}{}:
-		default:
 		}
 	}
 }
@@ -141,7 +131,7 @@ func (f *follower) once(ctx context.Context) error {
 		f.changes(ctx, changes)
 	}()
 	defer func() { cancel(); <-told }()
-	f.set(&link{Up: true, PID: process.PID})
+	f.link.Store(&link{Up: true, PID: process.PID})
 	number := func(header string) uint64 {
 		n, _ := strconv.ParseUint(response.Header.Get(header), 10, 64) // 0 of an older criproxy, which sends all it has
 		return n

@@ -286,20 +286,16 @@ type rewrites struct {
 func (h *history) rewritten(entries []uint64, within time.Duration) (found rewrites, rest []uint64) {
 	began := time.Now()
 	for rest = entries; len(rest) > 0 && time.Since(began) < within; rest = rest[:len(rest)-1] {
-		h.compare(rest[len(rest)-1], &found)
+		seq := rest[len(rest)-1]
+		h.mu.Lock()
+		if i := h.from(seq); i < len(h.entries) && h.entries[i].seq == seq { // else it is forgotten
+			e := &h.entries[i]
+			e.compare()
+			found.Keys, found.Changes = append(found.Keys, e.row.Key), append(found.Changes, e.row.Changes)
+		}
+		h.mu.Unlock()
 	}
 	return found, rest
-}
-
-// compare adds an entry to found, unless it is forgotten.
-func (h *history) compare(seq uint64, found *rewrites) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if i := h.from(seq); i < len(h.entries) && h.entries[i].seq == seq {
-		e := &h.entries[i]
-		e.compare()
-		found.Keys, found.Changes = append(found.Keys, e.row.Key), append(found.Changes, e.row.Changes)
-	}
 }
 
 // opened returns the details of a call, unless the history has forgotten its messages.

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -23,9 +22,23 @@ type parts struct{ head, body, script, style []byte }
 // page returns the parts of the page of a node.
 var page = sync.OnceValue(func() parts { return assemble("page.html", scripts) })
 
+// fleetPage returns the page of all nodes, and its policy.
+var fleetPage = sync.OnceValues(func() (html []byte, contentSecurityPolicy string) {
+	return assemble("fleet.html", []string{"dom.js", "fleet.js"}).live()
+})
+
+// Live returns the page for a server that sends it calls, and the policy to send as a header with the page. The page
+// requests these paths:
+//
+//	stream          server-sent events: "info" ([Info]), "calls" ([Batch]), "rewritten" ([rewrites]),
+//	                "story" ([Story]), "wrong" ([Finder]), "status" and "link"
+//	call?key=KEY    the details of a call ([Render])
+//	older           asks for older calls
+func Live() (html []byte, contentSecurityPolicy string) { return page().live() }
+
 // assemble makes a page of files. It uses no template package: it fills in only the program's own text, and text/template
 // makes the linker keep every method of every type.
-func assemble(html string, scripts []string) (p parts) {
+func assemble(body string, scripts []string) parts {
 	read := func(name string) []byte {
 		b, err := files.ReadFile("page/" + name)
 		if err != nil {
@@ -33,14 +46,11 @@ func assemble(html string, scripts []string) (p parts) {
 		}
 		return b
 	}
-	p.head, p.body, _ = bytes.Cut(read(html), []byte("<!-- policy, style and data -->\n"))
-	p.style = read("page.css")
-	p.script = []byte("\"use strict\";\n(() => {\n")
+	script := []byte("\"use strict\";\n(() => {\n")
 	for _, name := range scripts {
-		p.script = append(p.script, read(name)...)
+		script = append(script, read(name)...)
 	}
-	p.script = append(p.script, "})();\n"...)
-	return p
+	return parts{head: read("head.html"), body: read(body), script: append(script, "})();\n"...), style: read("page.css")}
 }
 
 func hash(b []byte) string {
@@ -48,31 +58,25 @@ func hash(b []byte) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// filePolicy lets a page run its script, and make no requests.
-const filePolicy = ""
-
-// livePolicy lets it ask the server that it came from.
-const livePolicy = "; connect-src 'self'"
-
-// policy returns the Content-Security-Policy of a page.
-func policy(more string) string { return page().policy(more) }
-
-func (p parts) policy(more string) string {
+// policy returns the Content-Security-Policy of a page: it can run its script, and make no requests.
+func (p parts) policy() string {
 	return "default-src 'none'; script-src " + hash(p.script) + "; style-src " + hash(p.style) +
-		"; img-src data:; base-uri 'none'; form-action 'none'" + more
+		"; img-src data:; base-uri 'none'; form-action 'none'"
 }
 
-func pageBegin(more string) []byte { return page().begin(policy(more)) }
+// live returns a page that can ask the server that it came from.
+func (p parts) live() (html []byte, contentSecurityPolicy string) {
+	policy := p.policy() + "; connect-src 'self'"
+	return append(p.begin(policy), p.end()...), policy + "; frame-ancestors 'none'"
+}
 
 func (p parts) begin(policy string) []byte {
 	b := append([]byte{}, p.head...)
 	b = append(b, `<meta http-equiv="Content-Security-Policy" content="`+policy+"\">\n<style>"...)
-	b = append(append(b, p.style...), "</style>\n"...)
+	b = append(append(b, p.style...), "</style>\n</head>\n<body>\n"...)
 	return append(b, p.body...)
 }
 
-func pageEnd() []byte { return page().end() }
-
 func (p parts) end() []byte {
-	return append(append([]byte("<script>"), p.script...), "</script>\n</body>\n</html>\n"...)
+	return append(append([]byte("<noscript>This page draws what it shows with JavaScript, which is turned off here.</noscript>\n<script>"), p.script...), "</script>\n</body>\n</html>\n"...)
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/calls"
@@ -19,14 +18,11 @@ import (
 type Info struct {
 	Title    string                  `json:"title"` // the file's name, or the admin socket
 	Program  string                  `json:"program,omitempty"`
-	Created  time.Time               `json:"created,omitzero"` // the recording
 	Listen   string                  `json:"listen,omitempty"`
 	Backends []capture.HeaderBackend `json:"backends,omitempty"`
 	Methods  []string                `json:"methods,omitempty"` // of the API: a filter that matches none is a mistake
-	Calls    int                     `json:"calls"`
 	Cut      bool                    `json:"cut,omitempty"`    // the recording ends in the middle of an event
 	Filter   string                  `json:"filter,omitempty"` // the flags that selected the calls of the page
-	Live     bool                    `json:"live,omitempty"`
 	From     float64                 `json:"from,omitempty"`  // of a live page: the time of the first event that was read
 	Older    bool                    `json:"older,omitempty"` // likewise: there were events before that
 	Files    map[string]string       `json:"files,omitempty"` // :: node → its recording, if there are several nodes
@@ -34,7 +30,7 @@ type Info struct {
 
 // Of fills in the fields that the header of a recording has.
 func (i *Info) Of(h *capture.FileHeader) {
-	i.Program, i.Created, i.Listen, i.Backends = h.Program, h.Created, h.Listen, h.Backends
+	i.Program, i.Listen, i.Backends = h.Program, h.Listen, h.Backends
 }
 
 // Add adds the recording of a node, in a file, of which h is the header.
@@ -43,7 +39,7 @@ func (i *Info) Add(node, file string, h *capture.FileHeader) {
 		i.Files = map[string]string{}
 	}
 	i.Files[node] = file
-	i.Program, i.Created = h.Program, h.Created
+	i.Program = h.Program
 	for _, b := range h.Backends {
 		b.Name = named(node, b.Name)
 		i.Backends = append(i.Backends, b)
@@ -83,7 +79,7 @@ type Writer struct {
 // NewWriter returns a writer of a page to out. It uses printer as [Render] does. The caller closes out after Close.
 func NewWriter(out io.Writer, printer *calls.Printer) *Writer {
 	w := &Writer{out: out, printer: printer}
-	w.write(pageBegin(filePolicy))
+	w.write(page().begin(page().policy()))
 	return w
 }
 
@@ -116,7 +112,6 @@ func (w *Writer) Calls() int { return w.calls }
 func (w *Writer) Close(info Info) error {
 	w.flushDetails()
 	w.flushRows()
-	info.Calls = w.calls
 	info.describe(w.printer.Schema)
 	data, err := json.Marshal(info)
 	if err != nil {
@@ -127,7 +122,7 @@ func (w *Writer) Close(info Info) error {
 	if w.Finder != nil {
 		w.block("wrong", w.Finder.JSON())
 	}
-	w.write(pageEnd())
+	w.write(page().end())
 	return w.err
 }
 

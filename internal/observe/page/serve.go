@@ -26,8 +26,6 @@ type Config struct {
 	Open func(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error)
 	// Find returns what says what is wrong. Optional.
 	Find func() Finder
-	// Latest is how many of the recorded events a page shows at first. Zero means 40,000.
-	Latest uint64
 }
 
 // A Server shows a running criproxy to a browser.
@@ -72,7 +70,7 @@ func New(cfg Config, l net.Listener) *Server {
 // newServer returns a server without a link of its own.
 func newServer(cfg Config, title string) *Server {
 	s := &Server{cfg: cfg, title: title, older: make(chan struct{}, 1), patience: statusEvery}
-	s.shown.Store(newFollower(cfg, title, cmp.Or(cfg.Latest, latest)))
+	s.shown.Store(newFollower(cfg, title, latest))
 	return s
 }
 

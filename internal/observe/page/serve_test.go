@@ -281,10 +281,9 @@ func TestAPageBeginsWithTheLatestCalls(t *testing.T) {
 	_, long := p.rec.Begin(t.Context(), capture.LegInfo{Method: "/a.B/Long", Client: true})
 	p.call(t, "/a.B/Latest")
 
-	l, err := Listen("127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	url := follow(t, New(Config{Admin: path, Latest: 5, Find: func() Finder { return &counter{} }, Open: open}, l))
+	server := newServer(Config{Admin: path, Find: func() Finder { return &counter{} }, Open: open}, "")
+	server.shown.Store(newFollower(server.cfg, "", 5))
+	url := follow(t, server)
 	type told struct {
 		From    float64
 		Older   bool

@@ -53,6 +53,11 @@ async function openRecording(file, call) {
   await drawCompared(call, same);
 }
 
+const plain = (label, title, onclick) => el("button", { type: "button", class: "plain", title, onclick }, label);
+
+// topOf is the top of what is beside the calls.
+const topOf = (title, buttons, says) => el("div", { class: "top" }, el("h2", {}, title, el("span", { class: "push" }, buttons, plain("Wide", "as wide as the page (w)", widen), plain("Close", "close (Esc)", closeCall))), says);
+
 async function drawCompared(a, b) {
   const box = $("detail"), [da, db] = await Promise.all([detailsOf(a), detailsOf(b)]);
   const fa = fieldsOf(a, da), fb = fieldsOf(b, db);
@@ -65,8 +70,7 @@ async function drawCompared(a, b) {
   });
   const front = (call, d) => legOf(call, d.legs.find((l) => !l.backend) || d.legs[0]);
   box.hidden = false;
-  box.replaceChildren(el("div", { class: "top" }, el("h2", {}, "Two calls", el("span", { class: "push" },
-    el("button", { type: "button", class: "plain", onclick: () => openCall(a) }, "Back"), el("button", { type: "button", class: "plain", title: "as wide as the page (w)", onclick: widen }, "Wide"), el("button", { type: "button", class: "plain", title: "close (Esc)", onclick: closeCall }, "Close")))),
+  box.replaceChildren(topOf("Two calls", plain("Back", "the first of them", () => openCall(a))),
   el("section", { class: "compared" }, el("h3", {}, paths.length ? `${plural(paths.length, "difference")}` : "No differences"),
     el("table", { class: "changes" }, el("thead", {}, el("tr", {}, el("th", {}, "Field"), el("th", {}, head(a)), el("th", {}, head(b)))), el("tbody", {}, rows)),
     paths.length > rows.length && el("p", { class: "soft" }, `And ${number(paths.length - rows.length)} more.`)),

@@ -41,7 +41,7 @@ async function openCall(call, quiet) {
   box.scrollTop = 0;
   drawDetail(box, call, d);
   redraw();
-  if (!quiet) announce(`${call.name}, ${statusOf(call)}`);
+  if (!quiet) box.setAttribute("aria-label", `Call ${call.name}, ${statusOf(call)}`);
 }
 
 function closeCall() {
@@ -55,22 +55,16 @@ function closeCall() {
 
 function drawDetail(box, call, d) {
   const about = aboutOf(call), lack = lackOf(call);
-  const top = el("div", { class: "top" },
-    el("h2", {}, call.name, el("span", { class: "soft" }, call.method.slice(1, call.method.lastIndexOf("/"))),
-      el("span", { class: "push" },
-        el("button", { type: "button", class: "plain", title: "only the calls about this pod", hidden: !call.pod, onclick: () => setFilter("pod", call.pod) }, "Pod"),
-        el("button", { type: "button", class: "plain", title: "add to the sequence diagram, or remove (x)", onclick: () => toggleSelected(call) }, "Select"),
-        el("button", { type: "button", class: "plain", title: "as wide as the page (w)", onclick: widen }, "Wide"),
-        el("button", { type: "button", class: "plain", title: "close (Esc)", "aria-label": "Close", onclick: closeCall }, "Close"))),
+  const sections = [topOf([call.name, el("span", { class: "soft" }, call.method.slice(1, call.method.lastIndexOf("/")))],
+    [call.pod && plain("Pod", "only the calls about this pod", () => setFilter("pod", call.pod)), plain("Select", "add to the sequence diagram, or remove (x)", () => toggleSelected(call))],
     el("div", { class: "says" }, el("span", { class: failed(call) ? "bad" : call.code < 0 ? "soft" : "good" }, statusOf(call)), ` after ${duration(call.took)}`,
       el("span", { class: "soft" }, ` · ${day(call.began)} ${clock(call.began)}`), about.name ? ` · ${about.name}` : "",
-      lack && chip("", `its beginning is ${lack}`), call.memory.length ? chip("memory", `${call.memory.join(", ")} from memory`) : null));
-  const sections = [top];
+      lack && chip("", `its beginning is ${lack}`), call.memory.length ? chip("memory", `${call.memory.join(", ")} from memory`) : null))];
   if (d.problem) sections.push(el("section", {}, el("div", { class: "message" }, d.problem)));
   if (failed(call) && call.message) sections.push(el("section", {}, el("div", { class: "message" }, call.message)));
   if (d.legs.length) sections.push(el("section", {}, waterfall(call, d.legs)));
   sections.push(lack === "not loaded" ? wholeOf(call) : rewritten(call, d));
-  if (d.legs.length) sections.push(bothLegs(box, call, d));
+  if (d.legs.length) sections.push(bothLegs(call, d));
   if (call.ids || call.image) {
     sections.push(el("section", {}, el("h3", {}, "About"), el("dl", {}, [["ids", call.ids.split(" ").join("\n")], ["pod uid", call.uid], ["image", call.image]].filter(([, v]) => v)
       .map(([k, v]) => [el("dt", {}, k), el("dd", { class: "mono" }, v.split("\n").map((s) => el("div", {}, s)))]))));
@@ -125,9 +119,9 @@ function waterfall(call, legs) {
   const end = Math.max(call.took, ...legs.map((l) => l.began + l.took), 0.001);
   const x = (t) => left + (t / end) * (width - left - right);
   return svg("svg", { class: "fall", viewBox: `0 0 ${width} ${legs.length * high + 2}`, role: "img", "aria-label": "When each leg began and ended" }, legs.map((l, i) => {
-    const y = i * high, name = l.backend || call.client;
+    const y = i * high;
     return [svg("line", { x1: left, x2: width - right, y1: y + 10, y2: y + 10 }),
-      svg("text", { x: 0, y: y + 14 }, l.backend ? `${name.slice(0, 22)}` : `${name.slice(0, 22)}`),
+      svg("text", { x: 0, y: y + 14 }, (l.backend || call.client).slice(0, 22)),
       svg("rect", { class: `${l.backend ? "back" : ""}${l.failed ? " fail" : ""}`, x: x(l.began), y: y + 5, width: Math.max(2, x(l.began + l.took) - x(l.began)), height: 10, rx: 2 }),
       svg("text", { x: width - right + 8, y: y + 14 }, duration(l.took))];
   }));
@@ -175,7 +169,7 @@ function rewritten(call, d) {
 }
 
 // bothLegs shows the messages of the client's leg beside those of another leg.
-function bothLegs(box, call, d) {
+function bothLegs(call, d) {
   const client = d.legs.find((l) => !l.backend), backs = d.legs.filter((l) => l.backend);
   let chosen = backs.find((l) => l.backend === detail.backend) || backs.find((l) => l.code === "OK" || !l.code) || backs[0];
   const place = el("div", { class: "legs" });

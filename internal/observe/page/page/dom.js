@@ -20,6 +20,8 @@ const svg = (tag, attributes = {}, ...children) => build(document.createElementN
 const number = (n) => n.toLocaleString("en-US");
 const plural = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one : many}`;
 
+const two = (n) => String(n).padStart(2, "0");
+
 // three prints x with three significant digits.
 const three = (x) => (x < 9.995 ? x.toFixed(2) : x < 99.95 ? x.toFixed(1) : x.toFixed(0));
 
@@ -29,13 +31,11 @@ function duration(ms) {
   if (ms < 999.5) return `${three(ms)} ms`;
   const s = ms / 1000;
   if (s < 99.95) return `${three(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} m ${String(Math.floor(s % 60)).padStart(2, "0")} s`;
-  return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} m`;
+  if (s < 3600) return `${Math.floor(s / 60)} m ${two(Math.floor(s % 60))} s`;
+  return `${Math.floor(s / 3600)} h ${two(Math.floor((s % 3600) / 60))} m`;
 }
 
 const bytes = (n) => (n < 10_000 ? `${number(n)} B` : n < 1_000_000 ? `${(n / 1e3).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`);
-
-const two = (n) => String(n).padStart(2, "0");
 
 // clock prints a time of the day, with digits behind the second.
 function clock(ms, digits = 3) {
@@ -74,6 +74,15 @@ function tip(event, ...content) {
   box.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
   box.style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18}px`;
 }
+
+// theme exchanges light and dark.
+function theme() {
+  const { dataset } = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  dataset.theme = (dataset.theme || (dark ? "dark" : "light")) === "dark" ? "light" : "dark";
+}
+
+// listOf lists names with their values, without empty ones.
+const listOf = (pairs) => el("dl", {}, pairs.filter(([, v]) => v !== undefined && v !== "" && v !== null).map(([name, v]) => [el("dt", {}, name), el("dd", {}, String(v))]));
 
 // signOf is the sign of a condition, whose shape says the same as its colour: a circle is up, a triangle slow, a square gone.
 const signOf = (kind) => el("i", { class: `dot ${kind}`, "aria-hidden": "true" });

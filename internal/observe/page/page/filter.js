@@ -5,7 +5,7 @@ const FILTERS = [
   { name: "find", label: "Find", hint: "anything (/)", wide: true },
   { name: "method", label: "Method", hint: "Run*" },
   { name: "backend", label: "Runtime", hint: "any" },
-  { name: "pod", label: "Pod", hint: "any", flag: "pod" },
+  { name: "pod", label: "Pod", hint: "any" },
   { name: "client", label: "Client", hint: "any" },
   { name: "status", label: "Status", hint: "!OK" },
   { name: "slower", label: "Slower", hint: "100ms" },
@@ -170,17 +170,13 @@ function buildFilters() {
   form.addEventListener("submit", (e) => e.preventDefault());
 }
 
+// VALUES are the values of a call for fields that offer some.
+const VALUES = { method: (c) => [c.name], backend: (c) => c.backends, pod: (c) => [c.pod], client: (c) => [c.client], status: (c) => [c.code >= 0 && statusOf(c)] };
+
 // complete offers the values that occur.
 function complete(name) {
   const values = new Map();
-  const add = (v) => v && values.set(v, (values.get(v) || 0) + 1);
-  for (const c of model.calls) {
-    if (name === "method") add(c.name);
-    else if (name === "backend") c.backends.forEach(add);
-    else if (name === "pod") add(c.pod);
-    else if (name === "client") add(c.client);
-    else if (name === "status") add(c.code >= 0 ? statusOf(c) : "");
-  }
+  for (const v of VALUES[name] ? model.calls.flatMap(VALUES[name]) : []) if (v) values.set(v, (values.get(v) || 0) + 1);
   const best = [...values].sort((a, b) => b[1] - a[1]).slice(0, 60).map(([v]) => el("option", { value: v }));
   $(`list-${name}`).replaceChildren(...best);
 }
@@ -282,24 +278,20 @@ const range = () => ({ from: Math.max(filter.from, model.from), to: Math.max(Mat
 
 // command returns the command that prints the same calls on a terminal.
 function command() {
-  const words = ["criproxy", model.info.live ? "tail -past" : "view"];
+  const words = ["criproxy", live.on ? "tail -past" : "view"];
   for (const f of FILTERS) {
     const set = filter.values[f.name];
     if (!set) continue;
     let v = set.value;
     if (["method", "backend", "pod", "client"].includes(f.name)) {
-      const { not, parts } = alternatives(v);
-      v = (not ? "!" : "") + parts.map((p) => (wild(p) || !not && exact(f.name, p) ? p : `*${p}*`)).join("|");
+      const { not, parts } = alternatives(v), first = filter.shown[0];
+      const exact = (p) => !not && first && (VALUES[f.name](first).includes(p) || f.name === "pod" && podOf(first) === p);
+      v = (not ? "!" : "") + parts.map((p) => (wild(p) || exact(p) ? p : `*${p}*`)).join("|");
     }
     if (f.name === "slower" && /^[\d.]+$/.test(v)) v += "ms";
     words.push(`-${f.name} ${quoted(v)}`);
   }
   for (const flag of ["memory", "own"]) if (filter[flag]) words.push(`-${flag}`);
-  words.push(model.info.live ? `-admin ${quoted(model.info.title)}` : quoted(model.info.title));
+  words.push(live.on ? `-admin ${quoted(model.info.title)}` : quoted(model.info.title));
   return words.join(" ");
-}
-
-function exact(name, value) {
-  const of = { method: (c) => c.name === value, backend: (c) => c.backends.includes(value), pod: (c) => c.pod === value || podOf(c) === value, client: (c) => c.client === value };
-  return filter.shown.length > 0 && of[name](filter.shown[0]);
 }

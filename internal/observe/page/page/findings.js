@@ -1,10 +1,6 @@
 // What is wrong, in the words of criproxy why.
 
-const findings = { report: null, view: null };
-
-function buildFindings(view) {
-  findings.view = view;
-}
+const findings = { report: null };
 
 // presentFindings returns what is wrong now, or was at the end of the recording. Notes are good to know, and no more.
 const presentFindings = () => (findings.report?.findings || []).filter((f) => !f.over && f.level !== "note");
@@ -28,7 +24,7 @@ function findingCard(f) {
   const at = (t) => `${day(Date.parse(t))} ${clock(Date.parse(t), 0)}`;
   const facts = [["since", at(f.since)], ["last seen", f.last ? at(f.last) + (f.over ? ", is over" : ", goes on") : ""], ["probably", f.cause], ["how sure", f.sure], ["it is not", f.not], ["what to do", f.cure], ["see", f.runbook]];
   return el("div", { class: `card span ${levelClass(f)}` }, el("h3", {}, f.rule, el("span", { class: "state" }, f.level)), el("p", {}, f.text),
-    el("dl", {}, facts.filter(([, v]) => v).map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)])),
+    listOf(facts),
     el("table", { class: "changes" }, el("tbody", {}, (f.evidence || []).map((p) => el("tr", {}, el("td", {}, clock(Date.parse(p.time))), el("td", {}, p.text))))),
     f.show && el("button", { type: "button", onclick: () => showEvidence(f) }, "Show the calls"));
 }

@@ -79,10 +79,7 @@ async function look() {
 }
 
 $("find").addEventListener("input", drawFleet);
-$("theme").addEventListener("click", () => {
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  document.documentElement.dataset.theme = (document.documentElement.dataset.theme || (dark ? "dark" : "light")) === "dark" ? "light" : "dark";
-});
+$("theme").addEventListener("click", theme);
 document.addEventListener("keydown", (e) => {
   if (e.key === "/" && e.target !== $("find")) {
     e.preventDefault();

@@ -3,10 +3,6 @@
 const latency = { made: -1, sort: "count" };
 const FINE = 8, DECADES = 7; // from 10 µs to 100 s
 
-function buildLatency(view) {
-  latency.view = view;
-}
-
 function statistics(calls) {
   const methods = new Map();
   for (const c of calls) {
@@ -47,7 +43,6 @@ function drawLatency() {
     s.style.left = `${(i / DECADES) * 100}%`;
     return s;
   }));
-  labels.style.margin = "0";
   latency.view.replaceChildren(el("div", {}, el("table", { class: "wide" },
     el("thead", {}, el("tr", {}, LATENCY_HEADS.map(([k, label]) => el("th", { class: k === "name" ? "" : "num", "aria-sort": latency.sort === k ? "descending" : undefined }, el("button", { type: "button", class: "plain", onclick: () => {
       latency.sort = k;
@@ -62,16 +57,9 @@ function drawLatency() {
 
 // distribution draws how many calls took how long, with the median and the 99th percentile.
 function distribution(m, w) {
-  const h = 30, most = Math.sqrt(Math.max(1, ...m.bars));
+  const h = 30, bars = (name, counts) => barsOf(name, counts, Math.max(...m.bars), 2, w, h, h - 4);
   const x = (ms) => Math.max(0, Math.min(w, ((Math.log10(Math.max(ms, 0.01)) + 2) / DECADES) * w));
-  const bars = (counts, name) => {
-    let d = "";
-    counts.forEach((n, i) => {
-      if (n) d += `M${(i * w / counts.length).toFixed(1)} ${h}h${(w / counts.length - 1).toFixed(1)}v${-Math.max(2, (Math.sqrt(n) / most) * (h - 4)).toFixed(1)}h${(1 - w / counts.length).toFixed(1)}z`;
-    });
-    return svg("path", { class: name, d });
-  };
   const grid = Array.from({ length: DECADES - 1 }, (_, i) => svg("line", { class: "grid", x1: ((i + 1) / DECADES) * w, x2: ((i + 1) / DECADES) * w, y1: 0, y2: h }));
   return svg("svg", { class: "dist", viewBox: `0 0 ${w} ${h}`, preserveAspectRatio: "none", role: "img", "aria-label": `half within ${duration(m.p50)}, 99 of 100 within ${duration(m.p99)}` },
-    grid, bars(m.bars, "bar"), bars(m.bad, "fail"), svg("line", { class: "p99", x1: x(m.p99), x2: x(m.p99), y1: 1, y2: h }), svg("line", { class: "p50", x1: x(m.p50), x2: x(m.p50), y1: 1, y2: h }));
+    grid, bars("bar", m.bars), bars("fail", m.bad), svg("line", { class: "p99", x1: x(m.p99), x2: x(m.p99), y1: 1, y2: h }), svg("line", { class: "p50", x1: x(m.p50), x2: x(m.p50), y1: 1, y2: h }));
 }

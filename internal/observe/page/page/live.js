@@ -29,8 +29,8 @@ function listen() {
     wait(e);
   });
   source.addEventListener("rewritten", wait);
-  source.addEventListener("story", (e) => {
-    live.story = e.data;
+  for (const kind of ["story", "wrong"]) source.addEventListener(kind, (e) => { // of the same moment
+    live[kind] = e.data;
     takeSoon();
   });
   source.addEventListener("status", (e) => {
@@ -39,15 +39,10 @@ function listen() {
     openStatus();
     redraw();
   });
-  source.addEventListener("wrong", (e) => { // of the same moment as the story before it
-    live.wrong = e.data;
-    takeSoon();
-  });
   source.addEventListener("link", (e) => {
     const l = JSON.parse(e.data);
     lost(l.up ? "" : l.error);
     if (l.up) $("link").textContent = `process ${l.pid}`;
-    redraw();
   });
   source.onerror = () => lost(source.readyState === EventSource.CLOSED ? "criproxy ui has ended" : "connecting anew");
 }

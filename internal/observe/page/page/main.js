@@ -1,13 +1,13 @@
 // The page: views, keys, and what begins it.
 
 const VIEWS = [
-  { name: "calls", label: "Calls", build: buildTable, draw: drawTable },
-  { name: "pods", label: "Pods", build: buildPods, draw: drawPods },
-  { name: "latency", label: "Latency", build: buildLatency, draw: drawLatency },
-  { name: "talk", label: "Who talks to whom", build: buildTalk, draw: drawTalk },
-  { name: "sequence", label: "Sequence", build: buildSequence, draw: drawSequence },
-  { name: "status", label: "Status", build: buildStatus, draw: drawStatus },
-  { name: "findings", label: "Findings", build: buildFindings, draw: drawFindings },
+  { name: "calls", label: "Calls", of: table, build: buildTable, draw: drawTable },
+  { name: "pods", label: "Pods", of: pods, build: buildPods, draw: drawPods },
+  { name: "latency", label: "Latency", of: latency, draw: drawLatency },
+  { name: "talk", label: "Who talks to whom", of: talk, draw: drawTalk },
+  { name: "sequence", label: "Sequence", of: sequence, draw: drawSequence },
+  { name: "status", label: "Status", of: status, draw: drawStatus },
+  { name: "findings", label: "Findings", of: findings, draw: drawFindings },
 ];
 let current = "calls";
 
@@ -15,7 +15,8 @@ function buildViews() {
   for (const v of VIEWS) {
     const view = el("div", { class: "view", id: `view-${v.name}`, role: "tabpanel", "aria-labelledby": `tab-${v.name}`, tabindex: 0, hidden: v.name !== current });
     $("views").append(view);
-    v.build(view);
+    v.of.view = view;
+    v.build?.(view);
     $("tabs").append(el("button", { type: "button", role: "tab", id: `tab-${v.name}`, "aria-controls": `view-${v.name}`, "aria-selected": v.name === current ? "true" : "false", onclick: () => showView(v.name) }, v.label, el("span", { class: "count" })));
   }
   $("tabs").append(el("span", { class: "command mono", title: "the same calls on a terminal" }), copyButton("Copy", command, "copy the command"));
@@ -96,11 +97,6 @@ function facts() {
   $("facts").replaceChildren(...parts);
 }
 
-// announce passes a text to screen readers.
-function announce(text) {
-  $("detail").setAttribute("aria-label", `Call ${text}`);
-}
-
 const KEYS = [
   ["j k", "next and previous call"], ["g G", "first and last call"], ["Enter", "open a call"], ["Esc", "close it, or clear the filters"], ["/", "find"],
   ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 7", "another view"], ["t", "light or dark"], ["f", "follow the newest call"], ["?", "these keys"],
@@ -143,12 +139,6 @@ function onKey(e) {
   else if (VIEWS[Number(e.key) - 1]) showView(VIEWS[Number(e.key) - 1].name);
   else return;
   e.preventDefault();
-}
-
-function theme() {
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const now = document.documentElement.dataset.theme || (dark ? "dark" : "light");
-  document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
 }
 
 async function begin() {

@@ -1,6 +1,6 @@
 // The model: reads calls from the page or the server, and interprets them.
 
-const OWN = 1, PARTIAL = 2, STREAM = 4, MEMORY = 8;
+const OWN = 1, PARTIAL = 2, STREAM = 4; // flags of a row
 const UNDER_WAY = -1, LOST = -2, LEFT = -3; // LEFT is Canceled because the client ended the call, which is no failure
 const CODES = ["OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied",
   "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"];
@@ -114,13 +114,11 @@ function kindOf(name) {
   return "poll";
 }
 
-const KINDS = { sandbox: "sandbox", pull: "pull", run: "container made, started", probe: "exec, probe", stop: "stop, remove", poll: "status, list" };
-
 const failed = (call) => call.code > 0;
 const ended = (call) => call.code >= 0 || call.code === LEFT;
 
-// slowFor returns after how many milliseconds a call of a kind is marked as slow. Streams and calls that run commands
-// in a container are never marked.
+// SLOW says after how many milliseconds a call of a kind is marked as slow. Streams and calls that run commands in a container
+// are never marked.
 const SLOW = { sandbox: 5000, pull: 60_000, run: 2000, probe: Infinity, stop: Infinity, poll: 1000 };
 const slow = (call, took = call.took) => !(call.flags & STREAM) && call.code >= 0 && took >= SLOW[call.kind] && !/^(GetContainerEvents|Stream)/.test(call.name);
 

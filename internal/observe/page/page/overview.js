@@ -65,28 +65,27 @@ function drawOverview() {
     some[slot] += k.some[i];
     bad[slot] += k.bad[i];
   }
-  const most = Math.sqrt(Math.max(1, ...all));
-  const bars = (counts, name, least) => {
-    let d = "";
-    for (let i = 0; i < n; i++) {
-      if (!counts[i]) continue;
-      const h = Math.max(least, (Math.sqrt(counts[i]) / most) * (height - 5));
-      d += `M${(i * width / n).toFixed(1)} ${height}h${(width / n - 1).toFixed(1)}v${-h.toFixed(1)}h${(1 - width / n).toFixed(1)}z`;
-    }
-    return svg("path", { class: name, d });
-  };
-  const picture = svg("svg", { "aria-hidden": "true" }, bars(all, "all", 1.5), bars(some, "some", 1.5), bars(bad, "fail", 3),
-    ...bandsOf().filter((b) => b.to > model.from && b.from < model.to).sort((a, b) => rankOf(a.what) - rankOf(b.what)).map((b) => {
-      const at = (t) => ((Math.max(model.from, Math.min(model.to, t)) - model.from) / span) * width;
-      return svg("rect", { class: `band ${classOf(b.what)}`, x: at(b.from), y: 0, width: Math.max(2, at(b.to) - at(b.from)), height: 2 * rankOf(b.what) });
-    }));
+  const most = Math.max(...all), bars = (name, counts, least) => barsOf(name, counts, most, least, width, height, height - 5);
+  const x = (t) => ((Math.max(model.from, Math.min(model.to, t)) - model.from) / span) * width;
+  const picture = svg("svg", { "aria-hidden": "true" }, bars("all", all, 1.5), bars("some", some, 1.5), bars("fail", bad, 3),
+    bandsOf().filter((b) => b.to > model.from && b.from < model.to).sort((a, b) => rankOf(a.what) - rankOf(b.what)).map((b) =>
+      svg("rect", { class: `band ${classOf(b.what)}`, x: x(b.from), y: 0, width: Math.max(2, x(b.to) - x(b.from)), height: 2 * rankOf(b.what) })));
   if (filter.from > -Infinity || filter.to < Infinity) {
-    const x = (t) => ((Math.max(model.from, Math.min(model.to, t)) - model.from) / span) * width;
     const a = x(filter.from), b = x(filter.to);
     picture.append(svg("rect", { class: "brush", x: a, y: 0, width: Math.max(b - a, 1), height }), ...[a, b].map((at) => svg("line", { class: "edge", x1: at, x2: at, y1: 0, y2: height })));
   }
   box.replaceChildren(picture);
   drawAxis($("axis"), model.from, model.to, width, 12);
+}
+
+// barsOf draws numbers as bars. Their heights are the square roots: that of most is as high as it can be.
+function barsOf(name, counts, most, least, width, height, highest) {
+  const wide = width / counts.length;
+  let d = "";
+  counts.forEach((n, i) => {
+    if (n) d += `M${(i * wide).toFixed(1)} ${height}h${(wide - 1).toFixed(1)}v${-Math.max(least, Math.sqrt(n / most) * highest).toFixed(1)}h${(1 - wide).toFixed(1)}z`;
+  });
+  return svg("path", { class: name, d });
 }
 
 // drawAxis writes times under or above a picture.

@@ -1,9 +1,8 @@
 // The pods as swim lanes by runtime.
 
-const pods = { view: null, high: 36, lanes: [], made: -1, chosen: "" };
+const pods = { high: 36, lanes: [], made: "" };
 
 function buildPods(view) {
-  pods.view = view;
   pods.axis = el("div", { class: "axis", "aria-hidden": "true" });
   pods.body = el("div", { class: "body", role: "list", "aria-label": "Pods" });
   pods.none = el("div");
@@ -13,19 +12,18 @@ function buildPods(view) {
     el("div", { class: "lanehead" }, el("div"), pods.axis), pods.body, pods.none));
   view.addEventListener("scroll", () => drawLanes());
   pods.body.addEventListener("mousemove", (e) => {
-    const found = callUnder(e);
-    const band = found ? null : bandUnder(e);
+    const place = placeUnder(e), call = callAt(place);
+    const band = place && !call && bandsOf().find((b) => b.backend === place.lane.backend && place.x(b.from) <= place.at && place.at <= place.x(b.to));
     if (band) return tip(e, el("b", {}, `${band.backend} ${band.what}`), el("div", {}, `${clock(band.from, 0)} – ${band.to === Infinity ? "" : `${clock(band.to, 0)}, ${duration(band.to - band.from)}`}`), band.why && el("div", {}, band.why));
-    if (!found) return tip();
-    const { call } = found;
+    if (!call) return tip();
     tip(e, el("b", {}, `${call.name}${call.container ? ` ${call.container}` : ""}`), el("div", {}, `${clock(call.began)} · ${duration(call.took)} · `, el("span", { class: failed(call) ? "bad" : "" }, statusOf(call))), failed(call) && el("div", {}, call.message.slice(0, 200)));
   });
   pods.body.addEventListener("mouseleave", () => tip());
   pods.body.addEventListener("click", (e) => {
-    const found = callUnder(e);
-    if (found) {
+    const call = callAt(placeUnder(e));
+    if (call) {
       tip();
-      openCall(found.call);
+      openCall(call);
     } else if (e.target.closest(".lane") && !e.target.closest("svg")) {
       const lane = pods.lanes[Number(e.target.closest(".lane").dataset.i)];
       if (lane.pod) setFilter("pod", document.querySelector("#filters input[name=pod]").value === lane.pod ? "" : lane.pod);
@@ -157,12 +155,13 @@ function podsIn(group) {
   return here ? `${plural(here, "pod")} here, ${number(has)} ${live.on ? "now" : "at the end"}` : has ? `${plural(has, "pod")}, none of them in these calls` : "0 pods";
 }
 
-// bandUnder returns the band under the mouse.
-function bandUnder(e) {
-  const row = e.target.closest?.(".lane"), picture = e.target.closest?.("svg");
-  if (!row || !picture) return null;
-  const r = range(), t = r.from + ((e.clientX - picture.getBoundingClientRect().left) / (pods.body.clientWidth - nameWidth() - 16)) * (r.to - r.from);
-  return bandsOf().find((b) => b.backend === pods.lanes[Number(row.dataset.i)].backend && b.from <= t && t <= b.to);
+// placeUnder returns the place under the mouse: its lane, how far right it is, and how far right a time is. It is null outside
+// of the pictures.
+function placeUnder(e) {
+  const picture = e.target.closest?.(".lane svg");
+  if (!picture) return null;
+  const r = range(), wide = pods.body.clientWidth - nameWidth() - 16;
+  return { lane: pods.lanes[Number(picture.closest(".lane").dataset.i)], at: e.clientX - picture.getBoundingClientRect().left, x: (t) => ((t - r.from) / (r.to - r.from)) * wide };
 }
 
 // narrow says whether the style is that for a telephone.
@@ -199,22 +198,16 @@ function marksOf(lane, r, x) {
   return [...Object.entries(paths).filter(([, d]) => d).map(([k, d]) => svg("path", { class: k, d })), rings ? svg("path", { class: "slowmark", d: rings }) : ""];
 }
 
-// callUnder returns the call under the mouse. Of several nearby calls it prefers the most important.
-function callUnder(e) {
-  const row = e.target.closest && e.target.closest(".lane");
-  const picture = row && row.querySelector("svg");
-  if (!picture || !e.target.closest("svg")) return null;
-  const box = picture.getBoundingClientRect(), r = range();
-  const lane = pods.lanes[Number(row.dataset.i)];
-  const x = (t) => ((t - r.from) / (r.to - r.from)) * (pods.body.clientWidth - nameWidth() - 16);
-  const at = e.clientX - box.left;
+// callAt returns the call at a place. Of several nearby calls it prefers the most important.
+function callAt(place) {
   let best = null, least = 6;
-  for (const c of lane.calls) {
+  for (const c of place?.lane.calls || []) {
+    const { lane, at, x } = place;
     const [from, took] = spanIn(lane, c), a = x(from), b = Math.max(x(from + took), a + 3);
     if (c.flags & STREAM && at > a + 4) continue;
     const far = at < a ? a - at : at > b ? at - b : 0;
     const rank = far + (failed(c) ? -3 : c.kind === "poll" ? 2 : c.kind === "probe" ? 1 : 0);
     if (far <= 5 && rank < least) [best, least] = [c, rank];
   }
-  return best && { call: best, lane };
+  return best;
 }

@@ -3,10 +3,6 @@
 const sequence = { made: "" };
 const MOST_ARROWS = 240;
 
-function buildSequence(view) {
-  sequence.view = view;
-}
-
 function drawSequence() {
   const chosen = model.selected.size > 0;
   const r = range();

@@ -1,19 +1,14 @@
 // The status of a running criproxy, as criproxy status shows it.
 
-const status = { report: null, view: null };
+const status = { report: null };
 const MOST_TOLD = 100;
-
-function buildStatus(view) {
-  status.view = view;
-}
 
 function drawStatus() {
   const r = status.report;
-  const facts = (pairs) => el("dl", {}, pairs.filter(([, v]) => v !== undefined && v !== "" && v !== null).map(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))]));
   const since = (t) => `${clock(Date.parse(t), 0)}, ${duration(Math.max(0, Date.now() - Date.parse(t)))} ago`;
   const cards = [];
   if (r) cards.push(el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, r.ready ? "ready" : "not ready")),
-    facts([["version", r.version], ["process", r.pid], ["began", since(r.started)], ["configuration", r.config.file], ["loaded", since(r.config.loaded)], ["clients", r.listeners.map((l) => l.path).join(", ")], ["recorded", r.recorder?.oldest && `since ${since(r.recorder.oldest)}`]]),
+    listOf([["version", r.version], ["process", r.pid], ["began", since(r.started)], ["configuration", r.config.file], ["loaded", since(r.config.loaded)], ["clients", r.listeners.map((l) => l.path).join(", ")], ["recorded", r.recorder?.oldest && `since ${since(r.recorder.oldest)}`]]),
     [r.config.error, ...r.listeners.map((l) => l.error)].map((e) => e && el("div", { class: "error" }, e))));
   else if (live.on) cards.push(el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, "no answer yet")), "This page asks criproxy for its status every few seconds."));
   for (const c of conditionsOf()) {
@@ -21,7 +16,7 @@ function drawStatus() {
     if (!b) continue; // criproxy itself, above
     const sum = (counter) => b.points?.reduce((n, point) => n + point[counter], 0);
     cards.push(el("div", { class: `card ${classOf(c.what)}` }, el("h3", {}, signOf(classOf(c.what)), c.name, el("span", { class: "state" }, c.what)),
-      facts([["runtime", b.runtime], ["socket", b.address || b.socket], [c.what, c.since && sinceOf(c.since)], ["policy", c.plugin?.policy], ["asked", sum("calls")], ["failed", sum("failed")], ["refused", sum("refused")], ["changes", sum("changes")], ["pods", c.pods], ["containers", c.containers], ["images", c.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", c.tookNs && c.what === "up" ? duration(c.tookNs / 1e6) : ""]]),
+      listOf([["runtime", b.runtime], ["socket", b.address || b.socket], [c.what, c.since && sinceOf(c.since)], ["policy", c.plugin?.policy], ["asked", sum("calls")], ["failed", sum("failed")], ["refused", sum("refused")], ["changes", sum("changes")], ["pods", c.pods], ["containers", c.containers], ["images", c.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", c.tookNs && c.what === "up" ? duration(c.tookNs / 1e6) : ""]]),
       c.what !== "up" && c.why && el("div", { class: "error" }, c.why)));
   }
   if (model.story.changes.length) {

@@ -22,6 +22,5 @@ function drawStrip() {
     link.hidden = !all.length;
     link.textContent = `${worst === "up" ? "all up" : all[0]?.what} at the end`;
   }
-  if (link.dataset.lost) link.className = "lost";
-  else link.className = worst;
+  link.className = link.dataset.lost ? "lost" : worst;
 }

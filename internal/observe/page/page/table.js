@@ -8,7 +8,6 @@ const rowHeight = () => parseInt(getComputedStyle(table.view).getPropertyValue("
 const HEADS = [["time", "Time"], ["client", "Client"], ["method", "Method"], ["backend", "Runtime"], ["about", "About"], ["took", "Took"], ["status", "Status"]];
 
 function buildTable(view) {
-  table.view = view;
   table.head = el("div", { class: "head", role: "row" }, HEADS.map(([name, label]) =>
     el("div", { role: "columnheader", class: name === "took" ? "num" : name }, ["time", "took"].includes(name)
       ? el("button", { type: "button", onclick: () => sortBy(name) }, label) : label)));
@@ -104,38 +103,36 @@ function drawRows() {
   table.body.replaceChildren(...rows);
 }
 
-function noteOf(said, i) {
-  const row = el("div", { class: `row said ${said.change && !said.change.missing ? classOf(said.change.backend ? said.change.what : "up") : "missing"}${i === table.at ? " at" : ""}`, role: "row", "data-i": i, "aria-rowindex": i + 2, title: said.note },
-    el("div", { class: "time", role: "gridcell" }, said.change ? clock(said.t, 0) : ""), el("div", { class: "note", role: "gridcell" }, said.change?.backend ? signOf(classOf(said.change.what)) : "", said.note));
+const cell = (name, ...content) => el("div", { class: name, role: "gridcell" }, content);
+
+function rowAt(i, kind, attributes, ...cells) {
+  const row = el("div", { class: `row ${kind}${i === table.at ? " at" : ""}`, role: "row", "data-i": i, "aria-rowindex": i + 2, ...attributes }, cells);
   row.style.top = `${i * table.high}px`;
   return row;
 }
 
+function noteOf({ t, note, change }, i) {
+  const kind = change && !change.missing ? classOf(change.backend ? change.what : "up") : "missing";
+  return rowAt(i, `said ${kind}`, { title: note }, cell("time", change && clock(t, 0)), cell("note", change?.backend && signOf(classOf(change.what)), note));
+}
+
 function rowOf(call, i) {
   if (call.note) return noteOf(call, i);
-  const about = aboutOf(call);
-  const row = el("div", {
-    class: `row ${call.kind}${failed(call) ? " failed" : ""}${i === table.at ? " at" : ""}`, role: "row", id: `r${call.key}`, "data-i": i,
-    "aria-rowindex": i + 2, "aria-selected": model.selected.has(call) ? "true" : "false",
-  },
-  el("div", { class: "time", role: "gridcell" }, clock(call.began)),
-  el("div", { class: "client", role: "gridcell" }, call.client),
-  el("div", { class: "method", role: "gridcell" }, call.name),
-  el("div", { class: "backend", role: "gridcell" }, call.backend || "–"),
-  el("div", { class: "about", role: "gridcell" }, about.name, about.id && el("span", { class: "mono" }, about.id), !about.name && about.image && el("span", { class: "mono" }, about.image),
-    about.items > 0 && el("span", { class: "soft" }, ` ${plural(about.items, "item")}`)),
-  tookOf(call),
-  el("div", { class: "status", role: "gridcell" }, el("span", { class: call.code < 0 ? "soft" : "" }, statusOf(call)), failed(call) && call.message ? el("span", { class: "soft" }, ` ${call.message}`) : null,
-    lackOf(call) && chip("", `beginning ${lackOf(call)}`), call.memory.length ? chip("memory", "from memory") : null, call.changes > 0 && !call.memory.length ? chip("rewritten", `${call.changes} rewritten`) : null));
-  row.style.top = `${i * table.high}px`;
-  return row;
+  const about = aboutOf(call), lack = lackOf(call);
+  return rowAt(i, `${call.kind}${failed(call) ? " failed" : ""}`, { id: `r${call.key}`, "aria-selected": model.selected.has(call) ? "true" : "false" },
+    cell("time", clock(call.began)), cell("client", call.client), cell("method", call.name), cell("backend", call.backend || "–"),
+    cell("about", about.name, about.id && el("span", { class: "mono" }, about.id), !about.name && about.image && el("span", { class: "mono" }, about.image),
+      about.items > 0 && el("span", { class: "soft" }, ` ${plural(about.items, "item")}`)),
+    tookOf(call),
+    cell("status", el("span", { class: call.code < 0 ? "soft" : "" }, statusOf(call)), failed(call) && call.message && el("span", { class: "soft" }, ` ${call.message}`), lack && chip("", `beginning ${lack}`),
+      call.memory.length > 0 && chip("memory", "from memory"), call.changes > 0 && !call.memory.length && chip("rewritten", `${call.changes} rewritten`)));
 }
 
 // tookOf returns the duration of a call, with a bar on a logarithmic scale from 100 µs to 100 s.
 function tookOf(call) {
   const bar = el("i");
   bar.style.width = `${Math.max(1, Math.min(44, ((Math.log10(Math.max(call.took, 0.1)) + 1) / 6) * 44))}%`;
-  return el("div", { class: `took${slow(call) ? " slow" : ""}`, role: "gridcell" }, bar, el("span", {}, duration(call.took)));
+  return cell(`took${slow(call) ? " slow" : ""}`, bar, el("span", {}, duration(call.took)));
 }
 
 function moveTo(i) {

@@ -2,10 +2,6 @@
 
 const talk = { made: -1 };
 
-function buildTalk(view) {
-  talk.view = view;
-}
-
 function drawTalk() {
   const tall = talk.view.clientWidth < 620; // one below the other
   if (talk.made === `${filter.version} ${tall}` && talk.view.firstChild) return;
@@ -79,7 +75,7 @@ function drawTalk() {
   const rewritten = filter.shown.reduce((n, c) => n + (c.changes > 0 && !c.memory.length ? c.changes : 0), 0);
   parts.push(svg("g", { class: "hub" }, svg("rect", { x: hub.x, y: hub.y, width: hub.w, height: hub.h, rx: 8 }), svg("text", { class: "t", x: hub.x + 18, y: hub.y + 32 }, "criproxy"),
     [plural(filter.shown.length, "call"), `${number(rewritten)}${filter.shown.some((c) => c.changes < 0) ? "+" : ""} ${rewritten === 1 ? "field" : "fields"} rewritten`, `${number(filter.shown.filter((c) => c.memory.length).length)} from memory`].map((t, k) => svg("text", { x: hub.x + 18, y: hub.y + 56 + k * 19 }, t))));
-  talk.view.replaceChildren(el("div", { class: "across" }, svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts)),
+  talk.view.replaceChildren(svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts),
     partial.length ? el("p", { class: "caption" }, `${partial.length === 1 ? "1 call is left out: its beginning, which names the client, is" : `${number(partial.length)} calls are left out: their beginnings, which name the client, are`} ${[...new Set(partial)].join(" or ")}.`) : "", matrix(left, right));
 }
 
