@@ -44,8 +44,8 @@ type follower struct {
 	history *history
 	info    atomic.Pointer[Info]
 	link    atomic.Pointer[link]
-	finder  Finder        // nil if nothing finds what is wrong
-	wanted  atomic.Bool   // a browser wants to know what is wrong
+	finder  Finder      // nil if nothing finds what is wrong
+	wanted  atomic.Bool // a browser wants to know what is wrong
 
 	session  string        // by which a page notices that another follower, or server, has taken the place of this one
 	reach    uint64        // how many of the recorded events it reads, those that come later aside

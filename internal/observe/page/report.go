@@ -21,11 +21,11 @@ type Info struct {
 	Listen   string                  `json:"listen,omitempty"`
 	Backends []capture.HeaderBackend `json:"backends,omitempty"`
 	Methods  []string                `json:"methods,omitempty"` // of the API: a filter that matches none is a mistake
-	Cut      bool                    `json:"cut,omitempty"`    // the recording ends in the middle of an event
-	Filter   string                  `json:"filter,omitempty"` // the flags that selected the calls of the page
-	From     float64                 `json:"from,omitempty"`  // of a live page: the time of the first event that was read
-	Older    bool                    `json:"older,omitempty"` // likewise: there were events before that
-	Files    map[string]string       `json:"files,omitempty"` // :: node → its recording, if there are several nodes
+	Cut      bool                    `json:"cut,omitempty"`     // the recording ends in the middle of an event
+	Filter   string                  `json:"filter,omitempty"`  // the flags that selected the calls of the page
+	From     float64                 `json:"from,omitempty"`    // of a live page: the time of the first event that was read
+	Older    bool                    `json:"older,omitempty"`   // likewise: there were events before that
+	Files    map[string]string       `json:"files,omitempty"`   // :: node → its recording, if there are several nodes
 }
 
 // Of fills in the fields that the header of a recording has.
