@@ -19,6 +19,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/why"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // doctor returns the output of criproxy doctor, as text and as JSON, and its error.
@@ -100,7 +101,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 // Otherwise doctor would examine a node as if criproxy had no flags, and complain of what is not so.
 func TestDoctorOfSeveralProcessesAsksWhichOne(t *testing.T) {
 	if _, err := os.Stat(config.DefaultAdmin); err == nil {
-		t.Skip("this machine has an admin socket at the default path, which doctor would ask")
+		untested.Skip(t, "this machine has an admin socket at the default path, which doctor would ask")
 	}
 	t.Parallel()
 	startedProcess(t)

@@ -5,6 +5,7 @@
 //	testbed status   show which of these are alive
 //	testbed down     remove everything
 //	testbed build    only build the runtimes, and print where they are
+//	testbed lacks    print why this machine cannot run them, or nothing
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // defaultDir is short, because it holds sockets, and is gone after a reboot, like the mounts in it.
@@ -26,6 +28,7 @@ const defaultDir = "/run/criproxy-testbed"
 const usage = `usage: testbed COMMAND [FLAGS]
 
   build [COMPONENT...]         build the runtimes, or what is named, and print where they are
+  lacks                        print why this machine cannot run containers or a kubelet, or nothing
   up [-dir DIR] [-proxy PATH]  start them in the background, criproxy too if it is given
   status [-dir DIR]            tell what is alive
   down [-dir DIR] [-all]       take down what is in DIR, or all there is on this machine
@@ -36,6 +39,7 @@ Run "testbed COMMAND -h" for the flags of a command.
 // commands get their arguments without their name. They write results to out, and progress to err.
 var commands = map[string]func(ctx context.Context, args []string, out, err io.Writer) error{
 	"build":    buildAll,
+	"lacks":    lacks,
 	"up":       up,
 	"status":   status,
 	"down":     down,
@@ -94,6 +98,18 @@ func buildAll(ctx context.Context, args []string, out, progress io.Writer) error
 	} {
 		if b.path != "" {
 			fmt.Fprintf(out, "%s\t%s\n", b.name, b.path)
+		}
+	}
+	return nil
+}
+
+func lacks(_ context.Context, args []string, out, progress io.Writer) error {
+	if err := newFlags("lacks", progress).Parse(args); err != nil {
+		return flag.ErrHelp
+	}
+	for _, reason := range append(host.Requirements(), append(host.KubeletRequirements(), build.Requirement())...) {
+		if reason != nil {
+			fmt.Fprintln(out, reason)
 		}
 	}
 	return nil

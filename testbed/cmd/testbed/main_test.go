@@ -83,6 +83,16 @@ func folder(t *testing.T) string {
 	return dir
 }
 
+// make test-all prints this before it begins.
+func TestLacksPrintsAReasonForEachTestThatCannotRun(t *testing.T) {
+	out, err := do(t, "lacks")
+	require.NoError(t, err)
+	for _, reason := range testbed.Requirements() {
+		assert.Contains(t, out, reason.Error()+"\n")
+	}
+	assert.Equal(t, len(testbed.Requirements())+len(host.KubeletRequirements()), strings.Count(out, "\n"), out)
+}
+
 func TestUpPlayDown(t *testing.T) {
 	dir := folder(t)
 	t.Setenv("TESTBED_TEST_PROXY", "relay")
