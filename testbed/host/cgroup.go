@@ -134,9 +134,7 @@ func removeCgroup(ctx context.Context, name string) error {
 		}
 		var failed error
 		for _, dir := range folders {
-			// A paused container dies only when it is thawed. One of the two files exists.
-			os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0)
-			os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0)
+			thaw(dir)
 			for _, pid := range cgroupProcs(dir) {
 				unix.Kill(pid, unix.SIGKILL)
 			}
@@ -153,6 +151,12 @@ func removeCgroup(ctx context.Context, name string) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// thaw lets the processes of a cgroup go on: on v1 a paused container dies only then. One of the two files exists.
+func thaw(folder string) {
+	os.WriteFile(filepath.Join(folder, "freezer.state"), []byte("THAWED"), 0)
+	os.WriteFile(filepath.Join(folder, "cgroup.freeze"), []byte("0"), 0)
 }
 
 // removeEmptyCgroup removes a cgroup that several instances share, unless one of them still uses it.

@@ -129,14 +129,20 @@ func killDaemons(dir string) error {
 	return errors.Join(errs...)
 }
 
-// kill kills all processes, repeatedly, until no new ones appear.
+// kill kills all processes, those of paused containers too, repeatedly, until no new ones appear.
 func (t traces) kill(ctx context.Context) error {
+	hierarchies := hierarchies()
 	for {
 		left := t.processes()
 		if len(left) == 0 {
 			return nil
 		}
 		for _, pid := range left {
+			for _, name := range cgroupsOf(pid) {
+				for _, h := range hierarchies {
+					thaw(filepath.Join(h, name))
+				}
+			}
 			unix.Kill(pid, unix.SIGKILL)
 		}
 		select {

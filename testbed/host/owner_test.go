@@ -2,6 +2,7 @@ package host
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,10 +39,33 @@ func abandon() {
 		if err == nil {
 			err = MakeCgroup(Cgroup("abandoned", dir))
 		}
+		if err == nil {
+			err = pause(Cgroup("abandoned", dir))
+		}
 	}
 	fmt.Println(dir, err)
 	os.Stdin.Read(make([]byte, 1)) // until the test ends, in any way
 	os.Exit(0)
+}
+
+// pause starts a process in a cgroup, and freezes it as a runtime does with a container.
+func pause(cgroup string) error {
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	paused := false
+	for _, folder := range cgroupFolders(cgroup) {
+		if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0); err != nil {
+			return err
+		}
+		paused = os.WriteFile(filepath.Join(folder, "freezer.state"), []byte("FROZEN"), 0) == nil || paused
+		paused = os.WriteFile(filepath.Join(folder, "cgroup.freeze"), []byte("1"), 0) == nil || paused
+	}
+	if !paused {
+		return errors.New("this machine can freeze no cgroup")
+	}
+	return nil
 }
 
 // startRun starts a run of tests and returns it with its folder.
