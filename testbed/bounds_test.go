@@ -26,6 +26,8 @@ var unbounded = map[string]string{
 	"host.removeCgroup":      "Clean bounds it",
 	"internal/guest.execute": "it runs in a virtual machine, whose side of the port has the bound",
 	"testbed.pause":          "it ends after its delay",
+
+	"integration.TestPortForwardReachesThePod": "it waits for the forwarding with a bound",
 }
 
 // modules are the modules in this one that have tests. They start no runtime, and have no testbed.Main.
@@ -50,6 +52,7 @@ func TestEveryWaitOfTheTestbedHasABound(t *testing.T) {
 	}
 	t.Run("helpers", func(t *testing.T) { helpersBoundTheirWaits(t, allowed) })
 	t.Run("commands", func(t *testing.T) { commandsEnd(t, allowed) })
+	t.Run("streams and HTTP", func(t *testing.T) { streamsEnd(t, allowed) })
 	for function := range unbounded {
 		assert.True(t, used[function], "%s has a bound, or is gone: take it from the list", function)
 	}
@@ -93,6 +96,8 @@ func commandsEnd(t *testing.T, allowed func(file, function string) bool) {
 			return // a program, which ends with its user
 		}
 		for name, body := range functions(tree) {
+			contexts := endlessIn(body)
+			endless := func(call *ast.CallExpr) bool { return makesEndless(call, contexts) }
 			started := map[string]bool{}
 			made := map[*ast.CallExpr]string{} // the command → its variable
 			ast.Inspect(body, func(n ast.Node) bool {
@@ -162,14 +167,86 @@ func TestOnlyTestsEndThemselves(t *testing.T) {
 	})
 }
 
-// endless reports whether a call makes a command that ends with no deadline.
-func endless(call *ast.CallExpr) bool {
+// streamsEnd holds that no stream and no request over HTTP, in tests too, waits with a context that has no deadline.
+func streamsEnd(t *testing.T, allowed func(file, function string) bool) {
+	waits := []string{
+		".StreamWithContext", ".GetContainerEvents", ".StreamPodSandboxes", ".StreamContainers", ".StreamContainerStats", ".StreamPodSandboxStats",
+		".StreamPodSandboxMetrics", ".StreamImages",
+	}
+	each(t, func(file string, fset *token.FileSet, tree *ast.File) {
+		for name, body := range functions(tree) {
+			endless := endlessIn(body)
+			bad := func(n ast.Node, advice string) {
+				if !allowed(file, name) {
+					t.Errorf("%s: %s may wait for ever: %s", fset.Position(n.Pos()), name, advice)
+				}
+			}
+			ast.Inspect(body, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					called := types.ExprString(n.Fun)
+					waits := strings.HasPrefix(called, "interop.Do") || slices.ContainsFunc(waits, func(s string) bool { return strings.HasSuffix(called, s) })
+					if waits && len(n.Args) > 0 && endless(n.Args[0]) {
+						bad(n, "give it a context with a deadline, as from host.Bounded")
+					}
+				case *ast.SelectorExpr:
+					if slices.Contains([]string{"http.Get", "http.Head", "http.Post", "http.PostForm", "http.DefaultClient"}, types.ExprString(n)) {
+						bad(n, "use an http.Client with a Timeout")
+					}
+				case *ast.CompositeLit:
+					bounded := slices.ContainsFunc(n.Elts, func(e ast.Expr) bool {
+						pair, ok := e.(*ast.KeyValueExpr)
+						return ok && types.ExprString(pair.Key) == "Timeout"
+					})
+					if n.Type != nil && types.ExprString(n.Type) == "http.Client" && !bounded {
+						bad(n, "give it a Timeout")
+					}
+				}
+				return true
+			})
+		}
+	})
+}
+
+// endlessIn returns a function that reports whether an expression in a function is a context without a deadline: a test's,
+// context.Background, what is made of these without one, or a variable that has never another value.
+func endlessIn(body ast.Node) func(ast.Expr) bool {
+	variables := map[string]bool{}
+	var endless func(ast.Expr) bool
+	endless = func(e ast.Expr) bool {
+		if name, ok := e.(*ast.Ident); ok {
+			return variables[name.Name]
+		}
+		call, ok := e.(*ast.CallExpr)
+		if !ok {
+			return false
+		}
+		switch called := types.ExprString(call.Fun); {
+		case called == "context.Background", called == "context.TODO", strings.HasSuffix(called, ".Context"):
+			return true
+		case called == "context.WithCancel", called == "context.WithValue", called == "context.WithoutCancel", strings.HasPrefix(called, "metadata."):
+			return len(call.Args) > 0 && endless(call.Args[0])
+		}
+		return false
+	}
+	ast.Inspect(body, func(n ast.Node) bool {
+		if assigned, ok := n.(*ast.AssignStmt); ok && len(assigned.Rhs) == 1 {
+			name := types.ExprString(assigned.Lhs[0])
+			earlier, known := variables[name]
+			variables[name] = endless(assigned.Rhs[0]) && (earlier || !known)
+		}
+		return true
+	})
+	return endless
+}
+
+// makesEndless reports whether a call makes a command that ends with no deadline.
+func makesEndless(call *ast.CallExpr, endless func(ast.Expr) bool) bool {
 	switch types.ExprString(call.Fun) {
 	case "exec.Command":
 		return true
 	case "exec.CommandContext":
-		context, ok := call.Args[0].(*ast.CallExpr)
-		return ok && len(context.Args) == 0 // t.Context(), context.Background(), context.TODO()
+		return endless(call.Args[0])
 	}
 	return false
 }

@@ -73,8 +73,9 @@ func TestPodsOnTheBridgeAreReached(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, netip.MustParsePrefix("198.18.0.0/15").Contains(addr), addr)
 		var body []byte
+		client := &http.Client{Timeout: 5 * time.Second}
 		require.Eventually(t, func() bool {
-			resp, err := http.Post("http://"+addr.String()+":8080/hello", "text/plain", strings.NewReader("there"))
+			resp, err := client.Post("http://"+addr.String()+":8080/hello", "text/plain", strings.NewReader("there"))
 			if err != nil {
 				return false
 			}

@@ -155,7 +155,7 @@ func TestCallsAppearAsTheyCome(t *testing.T) {
 	p.keys("\x1b\x1b")
 
 	// A call is shown while it is under way.
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err := m.client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	require.NoError(t, err)
@@ -287,7 +287,7 @@ func TestTheLinkLetsOneBrowserIn(t *testing.T) {
 		if host != "" {
 			request.Host = host
 		}
-		client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		client := http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		response, err := client.Do(request)
 		require.NoError(t, err)
 		defer response.Body.Close()

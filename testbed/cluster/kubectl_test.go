@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,7 +91,7 @@ func tryPortForward(t *testing.T, c *cluster, pod string) {
 	require.NoError(t, err)
 	found := forwarding.FindStringSubmatch(line)
 	require.NotNil(t, found, line)
-	resp, err := http.Get("http://" + found[1] + "/to/you")
+	resp, err := (&http.Client{Timeout: time.Minute}).Get("http://" + found[1] + "/to/you")
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

@@ -111,7 +111,7 @@ func tryRemotely(t *testing.T, c *cluster) {
 	assert.True(t, strings.HasSuffix(link, "#pod=on-two"), link)
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	client := &http.Client{Jar: jar}
+	client := &http.Client{Jar: jar, Timeout: time.Minute}
 	for i, address := range []string{link, strings.Split(link, "?")[0] + "stream"} {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		require.NoError(t, err)

@@ -140,7 +140,7 @@ type store struct {
 // ask returns the rows of the answer to a query.
 func (s store) ask(query string) (rows []map[string]string) {
 	s.Helper()
-	response, err := http.PostForm("http://"+s.address+"/select/logsql/query", url.Values{"query": {query}})
+	response, err := (&http.Client{Timeout: time.Minute}).PostForm("http://"+s.address+"/select/logsql/query", url.Values{"query": {query}})
 	require.NoError(s, err)
 	defer response.Body.Close() // it was only read
 	body, err := io.ReadAll(response.Body)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // The runtimes serve their streams themselves, and criproxy forwards the URL. These tests show that the URL is the right
@@ -60,7 +63,9 @@ func TestExecByURLCarriesBytesAndExitCode(t *testing.T) {
 				if use.stdin != "" {
 					options.Stdin = strings.NewReader(use.stdin)
 				}
-				err = executor.StreamWithContext(t.Context(), options)
+				ctx, cancel := host.Bounded(t.Context())
+				defer cancel()
+				err = executor.StreamWithContext(ctx, options)
 				var exit exec.CodeExitError
 				require.ErrorAs(t, err, &exit)
 				assert.Equal(t, 7, exit.Code)
@@ -85,7 +90,9 @@ func TestAttachReachesTheFirstProcess(t *testing.T) {
 		require.NoError(t, err)
 		var stdout bytes.Buffer
 		// StdinOnce: the container's standard input ends with our session, and cat ends.
-		require.NoError(t, executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{
+		ctx, cancel := host.Bounded(t.Context())
+		defer cancel()
+		require.NoError(t, executor.StreamWithContext(ctx, remotecommand.StreamOptions{
 			Stdin: strings.NewReader("knock knock\n"), Stdout: &stdout, Stderr: io.Discard,
 		}))
 		assert.Equal(t, "knock knock\n", stdout.String())
@@ -111,6 +118,8 @@ func TestPortForwardReachesThePod(t *testing.T) {
 		case <-ready:
 		case err := <-ended:
 			require.NoError(t, err, "before it was ready")
+		case <-time.After(time.Minute):
+			require.Fail(t, "it was not ready after a minute")
 		}
 		defer func() {
 			close(stop)
@@ -120,8 +129,9 @@ func TestPortForwardReachesThePod(t *testing.T) {
 		require.NoError(t, err)
 		path := "/through/" + id // only this pod's program echoes this
 		var body string
+		client := &http.Client{Timeout: 10 * time.Second}
 		eventually(t, func() error {
-			resp, err := http.Get("http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))) + path)
+			resp, err := client.Get("http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))) + path)
 			if err == nil {
 				body = readAll(resp.Body)
 			}

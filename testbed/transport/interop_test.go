@@ -132,23 +132,26 @@ var cases = map[string]func(context.Context, testgrpc.TestServiceClient){
 }
 
 func suite(t *testing.T, cc grpc.ClientConnInterface) {
+	within := func(t *testing.T, limit time.Duration) context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		t.Cleanup(cancel)
+		return ctx
+	}
 	for name, do := range cases {
 		t.Run(name, func(t *testing.T) { // a failure prints the reason and ends the process
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			do(ctx, testgrpc.NewTestServiceClient(cc))
+			do(within(t, time.Minute), testgrpc.NewTestServiceClient(cc))
 		})
 	}
 	t.Run("unimplemented_service", func(t *testing.T) {
-		interop.DoUnimplementedService(t.Context(), testgrpc.NewUnimplementedServiceClient(cc))
+		interop.DoUnimplementedService(within(t, time.Minute), testgrpc.NewUnimplementedServiceClient(cc))
 	})
 	real, ok := cc.(*grpc.ClientConn)
 	if !ok {
 		return // the rest is for only one client
 	}
-	t.Run("unimplemented_method", func(t *testing.T) { interop.DoUnimplementedMethod(t.Context(), real) })
+	t.Run("unimplemented_method", func(t *testing.T) { interop.DoUnimplementedMethod(within(t, time.Minute), real) })
 	t.Run("rpc_soak", func(t *testing.T) {
-		interop.DoSoakTest(t.Context(), interop.SoakTestConfig{
+		interop.DoSoakTest(within(t, 6*time.Minute), interop.SoakTestConfig{
 			RequestSize: 271828, ResponseSize: 314159, NumWorkers: 8, Iterations: 200,
 			PerIterationMaxAcceptableLatency: time.Minute, OverallTimeout: 5 * time.Minute, // the machine may be busy
 			ChannelForTest: func() (*grpc.ClientConn, func()) { return real, func() {} },
