@@ -30,7 +30,7 @@ var unbounded = map[string]string{
 	"integration.TestPortForwardReachesThePod": "it waits for the forwarding with a bound",
 }
 
-// modules are the modules in this one that have tests. They start no runtime, and have no testbed.Main.
+// modules are the modules in this one that have tests. They start no runtime: their TestMain calls bounded.Run.
 var modules = []string{"browser", "csi", "fleet", "transport"}
 
 // mayEndElsewhere are files of tests whose other goroutines may call require, and why nothing waits for them then.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/testing/watchdog"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
 )
@@ -64,7 +65,7 @@ func takeTurn(names []string) error {
 		for i := range turns {
 			turns[i] = filepath.Join(cache, turns[i])
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), longestTimeout) // no package takes longer
+		ctx, cancel := context.WithTimeout(context.Background(), watchdog.Longest) // no package takes longer
 		defer cancel()
 		turn, err = host.Lock(ctx, func() {
 			fmt.Fprintln(os.Stderr, "testbed: waiting until the tests of another package are done")

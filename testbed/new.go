@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/criproxy/criproxy/internal/testing/watchdog"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/internal/support"
 	"github.com/criproxy/criproxy/testbed/kubelet"
@@ -95,7 +96,7 @@ func NewProxy(t testing.TB, yaml string, flags ...string) *proxy.Proxy {
 // NewProxyOf is NewProxy for another program.
 func NewProxyOf(t testing.TB, program, yaml string, flags ...string) *proxy.Proxy {
 	t.Helper()
-	underWay(t)
+	watchdog.UnderWay(t)
 	p, err := proxy.Start(t.Context(), proxy.Config{Program: program, YAML: yaml, Flags: flags})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/criproxy/criproxy/internal/testing/untested"
+	"github.com/criproxy/criproxy/internal/testing/watchdog"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
@@ -18,7 +19,7 @@ import (
 // Require always skips.
 func Require(t testing.TB, names ...string) build.Binaries {
 	t.Helper()
-	underWay(t)
+	watchdog.UnderWay(t)
 	if testing.Short() {
 		t.Skip("left out: real runtimes take their time (-short)")
 	}

@@ -248,7 +248,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(folder) // at the end, where an error has no consequence
-		code := m.Run()
+		code := bounded.Run(m)
 		if browser.stop != nil {
 			browser.stop()
 		}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,6 +75,8 @@ func TestTheSanitySuitePassesThroughTwoDrivers(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	reporter.Succinct, reporter.NoColor = true, true
+	// A spec that takes longer than a minute says each minute what it does, and the suite ends at a limit.
+	suite.PollProgressAfter, suite.PollProgressInterval, suite.Timeout = time.Minute, time.Minute, 10*time.Minute
 	require.True(t, ginkgo.RunSpecs(t, "CSI sanity", suite, reporter))
 
 	passed := 0
@@ -222,6 +225,8 @@ func command(t *testing.T, dir, name string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = time.Minute
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // a Go program says what it does
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off")
 	return cmd
 }

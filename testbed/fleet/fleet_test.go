@@ -29,6 +29,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
+func TestMain(m *testing.M) { os.Exit(bounded.Run(m)) }
+
 // built builds a program of the module in a folder, or of one that it requires, and returns its path.
 func built(t *testing.T, dir, module, pkg string) string {
 	t.Helper()

@@ -28,6 +28,8 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
+func TestMain(m *testing.M) { os.Exit(bounded.Run(m)) }
+
 // python returns a command that uses gRPC's C core, from Debian's python3-grpcio.
 func python(t *testing.T, args ...string) *exec.Cmd {
 	for _, p := range []string{"/usr/bin/python3", "python3"} {
