@@ -131,6 +131,9 @@ PEERS := csi transport browser fleet
 peers: # of other kinds: gRPC's other implementations, a driver of storage, a browser, a store of logs
 	+@$(call each,$(PEERS:%=peer-%))
 peer-transport: GOTEST = $(RACETEST)
+peer-fleet: fleet-programs
+fleet-programs: # from nothing they take longer than a test may
+	cd testbed/fleet && go build -ldflags=-w -o /dev/null ./collector github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs
 peer-%:
 	cd testbed/$* && $(REALTEST) -timeout 15m
 
@@ -173,6 +176,7 @@ grpc-path: ## run the tests of what serves calls, and those with real runtimes, 
 grpc-path-race:
 	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/config.DefaultDataPath=grpc' -p 4 -timeout 15m ./cmd/... ./internal/server/... ./internal/observe/... ./internal/command/... ./director/... ./criadapter
 grpc-path-%:
+	cd testbed && go run ./cmd/testbed build && go run ./cmd/testbed build kubelet nerdctl critest
 	cd testbed && CRIPROXY_TESTBED_DATA_PATH=grpc $(REALTEST) -timeout 15m ./$*
 
 # The gate has no time for them. .ci/nightly installs what they need in addition to Go. All are run, also after one failed.
@@ -233,10 +237,11 @@ microbench: ## measure the parts of the hot path
 
 # A number of runs: with a duration, Go before 1.27 sometimes fails at its end: https://go.dev/issue/75804.
 FUZZTIME ?= 10000x
+FUZZLIMIT ?= 10m# of a target: go test -timeout does not bound fuzzing
 fuzz: ## run each fuzz target FUZZTIME times
 	@for p in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$p || exit 1; \
+	    echo "$$p $$f"; timeout -s QUIT -k 20 $(FUZZLIMIT) go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$p || exit 1; \
 	  done; \
 	done
 

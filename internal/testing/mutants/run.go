@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,9 @@ const modelTest = "TestWhatKubeletGetsIsTrue"
 // modelSeeds is how many seeds are tried until one notices the mutant: with the same seed, the order
 // of goroutines still varies from run to run.
 const modelSeeds = 60
+
+// testLimit bounds one go test: -timeout bounds the tests, and not what they wait for before and after.
+const testLimit = 10 * time.Minute
 
 // runner runs the tests of a repository. Its value is the root of the repository.
 type runner string
@@ -145,8 +149,10 @@ func (r runner) test(pkg string, tests []string, overlay string, flags ...string
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	cmd := exec.Command("go", append(append(args, pkg), flags...)...)
-	cmd.Dir = string(r)
+	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", append(append(args, pkg), flags...)...)
+	cmd.Dir, cmd.WaitDelay = string(r), time.Minute // what go started may hold the output open
 	out, runErr := cmd.CombinedOutput()
 	var text strings.Builder
 	ran, under := map[string]bool{}, map[string]bool{}
