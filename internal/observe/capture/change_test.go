@@ -42,3 +42,11 @@ func TestAConditionAfterAStartSaysThatTheOneBeforeIsNotKnown(t *testing.T) {
 	up.Was, up.Since, up.Time = Gone, time.Unix(1, 0), time.Unix(3, 0)
 	assert.Equal(t, "kata.io is up (gone for 2s before, 1 pod)", up.String())
 }
+
+// status said "1 calls refused": issue 43.
+func TestOneThingIsSingular(t *testing.T) {
+	assert.Equal(t, "1 pod", Count(1, "pod"))
+	assert.Equal(t, "0 pods", Count(0, "pod"))
+	assert.Equal(t, "1 retry", Count(1, "retry"))
+	assert.Equal(t, "2 retries", Count(2, "retry"))
+}
