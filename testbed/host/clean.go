@@ -14,7 +14,7 @@ import (
 
 // Clean removes by force everything that instances in dir, or in folders of dir, have on this machine,
 // and dir itself. It needs no running daemon, so it also removes the remains of a crashed test. It gives
-// up after a minute. If something is left, Clean fails and names it.
+// up after a minute. If something is left, Clean fails and names it, and leaves the folder for another try.
 func Clean(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -42,12 +42,14 @@ func Clean(dir string) error {
 			errs = append(errs, fmt.Errorf("testbed: removing %s: %w", file, err))
 		}
 	}
-	errs = append(errs, removeClaimed(dir))
+	if err := errors.Join(errs...); err != nil {
+		return err // the folder stays: what is left is found by it, and a mount in it may be another folder's
+	}
+	if err := removeClaimed(dir); err != nil {
+		return err
+	}
 	if len(Instances()) == 0 {
 		removeShared()
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
 	}
 	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
