@@ -554,3 +554,14 @@ func TestARecordingOnAFullDiskNamesItsGap(t *testing.T) {
 	assert.Positive(t, missed)
 	assert.Equal(t, rec.Recorded(), kept+missed, "each event is there, or known to be missing")
 }
+
+// A block that has only changes has no time of its own: what follows began to count in 1970.
+func TestARecordingOfChangesAloneHasNoTime(t *testing.T) {
+	rec := archived(1 << 20)
+	rec.Change(capture.Change{What: capture.Serving, Time: time.Now()})
+	data, _ := rec.Snapshot(&capture.FileHeader{Version: capture.Version})
+	next := archived(1 << 20)
+	require.NoError(t, next.Restore(data))
+	assert.Equal(t, uint64(1), next.Inherited())
+	assert.Zero(t, next.Kept())
+}

@@ -94,7 +94,7 @@ func (r *Recorder) Recorded() uint64 {
 // Inherited returns the number of the last event that [Recorder.Restore] has added, zero if there is none.
 func (r *Recorder) Inherited() uint64 { return r.restored }
 
-// Kept returns the time of the last event that [Recorder.Restore] has added, zero if there is none.
+// Kept returns the time of the last event of a call that [Recorder.Restore] has added, zero if there is none.
 func (r *Recorder) Kept() time.Time { return r.kept }
 
 // Missed returns how many events and large messages slow followers have missed, summed over all

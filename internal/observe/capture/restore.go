@@ -21,7 +21,10 @@ func (r *Recorder) Restore(recordings ...[]byte) error {
 	var atEnd bool // events after these are lost
 	note := func(x *blockIndex) {
 		if x.Last > last.Last {
-			last.Last, last.At, last.Mono = x.Last, x.At, x.Mono
+			last.Last = x.Last
+			if x.At != 0 { // it has more than changes
+				last.At, last.Mono = x.At, x.Mono
+			}
 		}
 		last.Call = max(last.Call, x.Call)
 	}
@@ -57,9 +60,11 @@ func (r *Recorder) Restore(recordings ...[]byte) error {
 	}
 	if last.Last > 0 {
 		r.calls.Store(last.Call)
-		r.restored, r.restoredCalls, r.kept = last.Last, last.Call, time.Unix(0, last.At)
-		passed := max(time.Since(time.Unix(0, last.At)), 0)
-		r.began = r.began.Add(-time.Duration(last.Mono) - passed) // so that Mono continues from there
+		r.restored, r.restoredCalls = last.Last, last.Call
+		if last.At != 0 {
+			r.kept = time.Unix(0, last.At)
+			r.began = r.began.Add(-time.Duration(last.Mono) - max(time.Since(r.kept), 0)) // so that Mono continues from there
+		}
 		if atEnd {
 			r.skip(1) // at least
 		}

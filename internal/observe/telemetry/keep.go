@@ -53,7 +53,7 @@ func (r *Recording) Restore(snapshots ...[]byte) error {
 	return r.rec.Restore(snapshots...)
 }
 
-// Kept returns the time of the last event of other processes that the recording has, zero if it has none.
+// Kept returns the time of the last event of a call of other processes that the recording has, zero if it has none.
 func (r *Recording) Kept() (t time.Time) {
 	if r.rec != nil {
 		t = r.rec.Kept()
