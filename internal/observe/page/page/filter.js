@@ -127,12 +127,6 @@ function millisecondsOf(text) {
 // codeNames are the spellings of a code.
 const codeNames = (code) => (code === CANCELED ? [CODES[code], "Cancelled"] : [CODES[code] || `Code(${code})`]);
 
-function statusTest(text) {
-  const test = patternOf(text.replaceAll("_", ""), codeNames, true), selected = []; // :: code → whether it is
-  const selects = (code) => (selected[code] ??= test(code));
-  return (call) => ended(call) && selects(call.code === LEFT ? CANCELED : call.code);
-}
-
 const TESTS = {
   find: (v) => {
     const words = v.toLowerCase().split(/\s+/).filter(Boolean);
@@ -145,7 +139,10 @@ const TESTS = {
   backend: (v) => patternOf(v, (c) => c.backends),
   pod: (v) => patternOf(v, (c, p) => [p.includes("/") ? podOf(c) : c.pod]),
   client: (v) => patternOf(v, (c) => [c.client]),
-  status: statusTest,
+  status: (v) => {
+    const test = patternOf(v.replaceAll("_", ""), codeNames, true), selected = []; // :: code → whether it is
+    return (c) => ended(c) && (selected[c.code === LEFT ? CANCELED : c.code] ??= test(c.code === LEFT ? CANCELED : c.code));
+  },
   slower: (v) => ((ms) => (c) => c.took >= ms)(millisecondsOf(v)),
 };
 

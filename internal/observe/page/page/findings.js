@@ -9,10 +9,7 @@ const levelClass = (f) => ({ error: "gone", warning: "slow" }[f.level] || "");
 
 function drawFindings() {
   const r = findings.report;
-  if (!r) {
-    findings.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "Nobody has looked yet"), live.on ? "This page looks for what is wrong every few seconds." : "This page was written without them."));
-    return;
-  }
+  if (!r) return findings.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "Nobody has looked yet"), live.on ? "This page looks for what is wrong every few seconds." : "This page was written without them."));
   const seen = `${plural(r.seen.calls, "call")} of clients looked at${r.seen.calls ? `, ${day(Date.parse(r.seen.from))} ${clock(Date.parse(r.seen.from), 0)} – ${clock(Date.parse(r.seen.to), 0)}` : ""}${r.seen.missed ? `; ${plural(r.seen.missed, "event")} missing` : ""}.${older() ? ` ${notLoaded()} criproxy why looks at the last hour.` : ""}${r.seen.limit ? ` ${r.seen.limit}` : ""}`;
   const since = r.seen.limit ? `since ${clock(Date.parse(r.seen.whole), 0)} ` : "";
   const verdict = r.seen.calls ? `Nothing is wrong that the calls ${since}show` : "Nothing is known: there were no calls to look at";

@@ -33,10 +33,7 @@ function drawLatency() {
   latency.made = filter.version;
   const all = statistics(filter.shown);
   all.sort((a, b) => (latency.sort === "name" ? a.name.localeCompare(b.name) : b[latency.sort] - a[latency.sort]));
-  if (!all.length) {
-    latency.view.replaceChildren(nothing("Nothing to measure", "No call that matches the filters has ended."));
-    return;
-  }
+  if (!all.length) return latency.view.replaceChildren(nothing("Nothing to measure", "No call that matches the filters has ended."));
   const w = 480;
   const labels = el("div", { class: "axis" }, ["10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "100 s"].map((t, i, list) => {
     const s = el("span", { class: i === list.length - 1 ? "last" : "" }, t);

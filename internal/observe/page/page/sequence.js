@@ -31,10 +31,7 @@ function drawSequence() {
   }
   arrows.sort((a, b) => a.t - b.t || a.order - b.order);
   const cut = Math.max(0, arrows.length - MOST_ARROWS), list = arrows.slice(0, MOST_ARROWS);
-  if (!list.length) {
-    sequence.view.replaceChildren(bar, nothing("Nothing to draw", "No call matches the filters."));
-    return;
-  }
+  if (!list.length) return sequence.view.replaceChildren(bar, nothing("Nothing to draw", "No call matches the filters."));
   const high = 28, top = 44, H = top + list.length * high + 24, W = left + 140 + (lanes.length - 1) * step + 40;
   const name = (lane) => (lane === "p" ? "criproxy" : lane.slice(1));
   const parts = lanes.map((lane) => [svg("line", { class: "life", x1: x(lane), x2: x(lane), y1: 30, y2: H }), svg("rect", { class: "p", x: x(lane) - 68, y: 4, width: 136, height: 26, rx: 5 }), svg("text", { class: "p", x: x(lane), y: 21.5 }, name(lane).slice(0, 20))]);

@@ -77,10 +77,8 @@ function drawTable() {
   const none = filter.shown.length === 0;
   $("grid").hidden = none;
   table.none.hidden = !none;
-  if (none) {
-    table.none.replaceChildren(model.calls.length ? nothing(`None of ${plural(model.calls.length, "call")} matches`, `${[...filter.wrong.map((w) => `${w}.`), notLoaded()].join(" ")} Change a filter, or press Esc to clear them all.`)
-      : live.on ? nothing("No calls yet", "They appear as they end.") : nothing("No calls are recorded here"));
-  }
+  if (none) table.none.replaceChildren(model.calls.length ? nothing(`None of ${plural(model.calls.length, "call")} matches`, `${[...filter.wrong.map((w) => `${w}.`), notLoaded()].join(" ")} Change a filter, or press Esc to clear them all.`)
+    : live.on ? nothing("No calls yet", "They appear as they end.") : nothing("No calls are recorded here"));
   const top = state.back ? table.list.findIndex((one) => one.id === state.back) : -1;
   if (top >= 0) { // this page was here before it had older calls
     setFollow(false);

@@ -29,10 +29,7 @@ function drawTalk() {
     }
     for (const name of c.memory) if (!c.legs.some((l) => l.backend === name)) of(backs, name).memory++;
   }
-  if (!clients.size && !backs.size) {
-    talk.view.replaceChildren(nothing("No calls here", "No call matches the filters."));
-    return;
-  }
+  if (!clients.size && !backs.size) return talk.view.replaceChildren(nothing("No calls here", "No call matches the filters."));
   const states = new Map([...bandsOf().filter((b) => b.to === Infinity).map((b) => [b.backend, b]), ...conditionsOf().map((c) => [c.name, c])]);
   const left = [...clients.values()].sort((a, b) => b.count - a.count).slice(0, 12), right = [...backs.values()];
   const boxH = 84, gap = 18, W = tall ? 380 : 1120, boxW = tall ? 310 : 280, step = boxH + gap;
