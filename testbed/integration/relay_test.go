@@ -47,7 +47,9 @@ func serve(t testing.TB, h handler) string {
 	go func() { ended <- server.Serve(l) }()
 	t.Cleanup(func() {
 		server.Stop()
-		assert.NoError(t, <-ended)
+		if err := <-ended; !errors.Is(err, grpc.ErrServerStopped) { // which a test that is skipped at once may get
+			assert.NoError(t, err)
+		}
 	})
 	return socket
 }
