@@ -525,10 +525,8 @@ func TestAServerWithoutSettingsIsNotReady(t *testing.T) {
 func TestASilentServerIsPinged(t *testing.T) {
 	l := scripted(t, func(*rawPeer, *http2.MetaHeadersFrame) {})
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l), PingAfter: 30 * time.Millisecond, PingTimeout: 30 * time.Millisecond})
-	begun := time.Now()
-	err := invoke(t, c)
+	err := invoke(t, c) // without the time-out of the ping its own deadline ends it
 	assert.Equal(t, codes.Unavailable, status.Code(err), err)
-	assert.Less(t, time.Since(begun), 5*time.Second)
 }
 
 func TestACallThatIsCancelledIsReset(t *testing.T) {
