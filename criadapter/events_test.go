@@ -24,6 +24,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -183,7 +184,7 @@ func TestAnEventOfTheRuntimeIsNotRepeated(t *testing.T) {
 	w := newWitness(t)
 	w.pull()
 	require.NoError(t, w.Begin(t.Context(), w))
-	stream, err := w.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+	stream, err := w.GetContainerEvents(bounded.Context(t), &runtimeapi.GetEventsRequest{})
 	require.NoError(t, err)
 	saw := func(until func(*runtimeapi.ContainerEventResponse) bool) {
 		for {

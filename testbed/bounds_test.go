@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testing/endless"
 )
 
 // unbounded are functions that wait as long as their context or their command, and why that has an end. Each is used.
@@ -51,8 +53,7 @@ func TestEveryWaitOfTheTestbedHasABound(t *testing.T) {
 		return unbounded[room+"."+function] != ""
 	}
 	t.Run("helpers", func(t *testing.T) { helpersBoundTheirWaits(t, allowed) })
-	t.Run("commands", func(t *testing.T) { commandsEnd(t, allowed) })
-	t.Run("streams and HTTP", func(t *testing.T) { streamsEnd(t, allowed) })
+	t.Run("commands, streams and HTTP", func(t *testing.T) { waitsEnd(t, allowed) })
 	for function := range unbounded {
 		assert.True(t, used[function], "%s has a bound, or is gone: take it from the list", function)
 	}
@@ -65,9 +66,12 @@ func helpersBoundTheirWaits(t *testing.T, allowed func(file, function string) bo
 		if strings.HasSuffix(file, "_test.go") || !helpers {
 			return
 		}
-		for name, body := range functions(tree) {
-			waits, bounded := "", false
-			ast.Inspect(body, func(n ast.Node) bool {
+		for _, d := range tree.Decls {
+			name, waits, bounded := "a variable", "", false
+			if f, ok := d.(*ast.FuncDecl); ok {
+				name = f.Name.Name
+			}
+			ast.Inspect(d, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
 				if !ok {
 					return true
@@ -87,42 +91,17 @@ func helpersBoundTheirWaits(t *testing.T, allowed func(file, function string) bo
 	})
 }
 
-// A command that a test waits for ends after a while, whatever it does: the test makes it with host.Command, or with a
-// context that has a deadline. A command that the same function starts goes on until the test ends it, or testbed.Main: in
-// the modules without it, every command has a bound. There gRPC calls end with the process that they wait for.
-func commandsEnd(t *testing.T, allowed func(file, function string) bool) {
+// A command that a test waits for ends after a while, whatever it does, and so do streams and requests over HTTP. A command
+// that the same function starts goes on until the test ends it, or testbed.Main: in the modules without it, every command
+// has a bound. There gRPC calls end with the process that they wait for.
+func waitsEnd(t *testing.T, allowed func(file, function string) bool) {
 	each(t, func(file string, fset *token.FileSet, tree *ast.File) {
-		if !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "internal/") && !slices.Contains(rooms, filepath.Dir(file)) {
-			return // a program, which ends with its user
-		}
-		for name, body := range functions(tree) {
-			contexts := endlessIn(body)
-			endless := func(call *ast.CallExpr) bool { return makesEndless(call, contexts) }
-			started := map[string]bool{}
-			made := map[*ast.CallExpr]string{} // the command → its variable
-			ast.Inspect(body, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.CallExpr:
-					if called, ok := n.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "Start" {
-						started[types.ExprString(called.X)] = true
-					}
-					if endless(n) {
-						made[n] = made[n]
-					}
-				case *ast.AssignStmt:
-					for i, right := range n.Rhs {
-						if call, ok := right.(*ast.CallExpr); ok && len(n.Lhs) == len(n.Rhs) {
-							made[call] = types.ExprString(n.Lhs[i])
-						}
-					}
-				}
-				return true
-			})
-			for call, variable := range made {
-				ends := started[variable] && !slices.Contains(modules, filepath.Dir(file))
-				if endless(call) && !ends && !allowed(file, name) {
-					t.Errorf("%s: %s waits for a command that may never end: use host.Command, or bounded.Command", fset.Position(call.Pos()), name)
-				}
+		room := filepath.Dir(file)
+		program := !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "internal/") && !slices.Contains(rooms, room)
+		for _, w := range endless.Waits(tree) {
+			ends := program || w.Started && !slices.Contains(modules, room) // a program ends with its user
+			if !(w.Command && ends) && !allowed(file, w.Function) {
+				t.Errorf("%s: %s may wait for ever: %s", fset.Position(w.Pos), w.Function, w.Cure)
 			}
 		}
 	})
@@ -165,105 +144,6 @@ func TestOnlyTestsEndThemselves(t *testing.T) {
 			return true
 		})
 	})
-}
-
-// streamsEnd holds that no stream and no request over HTTP, in tests too, waits with a context that has no deadline.
-func streamsEnd(t *testing.T, allowed func(file, function string) bool) {
-	waits := []string{
-		".StreamWithContext", ".GetContainerEvents", ".StreamPodSandboxes", ".StreamContainers", ".StreamContainerStats", ".StreamPodSandboxStats",
-		".StreamPodSandboxMetrics", ".StreamImages",
-	}
-	each(t, func(file string, fset *token.FileSet, tree *ast.File) {
-		for name, body := range functions(tree) {
-			endless := endlessIn(body)
-			bad := func(n ast.Node, advice string) {
-				if !allowed(file, name) {
-					t.Errorf("%s: %s may wait for ever: %s", fset.Position(n.Pos()), name, advice)
-				}
-			}
-			ast.Inspect(body, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.CallExpr:
-					called := types.ExprString(n.Fun)
-					waits := strings.HasPrefix(called, "interop.Do") || slices.ContainsFunc(waits, func(s string) bool { return strings.HasSuffix(called, s) })
-					if waits && len(n.Args) > 0 && endless(n.Args[0]) {
-						bad(n, "give it a context with a deadline, as from host.Bounded")
-					}
-				case *ast.SelectorExpr:
-					if slices.Contains([]string{"http.Get", "http.Head", "http.Post", "http.PostForm", "http.DefaultClient"}, types.ExprString(n)) {
-						bad(n, "use an http.Client with a Timeout")
-					}
-				case *ast.CompositeLit:
-					bounded := slices.ContainsFunc(n.Elts, func(e ast.Expr) bool {
-						pair, ok := e.(*ast.KeyValueExpr)
-						return ok && types.ExprString(pair.Key) == "Timeout"
-					})
-					if n.Type != nil && types.ExprString(n.Type) == "http.Client" && !bounded {
-						bad(n, "give it a Timeout")
-					}
-				}
-				return true
-			})
-		}
-	})
-}
-
-// endlessIn returns a function that reports whether an expression in a function is a context without a deadline: a test's,
-// context.Background, what is made of these without one, or a variable that has never another value.
-func endlessIn(body ast.Node) func(ast.Expr) bool {
-	variables := map[string]bool{}
-	var endless func(ast.Expr) bool
-	endless = func(e ast.Expr) bool {
-		if name, ok := e.(*ast.Ident); ok {
-			return variables[name.Name]
-		}
-		call, ok := e.(*ast.CallExpr)
-		if !ok {
-			return false
-		}
-		switch called := types.ExprString(call.Fun); {
-		case called == "context.Background", called == "context.TODO", strings.HasSuffix(called, ".Context"):
-			return true
-		case called == "context.WithCancel", called == "context.WithValue", called == "context.WithoutCancel", strings.HasPrefix(called, "metadata."):
-			return len(call.Args) > 0 && endless(call.Args[0])
-		}
-		return false
-	}
-	ast.Inspect(body, func(n ast.Node) bool {
-		if assigned, ok := n.(*ast.AssignStmt); ok && len(assigned.Rhs) == 1 {
-			name := types.ExprString(assigned.Lhs[0])
-			earlier, known := variables[name]
-			variables[name] = endless(assigned.Rhs[0]) && (earlier || !known)
-		}
-		return true
-	})
-	return endless
-}
-
-// makesEndless reports whether a call makes a command that ends with no deadline.
-func makesEndless(call *ast.CallExpr, endless func(ast.Expr) bool) bool {
-	switch types.ExprString(call.Fun) {
-	case "exec.Command":
-		return true
-	case "exec.CommandContext":
-		return endless(call.Args[0])
-	}
-	return false
-}
-
-// functions yields the functions of a file by their names.
-func functions(tree *ast.File) func(yield func(string, ast.Node) bool) {
-	return func(yield func(string, ast.Node) bool) {
-		for _, d := range tree.Decls {
-			name := "a variable"
-			if f, ok := d.(*ast.FuncDecl); ok {
-				name = f.Name.Name
-			}
-			if !yield(name, d) {
-				return
-			}
-		}
-	}
 }
 
 // each parses every file of this module, and of the modules in it.

@@ -19,6 +19,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/server"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -43,7 +44,7 @@ func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
 	for _, file := range badFiles(t, badConfigs) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), "criproxy", "serve", "-config", filepath.Base(file), "-data-path", "own")
+			cmd := bounded.Command(t, "criproxy", "serve", "-config", filepath.Base(file), "-data-path", "own")
 			cmd.Dir = badConfigs
 			var out, errOut bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errOut

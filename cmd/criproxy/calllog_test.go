@@ -140,7 +140,7 @@ func TestTheLogHasARecordOfEachCallOfItsLevel(t *testing.T) {
 			_, err = cc.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "7f"})
 			require.Error(t, err)
 			if level == "5" { // whose log shows the end of the call
-				watching, leave := context.WithCancel(t.Context())
+				watching, leave := context.WithTimeout(t.Context(), testkit.Patience)
 				_, err = cc.GetContainerEvents(watching, &runtimeapi.GetEventsRequest{})
 				require.NoError(t, err)
 				leave()

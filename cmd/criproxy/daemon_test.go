@@ -29,6 +29,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -341,7 +342,7 @@ func TestAHandoverEndsEventsOnce(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(bounded.Context(t))
 	var ends atomic.Int32
 	var events sync.Map // :: id → true
 	var kubelet sync.WaitGroup

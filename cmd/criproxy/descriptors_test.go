@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -50,7 +51,7 @@ func TestConnectionsOfAnAgentLeaveDescriptorsForAllElse(t *testing.T) {
 			}
 			kubelet := p.connect(p.front)
 			require.NoError(t, version(kubelet))
-			watching, err := runtimeapi.NewRuntimeServiceClient(p.connect(agents)).GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+			watching, err := runtimeapi.NewRuntimeServiceClient(p.connect(agents)).GetContainerEvents(bounded.Context(t), &runtimeapi.GetEventsRequest{})
 			require.NoError(t, err)
 			testkit.Eventually(t, "it watches", func() bool { return len(p.runtimes[0].Calls("GetContainerEvents")) > 0 })
 			var all []*grpc.ClientConn
@@ -105,7 +106,7 @@ func TestAConnectionWithACallIsNeverEndedForAnother(t *testing.T) {
 			watched := func() int { return len(p.runtimes[0].Calls("GetContainerEvents")) }
 			watch := func(socket string) (*grpc.ClientConn, runtimeapi.RuntimeService_GetContainerEventsClient) {
 				cc, before := p.connect(socket), watched()
-				s, err := runtimeapi.NewRuntimeServiceClient(cc).GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+				s, err := runtimeapi.NewRuntimeServiceClient(cc).GetContainerEvents(bounded.Context(t), &runtimeapi.GetEventsRequest{})
 				require.NoError(t, err)
 				testkit.Eventually(t, "it watches", func() bool { return watched() > before })
 				return cc, s

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
@@ -39,7 +39,7 @@ func TestPluginInDocsCompiles(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(file, []byte(block(t, "hooks.md", "Writing a plugin", "go")), 0o600))
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, file)
+	build := bounded.Command(t, "go", "build", "-o", os.DevNull, file)
 	build.Dir = filepath.Join("..", "..")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/why"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -107,7 +107,7 @@ func TestDoctorOfSeveralProcessesAsksWhichOne(t *testing.T) {
 	startedProcess(t)
 	startedProcess(t)
 	for _, command := range []string{"doctor", "check"} {
-		cmd := exec.Command("criproxy", command)
+		cmd := bounded.Command(t, "criproxy", command)
 		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CRIPROXY_ADMIN=") })
 		out, err := cmd.CombinedOutput()
 		assert.Error(t, err, command)

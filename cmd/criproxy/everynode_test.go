@@ -275,7 +275,7 @@ func TestThePluginShowsPodsInABrowser(t *testing.T) {
 	link := ui("-n", "shop", "web-node-00", "web-node-02")
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	browser := &http.Client{Jar: jar}
+	browser := &http.Client{Jar: jar, Timeout: testkit.Patience}
 	response, err := browser.Get(link)
 	require.NoError(t, err)
 	response.Body.Close()

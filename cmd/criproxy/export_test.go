@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -181,7 +181,7 @@ func TestTheMonitorOfNodesTellsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
 	script := func(about, admin string) string {
-		cmd := exec.CommandContext(t.Context(), "../../packaging/kubernetes/node-problem-detector/criproxy-monitor.sh", about)
+		cmd := bounded.Command(t, "../../packaging/kubernetes/node-problem-detector/criproxy-monitor.sh", about)
 		cmd.Env = append(os.Environ(), "CRIPROXY=criproxy", "CRIPROXY_ADMIN="+admin)
 		out, _ := cmd.CombinedOutput()
 		return fmt.Sprintf("%d %s", cmd.ProcessState.ExitCode(), out)

@@ -25,6 +25,7 @@ import (
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -51,7 +52,9 @@ func onNode(node, args string) {
 		fmt.Fprintf(os.Stderr, "connect to host %s port 22: Connection refused\n", node)
 		os.Exit(255)
 	}
-	cmd := exec.Command("sh", "-c", "exec criproxy "+args)
+	ctx, cancel := context.WithTimeout(context.Background(), bounded.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", "exec criproxy "+args)
 	cmd.Env = append(os.Environ(), "CRIPROXY_ADMIN="+socket, "CRIPROXY_NODES=") // as on a node, which has no such variable
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {

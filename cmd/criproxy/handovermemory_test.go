@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -116,7 +116,7 @@ func TestTheLastProcessOwnsTheSockets(t *testing.T) {
 	p := startedProcess(t)
 	second := p.handOver()
 	testkit.Eventually(t, "the sockets are its own", func() bool {
-		out, err := exec.Command("criproxy", "-connect", p.runtimes[0].Path, "-listen", p.front, "-state-dir", "none", "-hooks", "none", "-logtostderr").CombinedOutput()
+		out, err := bounded.Command(t, "criproxy", "-connect", p.runtimes[0].Path, "-listen", p.front, "-state-dir", "none", "-hooks", "none", "-logtostderr").CombinedOutput()
 		require.Error(t, err)
 		require.Contains(t, string(out), "already serves it")
 		return strings.Contains(string(out), fmt.Sprintf("(process %d)", second))

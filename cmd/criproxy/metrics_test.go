@@ -101,7 +101,7 @@ func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
 	p.write("metrics: " + at + "\n")
 	p.launch()
 	get := func(path string) (int, string) {
-		response, err := http.Get("http://" + at + path)
+		response, err := (&http.Client{Timeout: testkit.Patience}).Get("http://" + at + path)
 		if err != nil {
 			return 0, err.Error()
 		}

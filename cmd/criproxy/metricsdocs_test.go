@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 // allMetrics returns the names of all metrics of criproxy.
@@ -65,13 +65,13 @@ func TestDashboardAlertsAndDocsNameRealMetrics(t *testing.T) {
 func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 	t.Parallel()
 	needsPrometheus(t, "promtool")
-	out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", "--lint-fatal", "../../packaging/monitoring/alerts.yaml", "../../packaging/monitoring/fleet-rules.yaml").CombinedOutput()
+	out, err := bounded.Command(t, "promtool", "check", "rules", "--lint-fatal", "../../packaging/monitoring/alerts.yaml", "../../packaging/monitoring/fleet-rules.yaml").CombinedOutput()
 	assert.NoError(t, err, "%s", out)
 	p := startedProcess(t)
 	response, err := admin.NewClient(config.AdminBeside(p.front)).Get(t.Context(), "/metrics")
 	require.NoError(t, err)
 	defer response.Body.Close() // it was only read
-	check := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
+	check := bounded.Command(t, "promtool", "check", "metrics")
 	check.Stdin = response.Body
 	out, err = check.CombinedOutput()
 	assert.NoError(t, err, "%s", out)

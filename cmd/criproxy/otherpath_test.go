@@ -15,6 +15,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -73,7 +74,7 @@ func TestAHandoverToTheOtherDataPathLosesNothing(t *testing.T) {
 			}
 			follows := func() grpc.ClientStream {
 				t.Helper()
-				cs, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName, grpc.ForceCodecV2(codec.Raw), grpc.WaitForReady(true))
+				cs, err := cc.NewStream(bounded.Context(t), &grpc.StreamDesc{ServerStreams: true}, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName, grpc.ForceCodecV2(codec.Raw), grpc.WaitForReady(true))
 				require.NoError(t, err)
 				require.NoError(t, cs.SendMsg(&codec.Frame{}))
 				require.NoError(t, cs.CloseSend())
@@ -81,7 +82,7 @@ func TestAHandoverToTheOtherDataPathLosesNothing(t *testing.T) {
 			}
 			endless := follows()
 			for i, rt := range p.runtimes {
-				require.NoError(t, rt.WaitSubscribers(t.Context(), 1), "runtime %d", i)
+				require.NoError(t, rt.WaitSubscribers(bounded.Context(t), 1), "runtime %d", i)
 			}
 			p.write("dataPath: " + way[1] + "\n")
 			p.handOver()

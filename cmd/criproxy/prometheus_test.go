@@ -81,7 +81,7 @@ scrape_configs: [{job_name: criproxy, static_configs: [{targets: [%[2]q], labels
 // get makes a request, and fails the test if Prometheus rejects it.
 func (p *prometheusServer) get(path string, query url.Values, data any) {
 	p.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: testkit.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	testkit.Eventually(p, "Prometheus answers", func() bool {
 		response, err := client.Get("http://" + p.address + "/api/v1/" + path + "?" + query.Encode())
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -81,7 +82,7 @@ func TestThousandNodesCostLittle(t *testing.T) {
 	untested.TakesLong(t)
 	t.Parallel()
 	f, addresses, asked := manyNodes(t)
-	cmd := exec.CommandContext(t.Context(), "criproxy", "status", "-node", addresses, "-timeout", "1m")
+	cmd := bounded.Command(t, "criproxy", "status", "-node", addresses, "-timeout", "1m")
 	cmd.Env = f.env
 	out, cpu, memory := measure(t, cmd)
 	assert.True(t, strings.HasPrefix(out, "999 of 1000 up\n"), out[:200])
@@ -99,7 +100,7 @@ func TestThousandNodesCostLittle(t *testing.T) {
 	said.waitFor(t, "token=")
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	browser := &http.Client{Jar: jar}
+	browser := &http.Client{Jar: jar, Timeout: testkit.Patience}
 	link := regexp.MustCompile(`http://\S+`).FindString(said.String())
 	page := link[:strings.Index(link, "?")]
 	get := func(url string, into any) int {
@@ -152,7 +153,7 @@ func processTime(t *testing.T, pid int) time.Duration {
 func BenchmarkThousandNodes(b *testing.B) {
 	f, addresses, _ := manyNodes(b)
 	for b.Loop() {
-		cmd := exec.CommandContext(b.Context(), "criproxy", "status", "-node", addresses)
+		cmd := bounded.Command(b, "criproxy", "status", "-node", addresses)
 		cmd.Env = f.env
 		out, _, memory := measure(b, cmd)
 		require.Contains(b, out, "999 of 1000 up")

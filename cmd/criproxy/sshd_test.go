@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -40,7 +41,7 @@ func TestSSHReachesANodeThroughARealSSHD(t *testing.T) {
 		require.NoError(t, os.WriteFile(at(name), []byte(text), 0o600))
 	}
 	for _, key := range []string{"host", "user"} {
-		out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at(key)).CombinedOutput()
+		out, err := bounded.Command(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at(key)).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
 	public, err := os.ReadFile(at("host.pub"))

@@ -25,6 +25,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -102,7 +103,7 @@ func (p *process) try(attempts ...attempt) []map[string]string {
 	var wg sync.WaitGroup
 	for i, a := range attempts {
 		wg.Go(func() {
-			cmd := exec.CommandContext(p.Context(), filepath.Join(p.dir, "criproxy-try-all"), a.socket)
+			cmd := bounded.Command(p, filepath.Join(p.dir, "criproxy-try-all"), a.socket)
 			cmd.Dir, cmd.Stderr = "/", os.Stderr
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: a.uid, Gid: a.uid}}
 			out, err := cmd.Output()

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
@@ -171,7 +172,7 @@ func wireshark(t *testing.T, program string, env []string, args ...string) strin
 	if err != nil {
 		untested.Skip(t, "whether Wireshark opens our files: apt-get install tshark")
 	}
-	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd := bounded.Command(t, path, args...)
 	cmd.Env = append(os.Environ(), env...)
 	var errOut bytes.Buffer
 	cmd.Stderr = &errOut

@@ -5,7 +5,6 @@ import (
 	"context"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/dump"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 func TestTheProgramIsShort(t *testing.T) {
@@ -98,7 +98,7 @@ func TestNotesOfTwoServersAreBehindOneSocket(t *testing.T) {
 
 // Without arguments it panicked.
 func TestWithoutArgumentsItSaysHowToUseIt(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "run", ".").CombinedOutput()
+	out, err := bounded.Command(t, "go", "run", ".").CombinedOutput()
 	require.Error(t, err)
 	assert.Contains(t, string(out), "usage: example FILE.proto LISTEN NAME=SOCKET")
 	assert.NotContains(t, string(out), "panic")

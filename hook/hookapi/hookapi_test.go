@@ -5,7 +5,6 @@ import (
 	"context"
 	"flag"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -16,6 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/pluginpb"
+
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 var update = flag.Bool("update", false, "write the generated code anew")
@@ -51,7 +52,7 @@ func TestTheCodeIsThatOfTheProtoFiles(t *testing.T) {
 func generate(t *testing.T, request *pluginpb.CodeGeneratorRequest) *pluginpb.CodeGeneratorResponse {
 	in, err := proto.Marshal(request)
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), "go", "run", "google.golang.org/protobuf/cmd/protoc-gen-go")
+	cmd := bounded.Command(t, "go", "run", "google.golang.org/protobuf/cmd/protoc-gen-go")
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
 	out, err := cmd.Output()

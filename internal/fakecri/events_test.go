@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 // subscribe returns a function that returns the next events as
@@ -17,9 +18,10 @@ import (
 // subscription.
 func subscribe(c *client, subscribers int) (next func(n int) []string) {
 	c.t.Helper()
-	stream, err := c.GetContainerEvents(c.t.Context(), &runtimeapi.GetEventsRequest{})
+	ctx := bounded.Context(c.t)
+	stream, err := c.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	require.NoError(c.t, err)
-	require.NoError(c.t, c.rt.WaitSubscribers(c.t.Context(), subscribers))
+	require.NoError(c.t, c.rt.WaitSubscribers(ctx, subscribers))
 	return func(n int) (events []string) {
 		for range n {
 			event, err := stream.Recv()

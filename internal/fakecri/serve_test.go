@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 func TestServingEndsAtOnceWithCallsUnderWay(t *testing.T) {
@@ -19,11 +20,12 @@ func TestServingEndsAtOnceWithCallsUnderWay(t *testing.T) {
 	path, stop := serve(t, rt)
 	cc := connect(t, path)
 	defer cc.Close() //nolint:errcheck // an error changes nothing
-	stream, err := runtimeapi.NewRuntimeServiceClient(cc).GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+	ctx := bounded.Context(t)
+	stream, err := runtimeapi.NewRuntimeServiceClient(cc).GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	require.NoError(t, err)
-	require.NoError(t, rt.WaitSubscribers(t.Context(), 1))
+	require.NoError(t, rt.WaitSubscribers(ctx, 1))
 	require.NoError(t, stop())
-	assert.NoError(t, rt.WaitSubscribers(t.Context(), 0), "the subscription has ended too")
+	assert.NoError(t, rt.WaitSubscribers(ctx, 0), "the subscription has ended too")
 	_, err = stream.Recv()
 	assertCode(t, codes.Unavailable, err)
 }

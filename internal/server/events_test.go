@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -31,9 +32,9 @@ type follower struct {
 }
 
 // follow opens a stream of events, through the proxy or at a runtime.
-func follow(t testing.TB, ctx context.Context, c runtimeapi.RuntimeServiceClient) *follower {
+func follow(t testing.TB, c runtimeapi.RuntimeServiceClient) *follower {
 	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(bounded.Context(t))
 	f := &follower{TB: t, ended: make(chan error, 1)}
 	done := make(chan struct{})
 	t.Cleanup(func() { cancel(); <-done })
@@ -121,7 +122,7 @@ func TestNoEndOfOneRuntimesEventsEndsTheOthers(t *testing.T) {
 				t.Parallel()
 				n := newNode(t, nil)
 				n.isUp(1)
-				events := follow(t, t.Context(), n)
+				events := follow(t, n)
 				n.subscribed(broken, 1)
 				n.subscribed(1-broken, 1)
 				before := n.run(broken, "before", 1)
@@ -158,7 +159,7 @@ func TestEventsGoOnOverReloads(t *testing.T) {
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		n.isUp(1)
-		events := follow(t, t.Context(), n)
+		events := follow(t, n)
 		n.subscribed(0, 1)
 		n.subscribed(1, 1)
 		ours, theirs := n.run(0, "ours", 1), n.run(1, "theirs", 2)
@@ -211,7 +212,7 @@ func TestEventsGoOnWhenARuntimeJoinsTheOnlyOne(t *testing.T) {
 	both := n.cfg
 	n.cfg = &without
 	n.start()
-	events := follow(t, t.Context(), n)
+	events := follow(t, n)
 	n.subscribed(0, 1)
 	alone := n.run(0, "alone", 1)
 	events.last(alone.containers[0], startedEvent)
@@ -236,7 +237,7 @@ func TestARuntimeThatIsTakenAwayIsAskedNothingMore(t *testing.T) {
 	wire := &testkit.Wire{}
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}, wire: wire})
 	n.isUp(1)
-	events := follow(t, t.Context(), n)
+	events := follow(t, n)
 	n.subscribed(1, 1)
 	require.Positive(t, wire.Open.Load())
 	without := *n.cfg
@@ -250,7 +251,7 @@ func TestEventsOfTheOnlyRuntimeEndAsItEndsThem(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil, machineConfig{})
 	for _, end := range []error{nil, status.Error(codes.NotFound, "no events"), status.Error(codes.Unimplemented, "no events")} {
-		events := follow(t, t.Context(), n)
+		events := follow(t, n)
 		n.subscribed(0, 1)
 		n.runtimes[0].EndEvents(end)
 		if end == nil {
@@ -273,7 +274,7 @@ func TestEventsEndOnceWhenTheProcessStops(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
 	n.isUp(1)
-	events := follow(t, t.Context(), n)
+	events := follow(t, n)
 	n.subscribed(0, 1)
 	silent, err := net.Dial("unix", n.cfg.Listen)
 	require.NoError(t, err)
@@ -288,7 +289,7 @@ func TestEventsEndOnceWhenTheProcessStops(t *testing.T) {
 	testkit.AssertCode(t, codes.Unavailable, err)
 	assert.ErrorContains(t, err, "this process stops; open the stream again")
 	for range 20 {
-		stream, err := n.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+		stream, err := n.GetContainerEvents(n.ctx(), &runtimeapi.GetEventsRequest{})
 		if err == nil {
 			_, err = stream.Recv()
 		}

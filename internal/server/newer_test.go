@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,6 +29,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -180,7 +180,7 @@ message Frozen { string pod_sandbox_id = 1; string peer = 2; }
 // futureProto writes an api.proto of the future, from that of cri-api.
 func futureProto(t testing.TB) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/cri-api").Output()
+	out, err := bounded.Command(t, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/cri-api").Output()
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "pkg/apis/runtime/v1/api.proto"))
 	require.NoError(t, err)

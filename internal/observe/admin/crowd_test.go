@@ -28,7 +28,7 @@ func TestTheOldestIdleConnectionsEnd(t *testing.T) {
 	})
 	defer serveHTTP(l, mux)()
 	client := func() *http.Client {
-		return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return &http.Client{Timeout: testkit.Patience, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}}}
 	}

@@ -50,7 +50,7 @@ func TestTheFleetPageLeadsToTheNodes(t *testing.T) {
 	go func() { served <- f.Serve(ctx, l) }()
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	browser := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
+	browser := &http.Client{Jar: jar, Timeout: testkit.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func(path string) (int, string) {
 		t.Helper()
 		r, err := browser.Get("http://" + l.Addr().String() + path)

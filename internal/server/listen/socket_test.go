@@ -3,7 +3,6 @@ package listen
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -59,7 +59,7 @@ func TestASocketThatACommandGetsDoesNotBlock(t *testing.T) {
 	f, err := FileOf(l)
 	require.NoError(t, err)
 	defer f.Close()
-	cmd := exec.Command("true")
+	cmd := bounded.Command(t, "true")
 	cmd.ExtraFiles = []*os.File{f}
 	require.NoError(t, cmd.Run())
 	raw, err := l.(syscall.Conn).SyscallConn()

@@ -1,4 +1,4 @@
-// Package bounded gives tests processes that end. The context of a test has no deadline, so a command that waits for
+// Package bounded gives tests processes and streams that end. The context of a test has no deadline, so what waits for
 // something that does not come would take the tests' whole time, and say nothing.
 package bounded
 
@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/watchdog"
 )
 
-// Patience is how long a process may run. It measures nothing: a build may be from nothing, the machine may be busy.
+// Patience is how long a process or a stream may last. It measures nothing: a build may be from nothing, the machine may be busy.
 const Patience = 5 * time.Minute
 
 // running ends, by hung, at the limit of the package.
@@ -59,4 +59,11 @@ func Command(t testing.TB, name string, args ...string) *exec.Cmd {
 		return err
 	}
 	return cmd
+}
+
+// Context returns a context for streams: it ends with the test, and at the latest after Patience.
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	t.Cleanup(cancel)
+	return ctx
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 func emulated(t *testing.T, command ...string) (string, error) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], command...)
+	cmd := bounded.Command(t, os.Args[0], command...)
 	cmd.Env = append(os.Environ(), "BE_EMULATED=yes")
 	out, err := cmd.CombinedOutput()
 	return string(out), err

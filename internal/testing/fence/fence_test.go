@@ -3,13 +3,14 @@
 package fence
 
 import (
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 const module = "github.com/criproxy/criproxy/"
@@ -63,7 +64,7 @@ var reserved = []struct {
 // imports returns what each package of this module imports.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"...").Output()
+	out, err := bounded.Command(t, "go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"...").Output()
 	require.NoError(t, err)
 	all := map[string][]string{}
 	for line := range strings.Lines(string(out)) {

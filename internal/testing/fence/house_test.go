@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"go/doc"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/markdown"
 )
 
@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write the table of packages into docs/a
 // purposes returns what each package is, the first sentence of its documentation without its name.
 func purposes(t *testing.T) map[string]string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}\t{{.Name}}\t{{.Doc}}", module+"...").Output()
+	out, err := bounded.Command(t, "go", "list", "-f", "{{.ImportPath}}\t{{.Name}}\t{{.Doc}}", module+"...").Output()
 	require.NoError(t, err)
 	docs := map[string]string{}
 	for line := range strings.Lines(string(out)) {
@@ -70,7 +70,7 @@ func TestArchitectureHasTheTableOfPackages(t *testing.T) {
 }
 
 func TestPackagesForTestsAreNotInTheProgram(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"cmd/criproxy", module+"director/dial", module+"criadapter", module+"hook/plugin").Output()
+	out, err := bounded.Command(t, "go", "list", "-deps", module+"cmd/criproxy", module+"director/dial", module+"criadapter", module+"hook/plugin").Output()
 	require.NoError(t, err)
 	linked := strings.Fields(string(out))
 	for _, name := range linked {

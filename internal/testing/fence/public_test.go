@@ -6,12 +6,13 @@ import (
 	"go/types"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 // public are the packages that other programs import.
@@ -21,7 +22,7 @@ var public = []string{"codec", "criadapter", "director", "director/dial", "hook/
 // another name in a public one, as director.Profile, and what is public uses that name.
 func TestPublicNamesShowNoInternalType(t *testing.T) {
 	files := map[string]string{} // by package
-	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, under(module, public)...)...).Output()
+	out, err := bounded.Command(t, "go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, under(module, public)...)...).Output()
 	require.NoError(t, err)
 	for line := range strings.Lines(string(out)) {
 		pkg, file, _ := strings.Cut(strings.TrimSpace(line), " ")

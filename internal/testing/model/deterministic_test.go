@@ -3,13 +3,14 @@ package model
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 // A patch replaces one piece of a file of Go's standard library.
@@ -74,7 +75,7 @@ func simulatedRand() uint64 {
 // compile compiles this package's tests with the patched library.
 func compile(t *testing.T) (program string) {
 	dir := t.TempDir()
-	root, err := exec.Command("go", "env", "GOROOT").Output()
+	root, err := bounded.Command(t, "go", "env", "GOROOT").Output()
 	require.NoError(t, err)
 	replace := map[string]string{}
 	texts := map[string]string{}
@@ -97,7 +98,7 @@ func compile(t *testing.T) (program string) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
 	program = filepath.Join(dir, "model.test")
-	cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".")
+	cmd := bounded.Command(t, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

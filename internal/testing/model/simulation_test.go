@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/markdown"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -81,12 +81,13 @@ func TestSimulatedSeed(t *testing.T) {
 
 // A simulator runs seeds, each in a process of its own, because what one leaves behind in a process would change the next.
 type simulator struct {
+	t            *testing.T
 	program, dir string
 }
 
 func (s simulator) run(seed uint64, runtimes int, lasts time.Duration, without []string, flags ...string) (outcome, error) {
 	file := filepath.Join(s.dir, fmt.Sprint("outcome-", seed))
-	cmd := exec.Command(s.program, append([]string{"-test.run=^TestSimulatedSeed$", "-test.timeout=10m", "-model.outcome=" + file, fmt.Sprint("-model.seed=", seed), fmt.Sprint("-model.runtimes=", runtimes),
+	cmd := bounded.Command(s.t, s.program, append([]string{"-test.run=^TestSimulatedSeed$", "-test.timeout=10m", "-model.outcome=" + file, fmt.Sprint("-model.seed=", seed), fmt.Sprint("-model.runtimes=", runtimes),
 		"-model.time=" + lasts.String(), "-model.without=" + strings.Join(without, ",")}, flags...)...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off") // collecting garbage would stop goroutines at other moments each time
 	out, err := cmd.CombinedOutput()
@@ -130,7 +131,7 @@ func (s simulator) shrink(o outcome, lasts time.Duration) (outcome, []string) {
 // TestSimulation runs the whole daemon in a simulated world: the seeds that have once found a defect, then fresh ones.
 func TestSimulation(t *testing.T) {
 	untested.TakesLong(t)
-	s := simulator{compile(t), t.TempDir()}
+	s := simulator{t, compile(t), t.TempDir()}
 	if *seed != 0 {
 		var flags []string
 		if *logs != "" {
@@ -143,7 +144,7 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	seeds := corpus(t)
-	from := freshSeed()
+	from := freshSeed(t)
 	t.Logf("the seeds that once found a defect, then fresh ones from %d", from)
 	deadline := time.Now().Add(*lasting)
 	var mu sync.Mutex
@@ -214,8 +215,8 @@ func (s simulator) judge(t *testing.T, o outcome) {
 
 // freshSeed returns the first of the fresh seeds. It is another one for each commit, so that a commit that has passed
 // does not fail later, and every change meets new worlds.
-func freshSeed() uint64 {
-	commit, err := exec.Command("git", "rev-parse", "--short=8", "HEAD").Output()
+func freshSeed(t *testing.T) uint64 {
+	commit, err := bounded.Command(t, "git", "rev-parse", "--short=8", "HEAD").Output()
 	if err == nil {
 		if n, err := strconv.ParseUint(strings.TrimSpace(string(commit))[:8], 16, 64); err == nil {
 			return n
@@ -246,7 +247,7 @@ func corpus(t *testing.T) (all []found) {
 // Objects have other addresses each time, and so has a map of pointers another order.
 func TestASeedHappensInTheSameWayEachTime(t *testing.T) {
 	untested.TakesLong(t)
-	s := simulator{compile(t), t.TempDir()}
+	s := simulator{t, compile(t), t.TempDir()}
 	for _, seed := range []uint64{5, 6} {
 		var before []byte
 		for i := range 3 {
