@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
@@ -23,14 +23,14 @@ type asker struct {
 	items, id *rewrite.Path // the list in the reply, and the id in an item
 }
 
-// byBeginning is the Match of a [memory.Filter] that takes the beginning of a name.
+// byBeginning is the Match of a [inventory.Filter] that takes the beginning of a name.
 const byBeginning = "prefix"
 
 // compileAsker finds the list of a kind that has a filter by id. It skips mistakes in the
 // profile's lists, which [memory.New] reports.
 func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 	for _, l := range p.Known.Lists {
-		i := slices.IndexFunc(l.Filters, func(f memory.Filter) bool { return f.Item == l.ID && f.Match == byBeginning })
+		i := slices.IndexFunc(l.Filters, func(f inventory.Filter) bool { return f.Item == l.ID && f.Match == byBeginning })
 		if l.Kind != kind || i < 0 {
 			continue
 		}
@@ -87,8 +87,8 @@ func (a *asker) has(ctx context.Context, c codec.Caller, name []byte) (found boo
 
 // filtersByBeginning reports whether a request of a list may have only the beginning of a name.
 func filtersByBeginning(p *Profile, desc *codec.Method) bool {
-	return slices.ContainsFunc(p.Known.Lists, func(l memory.List) bool {
+	return slices.ContainsFunc(p.Known.Lists, func(l inventory.List) bool {
 		name := profile.ShortName(desc.Name)
-		return (name == l.List || name == l.Stream) && slices.ContainsFunc(l.Filters, func(f memory.Filter) bool { return f.Match == byBeginning })
+		return (name == l.List || name == l.Stream) && slices.ContainsFunc(l.Filters, func(f inventory.Filter) bool { return f.Match == byBeginning })
 	})
 }

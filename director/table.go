@@ -13,7 +13,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
@@ -272,7 +272,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.Fitted()); err != nil {
 			fail("winners", err)
 		} else {
-			m.listed = slices.ContainsFunc(cfg.Profile.Known.Lists, func(l memory.List) bool { return l.List == profile.ShortName(desc.Name) })
+			m.listed = slices.ContainsFunc(cfg.Profile.Known.Lists, func(l inventory.List) bool { return l.List == profile.ShortName(desc.Name) })
 		}
 		if m.pages == nil && !m.mirror && desc.Unary() && len(t.backends) > 1 {
 			t.assumptions = append(t.assumptions, sharedPages(desc)...)

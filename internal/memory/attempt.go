@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -25,7 +24,6 @@ type attempt struct {
 	spent time.Duration
 
 	// Conn.mu guards the fields below.
-	number  int // of those that have used up their budgets, in that order
 	cancel  context.CancelCauseFunc
 	overdue bool        // it has used up its budget
 	late    bool        // and its budget was Config.Budget, not less because of earlier requests or a client in a hurry
@@ -39,7 +37,8 @@ var errRemembered = errors.New("memory has the answer")
 
 // try calls f, which asks the backend. When f has used up its budget and memory has the answer,
 // try returns errRemembered. Otherwise f goes on until memory has the answer, or until the
-// client's time is over. A call that has used up its budget makes its method late.
+// client's time is over. A call that has used up its budget makes its method late. If f is nil, another goroutine asks the
+// backend, and try only waits until memory has the answer.
 func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) error) error {
 	epoch, err := c.alive()
 	if err != nil {
@@ -49,14 +48,21 @@ func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) erro
 	defer a.cancel(nil)
 	defer context.AfterFunc(epoch, func() { a.cancel(context.Cause(epoch)) })()
 
-	budget := c.cfg.Budget - a.spent
-	if deadline, ok := ctx.Deadline(); ok { // a client in a hurry gets its answer before it leaves
-		budget = min(budget, time.Until(deadline)*3/4)
+	if f == nil {
+		c.mu.Lock()
+		c.wait(a, c.cfg.Silence)
+		c.mu.Unlock()
+		<-ctx.Done()
+		err = status.FromContextError(ctx.Err()).Err()
+	} else {
+		budget := c.cfg.Budget - a.spent
+		if deadline, ok := ctx.Deadline(); ok { // a client in a hurry gets its answer before it leaves
+			budget = min(budget, time.Until(deadline)*3/4)
+		}
+		timer := time.AfterFunc(budget, func() { c.overdue(a, budget) })
+		err = c.pulse.of(ctx, f)
+		timer.Stop()
 	}
-	timer := time.AfterFunc(budget, func() { c.overdue(a, budget) })
-	err = c.pulse.of(ctx, f)
-	timer.Stop()
-
 	c.mu.Lock()
 	c.leave(a)
 	answered := err == nil || a.anyAnswer && ctx.Err() == nil && !unreachable(err)
@@ -70,38 +76,13 @@ func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) erro
 	return c.judge(epoch, err)
 }
 
-// await waits until memory has the answer, and then returns errRemembered. It does not ask the
-// backend: another goroutine does that in the background.
-func (c *Conn) await(ctx context.Context, a *attempt) error {
-	epoch, err := c.alive()
-	if err != nil {
-		return err
-	}
-	ctx, a.cancel = context.WithCancelCause(ctx)
-	defer a.cancel(nil)
-	defer context.AfterFunc(epoch, func() { a.cancel(context.Cause(epoch)) })()
-	c.mu.Lock()
-	c.wait(a, c.cfg.Silence)
-	c.mu.Unlock()
-	<-ctx.Done()
-	c.mu.Lock()
-	c.leave(a)
-	c.mu.Unlock()
-	if context.Cause(ctx) == errRemembered {
-		return errRemembered
-	}
-	return c.judge(epoch, status.FromContextError(ctx.Err()).Err())
-}
-
 // wait ends an attempt as soon as memory has its answer. After the time long an old answer
 // suffices. c.mu is held.
 func (c *Conn) wait(a *attempt, long time.Duration) {
 	a.overdue = true
-	c.waited++
-	a.number = c.waited
-	c.waiting[a.number] = a
+	c.waiting = append(c.waiting, a)
 	if a.list != nil { // the time counts from the change that the answer must show
-		long = max(0, min(long, time.Until(a.list.staleSince.Add(c.cfg.Silence))))
+		long = max(0, min(long, time.Until(a.list.StaleSince().Add(c.cfg.Silence))))
 	}
 	a.timer = time.AfterFunc(long, func() {
 		c.mu.Lock()
@@ -115,7 +96,7 @@ func (c *Conn) wait(a *attempt, long time.Duration) {
 // leave ends an attempt. c.mu is held.
 func (c *Conn) leave(a *attempt) {
 	a.ended = true
-	delete(c.waiting, a.number)
+	c.waiting = slices.DeleteFunc(c.waiting, func(other *attempt) bool { return other == a })
 	if a.timer != nil {
 		a.timer.Stop()
 	}
@@ -137,23 +118,13 @@ func (c *Conn) overdue(a *attempt, budget time.Duration) {
 
 // relieveAll ends the calls in whose place memory can answer by now. c.mu is held.
 func (c *Conn) relieveAll() {
-	for _, a := range c.inOrder() {
+	for _, a := range c.waiting {
 		c.relieve(a)
 	}
 }
 
-// inOrder returns the attempts that have used up their budgets, the first one first. c.mu is held.
-func (c *Conn) inOrder() []*attempt {
-	var all []*attempt
-	for _, number := range slices.Sorted(maps.Keys(c.waiting)) {
-		all = append(all, c.waiting[number])
-	}
-	return all
-}
-
 func (c *Conn) relieve(a *attempt) {
 	if !a.ended && a.overdue && a.usable(a.long) {
-		delete(c.waiting, a.number)
 		a.cancel(errRemembered)
 	}
 }

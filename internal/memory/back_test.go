@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
@@ -29,7 +30,7 @@ func TestABackendThatIsBackIsNotSlow(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		config := func(c *memory.Config) {
 			c.Conn = browsed{n}
-			c.Spec.Lists = append(c.Spec.Lists, memory.List{List: "Browse", ID: "id", Every: time.Second})
+			c.Spec.Lists = append(c.Spec.Lists, inventory.List{List: "Browse", ID: "id", Every: time.Second})
 		}
 		old := n.watch(t, config)
 		n.goes(t, old)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/inventory"
 )
 
 // Bridge returns a connection on which each list has both its methods, even if the backend has
@@ -19,15 +20,15 @@ import (
 //
 // A backend that has both methods gets exactly the calls that clients make. It is for a backend without
 // memory: a [Conn] uses the other method by itself.
-func Bridge(conn codec.Caller, lists []List, schema *codec.Schema, pkg string) (codec.Caller, error) {
-	compiled, err := compileLists(lists, schema, pkg)
+func Bridge(conn codec.Caller, lists []inventory.List, schema *codec.Schema, pkg string) (codec.Caller, error) {
+	plan, err := inventory.Compile(inventory.Spec{Lists: lists}, schema, pkg, nil)
 	if err != nil {
 		return nil, err
 	}
-	b := &bridge{Caller: conn, pairs: map[string]*list{}}
-	for _, l := range compiled {
-		if l.unary != nil && l.stream != nil {
-			b.pairs[l.unary.Name], b.pairs[l.stream.Name] = l, l
+	b := &bridge{Caller: conn, pairs: map[string]*inventory.ListPlan{}}
+	for _, l := range plan.Lists {
+		if l.Unary != nil && l.Stream != nil {
+			b.pairs[l.Unary.Name], b.pairs[l.Stream.Name] = l, l
 		}
 	}
 	return b, nil
@@ -49,22 +50,22 @@ func Lacks(err error) bool {
 
 type bridge struct {
 	codec.Caller
-	pairs map[string]*list // :: full method → its list
+	pairs map[string]*inventory.ListPlan // :: full method → its list
 }
 
 // Call makes a unary call. It makes the reply of a List from a Stream if the backend has no List.
 func (b *bridge) Call(ctx context.Context, call *codec.Call) error {
 	err := b.Caller.Call(ctx, call)
 	if l := b.pairs[call.Method]; l != nil {
-		return l.or(err, func() error { return l.collect(ctx, b.Caller, call, nil) })
+		return or(l, err, func() error { return collect(ctx, b.Caller, l, call, nil) })
 	}
 	return err
 }
 
 // or returns the error of the other method of a list if err says that the backend lacks the one. If it
 // has neither, the client gets the error of the one that it called.
-func (l *list) or(err error, other func() error) error {
-	if l.unary != nil && l.stream != nil && Lacks(err) {
+func or(l *inventory.ListPlan, err error, other func() error) error {
+	if l.Unary != nil && l.Stream != nil && Lacks(err) {
 		if otherErr := other(); !Lacks(otherErr) {
 			return otherErr
 		}
@@ -82,9 +83,9 @@ func (b *bridge) Open(ctx context.Context, desc *grpc.StreamDesc, name string, f
 	}
 	f, err := s.Recv()
 	if Lacks(err) {
-		call := &codec.Call{Method: l.unary.Name, Request: first}
+		call := &codec.Call{Method: l.Unary.Name, Request: first}
 		if listErr := b.Caller.Call(ctx, call); !Lacks(listErr) {
-			return l.streamOf(call, listErr), nil
+			return streamOf(call, listErr), nil
 		} // else it has neither
 	}
 	return &begunStream{s, f, err}, nil
@@ -114,8 +115,8 @@ const (
 
 // collect asks for a list by its streaming method and joins the parts into one message. It
 // checks each part, because one that is cut off would swallow the beginning of the next.
-func (l *list) collect(ctx context.Context, next codec.Caller, call *codec.Call, reserve func(context.Context, int) error) error {
-	name := l.stream.Name
+func collect(ctx context.Context, next codec.Caller, l *inventory.ListPlan, call *codec.Call, reserve func(context.Context, int) error) error {
+	name := l.Stream.Name
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := next.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, name, call.Request)
@@ -131,7 +132,7 @@ func (l *list) collect(ctx context.Context, next codec.Caller, call *codec.Call,
 			err = reserve(ctx, f.Len())
 		}
 		if err == nil {
-			text, err := wellFormed(l.shape, name, f)
+			text, err := wellFormed(l.Shape, name, f)
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -47,44 +46,6 @@ func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
 		got, err := w.get(t, "a")
 		require.NoError(t, err)
 		assert.Contains(t, got, `title: "new"`)
-	}, "a")
-}
-
-// A change may affect a status without affecting a list.
-func TestAStatusFromBeforeAChangeDoesNotCount(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, nil)
-		held, release := n.holding("Get")
-		go w.get(t, "a")
-		<-held
-		n.when(only("Get", hang)) // no later status comes
-		require.NoError(t, w.bind(t.Context(), "a"))
-		close(release)
-		time.Sleep(time.Millisecond)
-		n.goes(t, w)
-		_, err := w.get(t, "a")
-		assert.Equal(t, codes.Unavailable, status.Code(err), "it is older than the change")
-		_, err = w.get(t, "b")
-		assert.NoError(t, err, "b was not changed")
-	}, "a", "b")
-}
-
-// A runtime whose state is damaged may answer NotFound to everything.
-func TestNotFoundForAllWipesNoStatus(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, nil)
-		n.when(func(_ context.Context, method string) error {
-			if method == "List" {
-				return nil
-			}
-			return status.Error(codes.NotFound, "nothing is here")
-		})
-		assert.Equal(t, codes.NotFound, status.Code(w.bind(t.Context(), "a")))
-		time.Sleep(5 * time.Second) // Run has asked for its status
-		n.goes(t, w)
-		got, err := w.get(t, "a")
-		require.NoError(t, err)
-		assert.Contains(t, got, "only in a status")
 	}, "a")
 }
 

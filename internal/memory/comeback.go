@@ -31,7 +31,7 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 			c.stillGone(dead)
 			return false
 		}
-		if !c.gated() && !ours(dead) {
+		if len(c.gates) == 0 && !ours(dead) {
 			dead = nil
 		}
 		bound = c.cfg.Budget // what takes longer goes on in the background
@@ -51,25 +51,21 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 		}
 	}
 	c.beginEpoch()
-	var why error
 	for _, g := range gates {
 		switch {
 		case g.err != nil && status.Code(g.err) != codes.Canceled:
 			g.list.lag.failing = true
-			c.setLate(&g.list.lag, failedError(g.list.anyMethod().Name, g.err))
+			c.setLate(&g.list.lag, failedError(g.list.Method().Name, g.err))
 		case g.err != nil, g.took > c.cfg.Budget:
-			c.setLate(&g.list.lag, lateError(g.list.anyMethod().Name, c.cfg.Budget))
+			c.setLate(&g.list.lag, lateError(g.list.Method().Name, c.cfg.Budget))
 		}
 		if g.err == nil {
-			g.list.observe(g.seq, g.at, g.answer)
-		}
-		if why == nil {
-			why = g.list.lag.why
+			g.list.Observe(g.seq, g.at, g.answer)
 		}
 	}
 	c.mem.gone = false
 	c.seeLocked()
-	if why != nil {
+	if why := c.whyLate(); why != nil {
 		c.become(Slow, why)
 	} else {
 		c.become(Up, nil)
@@ -110,8 +106,8 @@ func (c *Conn) beginEpoch() {
 		c.setLate(g, nil)
 	}
 	for _, l := range c.lists {
-		if !l.spec.Gate {
-			l.invalidate()
+		if !l.Spec.Gate {
+			l.Invalidate(time.Now())
 		}
 	}
 	for _, k := range c.kept {
@@ -200,18 +196,15 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 	defer time.AfterFunc(bound, cancel).Stop()
 	var gates []*gateAnswer
 	var wg sync.WaitGroup
-	for _, l := range c.lists {
-		if !l.spec.Gate {
-			continue
-		}
+	for _, l := range c.gates {
 		g := &gateAnswer{list: l, answer: &codec.Frame{}, at: time.Now()}
 		gates = append(gates, g)
 		c.mu.Lock()
-		g.seq = l.begin()
+		g.seq = c.mem.inv.Begin()
 		c.mu.Unlock()
 		wg.Go(func() {
-			g.err = c.cfg.Panicked.Do(l.anyMethod().Name, func() error {
-				call := &codec.Call{Method: l.anyMethod().Name, Request: &codec.Frame{}}
+			g.err = c.cfg.Panicked.Do(l.Method().Name, func() error {
+				call := &codec.Call{Method: l.Method().Name, Request: &codec.Frame{}}
 				err := c.fetch(ctx, l, call)
 				if err != nil && ctx.Err() == nil && !ours(err) && !unreachable(err) { // see fails
 					err = c.fetch(ctx, l, call)
@@ -232,12 +225,8 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 // gates then fail with Unavailable while the backend is gone, and are not taken to be empty.
 // c.mu is held.
 func (c *Conn) seeLocked() {
-	gated, complete := false, false
-	for _, l := range c.lists {
-		gated = gated || l.spec.Gate
-		complete = complete || l.spec.Gate && l.complete
-	}
-	if (complete || !gated) && (!c.mem.seen || c.mem.unsure != nil) {
+	complete := slices.ContainsFunc(c.gates, func(l *list) bool { return l.Complete() })
+	if (complete || len(c.gates) == 0) && (!c.mem.seen || c.mem.unsure != nil) {
 		c.mem.seen, c.mem.unsure, c.mem.news = true, nil, true
 		c.state.Seen = true
 	}

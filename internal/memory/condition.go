@@ -89,11 +89,11 @@ func (c *Conn) isLate(g *lag, why error) {
 func (c *Conn) fails(l *list, seq uint64, err error) {
 	g := &l.lag
 	if g.late() || status.Code(err) == codes.Unimplemented || g.odd > 0 && seq > g.odd {
-		c.isFailing(g, failedError(l.anyMethod().Name, err))
+		c.isFailing(g, failedError(l.Method().Name, err))
 		return
 	}
 	if g.odd == 0 {
-		g.odd = l.asked
+		g.odd = c.mem.inv.Asked()
 		c.Check()
 	}
 }
@@ -103,7 +103,7 @@ func (c *Conn) fails(l *list, seq uint64, err error) {
 func (c *Conn) isFailing(g *lag, why error) {
 	g.failing, g.odd = true, 0
 	c.isLate(g, why)
-	for _, a := range c.inOrder() {
+	for _, a := range c.waiting {
 		if a.lag == g {
 			a.long = true
 			c.relieve(a)
@@ -136,19 +136,23 @@ func (c *Conn) isInTime(g *lag) {
 	}
 }
 
+// whyLate returns why the first of the methods that are late is so, nil if none is. c.mu is held.
+func (c *Conn) whyLate() error {
+	for _, g := range c.lags {
+		if g.why != nil {
+			return g.why
+		}
+	}
+	return nil
+}
+
 // reconsider makes the condition of a backend that is not gone follow its lags. c.mu is
 // held.
 func (c *Conn) reconsider() {
 	if c.state.Condition == Gone {
 		return
 	}
-	var why error
-	for _, g := range c.lags {
-		if g.why != nil {
-			why = g.why
-			break
-		}
-	}
+	why := c.whyLate()
 	switch {
 	case why == nil && c.state.Condition == Slow:
 		c.become(Up, nil)
@@ -178,7 +182,7 @@ func (c *Conn) began(condition Condition) time.Time {
 // was gone for an earlier connection is back when it has answered a gate, and Watch is not notified before. c.mu is held.
 func (c *Conn) notifyFirst(l *list) {
 	wasGone := c.mem.gone
-	if c.retired || wasGone && !c.isGate(l) {
+	if c.retired || wasGone && !l.Spec.Gate && len(c.gates) > 0 { // if none is a gate, any list says that a backend is back
 		return
 	}
 	c.mem.gone = false
@@ -199,14 +203,6 @@ func (c *Conn) notifyFirst(l *list) {
 	c.become(condition, why)
 }
 
-// isGate reports whether the answer to a list says that a backend is back: any list does if none is a gate.
-func (c *Conn) isGate(l *list) bool {
-	return l.spec.Gate || !c.gated()
-}
-
-// gated reports whether the backend has a list that is a gate.
-func (c *Conn) gated() bool { return c.cfg.Spec.gated() }
-
 // Unasked reports whether the configuration names no method whose answer says that the backend is back, so that the Conn
 // asks HealthCheck.
 func (c *Conn) Unasked() bool { return c.unasked }
@@ -217,10 +213,7 @@ func (c *Conn) queueNotice(s State) {
 		return
 	}
 	c.unwatched = append(c.unwatched, s)
-	select {
-	case c.notify <- struct{}{}:
-	default:
-	}
+	wake(c.notify)
 }
 
 // notifyAll calls Watch for each state in the queue.

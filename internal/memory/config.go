@@ -8,6 +8,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/inventory"
 )
 
 // A Policy says what a backend that is down means for lists.
@@ -47,7 +48,7 @@ type Config struct {
 
 	Schema  *codec.Schema
 	Package string // of the methods that Spec names
-	Spec    Spec
+	Spec    inventory.Spec
 
 	// Equivalents returns all names under which an item with this name may be
 	// listed, the name itself included. Optional.

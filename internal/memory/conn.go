@@ -1,11 +1,11 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/rewrite"
+	"github.com/criproxy/criproxy/internal/inventory"
 )
 
 // Conn is a connection to a backend that answers from memory while the backend is slow or gone. It
@@ -24,15 +24,16 @@ import (
 // Three goroutines of Run work beside the calls: one makes lists and decides, one writes the file,
 // one calls Watch. A disk or a log that hangs delays only its own.
 //
-// The invariant: an answer from memory is never older than what a client of this backend was
-// answered before. So each request for a list has a number, each change by a call has the number of
-// the latest request before it, and an answer counts only for what happened before its request.
+// What it knows of the backend's items is in an [inventory.Inventory], which says how an answer from memory is never older
+// than what a client of this backend was answered before.
 type Conn struct {
 	codec.Conn // itself, for Invoke and NewStream
 	cfg        Config
 	next       codec.Caller
 	mem        *Memory
+	plan       *inventory.Plan
 	lists      []*list
+	gates      []*list // those that are gates
 	kept       []*kept
 	lags       []*lag
 	roles      map[string]role // :: full method
@@ -49,34 +50,36 @@ type Conn struct {
 	state     State
 	epoch     context.Context // the time since the backend came back; ends when the backend goes
 	endEpoch  context.CancelCauseFunc
-	back      chan struct{}    // closed when the backend comes back; nil unless it is gone
-	stays     bool             // it is gone, and waiting for it is useless: it has answered nothing, or must be mended
-	patience  time.Duration    // how long it may be silent: Silence, or more if it is known to answer that late
-	probeTime time.Duration    // how long the next call of Alive may take while it is gone
-	waiting   map[int]*attempt // :: number → an attempt that has used up its budget
-	waited    int              // how many have
-	probing   bool             // Alive is under way
-	refused   time.Time        // when a change was last refused because the backend is gone
-	retired   bool             // the Memory is another connection's now
-	notified  bool             // Watch was notified of a condition
-	follows   bool             // statuses are being asked for
-	unwatched []State          // states for which Watch has not been called yet
-	notify    chan struct{}    // holds a token if there are some
+	back      chan struct{} // closed when the backend comes back; nil unless it is gone
+	stays     bool          // it is gone, and waiting for it is useless: it has answered nothing, or must be mended
+	patience  time.Duration // how long it may be silent: Silence, or more if it is known to answer that late
+	probeTime time.Duration // how long the next call of Alive may take while it is gone
+	waiting   []*attempt    // those that have used up their budgets, the first one first
+	probing   bool          // Alive is under way
+	refused   time.Time     // when a change was last refused because the backend is gone
+	retired   bool          // the Memory is another connection's now
+	notified  bool          // Watch was notified of a condition
+	follows   bool          // statuses are being asked for
+	unwatched []State       // states for which Watch has not been called yet
+	notify    chan struct{} // holds a token if there are some
 }
 
-// role says what a method does to the memory.
+// list is a list of the Spec: how it is read, what is known of it, and how the backend answers it.
+type list struct {
+	*inventory.ListPlan
+	*inventory.Listing // of the Memory; Memory.mu guards it, and the fields below
+
+	lag       lag
+	statusLag lag    // of the statuses of its items
+	latest    uint64 // the number of the latest request in the background
+	round     *round // the latest list for look-ups, perhaps one that has not begun yet; nil: none
+}
+
+// role says what memory does about a method.
 type role struct {
-	list     *list // the list that it returns
-	kept     *kept // its reply is kept
-	status   *list // its reply is the status of an item of this list
-	changes  []*list
-	subjects []*subject      // for each of changes: the items of that list that a call changes; nil: unknown
-	names    []*rewrite.Path // for each of changes: where the request names an item that is its own status
-	removes  []bool          // for each of changes: whether a call removes these items
-	becomes  []*becomes      // for each of changes: what the items become; nil: unknown
-	creates  *list           // the list that gets a new item
-	created  *rewrite.Path   // where the reply has the id of the new item
-	draft    *draft          // of the new item
+	list   *list // it returns this list
+	kept   *kept // its reply is kept
+	status *list // its reply is the status of an item of this list
 }
 
 // New returns a connection that remembers in cfg.Memory. A memory that could not be read is no
@@ -88,128 +91,78 @@ func New(cfg Config) (*Conn, error) {
 	case cfg.Policy != LastKnown && cfg.Policy != Fail && cfg.Policy != Skip:
 		return nil, fmt.Errorf("policy: is %q, want %q, %q or %q", cfg.Policy, LastKnown, Fail, Skip)
 	}
-	cfg.Budget = orDefault(cfg.Budget, DefaultBudget)
-	cfg.Silence = max(orDefault(cfg.Silence, DefaultSilence), cfg.Budget)
-	cfg.Interval = orDefault(cfg.Interval, DefaultInterval)
-	cfg.RequiredWait = orDefault(cfg.RequiredWait, cfg.Silence)
-	cfg.MaxBytes = orDefault(cfg.MaxBytes, DefaultMaxBytes)
+	cfg.Budget = cmp.Or(cfg.Budget, DefaultBudget)
+	cfg.Silence = max(cmp.Or(cfg.Silence, DefaultSilence), cfg.Budget)
+	cfg.Interval = cmp.Or(cfg.Interval, DefaultInterval)
+	cfg.RequiredWait = cmp.Or(cfg.RequiredWait, cfg.Silence)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.Memory == nil {
 		cfg.Memory = NewMemory(cfg.Name)
 	}
-	if cfg.Equivalents == nil {
-		cfg.Equivalents = func(name string) []string { return []string{name} }
-	}
-	lists, err := compileLists(cfg.Spec.Lists, cfg.Schema, cfg.Package)
-	if err != nil {
-		return nil, err
-	}
-	replies, err := compileReplies(cfg.Spec.Replies, cfg.Schema, cfg.Package)
+	plan, err := inventory.Compile(cfg.Spec, cfg.Schema, cfg.Package, cfg.Equivalents)
 	if err != nil {
 		return nil, err
 	}
 	c := &Conn{
-		cfg: cfg, next: codec.CallerOf(cfg.Conn), mem: cfg.Memory, lists: lists, kept: replies, roles: map[string]role{},
+		cfg: cfg, next: codec.CallerOf(cfg.Conn), mem: cfg.Memory, plan: plan, roles: map[string]role{},
 		check: make(chan struct{}, 1), notify: make(chan struct{}, 1),
-		mu: &cfg.Memory.mu, patience: cfg.Silence, waiting: map[int]*attempt{},
-	}
-	if cfg.Alive == "" && !c.gated() {
-		c.cfg.Alive, c.unasked = HealthCheck, true
+		mu: &cfg.Memory.mu, patience: cfg.Silence,
 	}
 	c.Conn.Caller = c
-	if err := c.compileRoles(); err != nil {
-		return nil, err
+	for _, m := range cfg.Schema.Methods() {
+		if strings.HasPrefix(m.Name, "/"+cfg.Package+".") {
+			c.roles[m.Name] = role{}
+		}
 	}
 	c.mu.Lock()
 	c.mem.conn = c
-	c.mu.Unlock()
-	for _, l := range lists {
-		l.stamps = cfg.Spec.Stamps
-		if err := c.mem.attach(l); err != nil {
-			c.mem.forgetAll(err)
+	if err := c.mem.inv.Use(plan); err != nil {
+		c.mem.forgetAll(err)
+	}
+	for _, p := range plan.Lists {
+		l := &list{ListPlan: p, Listing: c.mem.inv.List(p)}
+		c.lists = append(c.lists, l)
+		if p.Spec.Gate {
+			c.gates = append(c.gates, l)
 		}
-		c.addLag(&l.lag, l.anyMethod().Name)
-		if l.status != nil {
-			c.addLag(&l.status.lag, l.status.method.Name)
+		c.addLag(&l.lag, p.Method().Name)
+		for _, m := range []*codec.Method{p.Unary, p.Stream} {
+			if m != nil {
+				c.roles[m.Name] = role{list: l}
+			}
+		}
+		if p.Status != nil {
+			c.addLag(&l.statusLag, p.Status.Method.Name)
+			c.roles[p.Status.Method.Name] = role{status: l}
 		}
 	}
-	for _, k := range replies {
-		c.mem.attachReply(k)
-		c.addLag(&k.lag, k.method.Name)
+	for _, p := range plan.Replies {
+		k := &kept{ReplyPlan: p}
+		c.kept = append(c.kept, k)
+		c.addLag(&k.lag, p.Method.Name)
+		c.roles[p.Method.Name] = role{kept: k}
+	}
+	c.mu.Unlock()
+	if cfg.Alive == "" && len(c.gates) == 0 {
+		c.cfg.Alive, c.unasked = HealthCheck, true
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
 	c.state = State{Since: time.Now(), Seen: c.mem.seen}
-	for _, g := range c.lags {
-		if g.late() { // it was so for the previous connection
-			c.state.Condition, c.state.Err = Slow, g.why
-			break
-		}
+	if why := c.whyLate(); why != nil { // it was so for the previous connection
+		c.state.Condition, c.state.Err = Slow, why
 	}
 	return c, nil
 }
 
 // addLag begins to watch how long the answers of a method take. A method that was late for the
-// previous connection is late for this one.
+// previous connection is late for this one. c.mu is held.
 func (c *Conn) addLag(g *lag, method string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	g.method = method
 	if why, ok := c.mem.late[method]; ok {
 		g.why, g.before = errors.New(why), true
 	}
 	c.lags = append(c.lags, g)
-}
-
-func orDefault[T comparable](v, d T) T {
-	var zero T
-	if v == zero {
-		return d
-	}
-	return v
-}
-
-func (c *Conn) compileRoles() error {
-	var errs []error
-	for _, m := range c.cfg.Schema.Methods() {
-		short := path.Base(m.Name)
-		if ok, _ := path.Match("/"+c.cfg.Package+".*/*", m.Name); !ok {
-			continue
-		}
-		var r role
-		for _, k := range c.kept {
-			if m == k.method {
-				r.kept = k
-			}
-		}
-		for i, l := range c.lists {
-			switch {
-			case m == l.unary || m == l.stream:
-				r.list = l
-			case l.status != nil && m == l.status.method:
-				r.status = l
-			}
-			if removes := matchesAny(l.spec.Removed, short); removes || matchesAny(l.spec.Changed, short) {
-				r.names = append(r.names, l.nameIn(m))
-				becomes, err := l.compileBecomes(short)
-				if err != nil {
-					errs = append(errs, fmt.Errorf("known.lists[%d].becomes.%s: %w", i, short, err))
-				}
-				r.changes, r.subjects, r.removes, r.becomes = append(r.changes, l), append(r.subjects, l.subject(m)), append(r.removes, removes), append(r.becomes, becomes)
-			}
-			if at, ok := l.spec.Created[short]; ok {
-				p, err := rewrite.ParseTextPath(m.Output, at)
-				if err != nil {
-					errs = append(errs, fmt.Errorf("known.lists[%d].created.%s: %w", i, short, err))
-				}
-				r.creates, r.created = l, p
-				if r.draft, err = l.compileDraft(m); err != nil {
-					errs = append(errs, fmt.Errorf("known.lists[%d].draft: %w", i, err))
-				}
-			}
-		}
-		c.roles[m.Name] = r
-	}
-	return errors.Join(errs...)
 }
 
 // State returns the state of the backend.
@@ -236,21 +189,21 @@ func (c *Conn) Age() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var oldest time.Duration
-	for _, l := range c.lists {
-		if c.state.Condition != Up && l.spec.Gate && l.complete {
-			oldest = max(oldest, time.Since(l.at))
+	for _, l := range c.gates {
+		if c.state.Condition != Up && l.Complete() {
+			oldest = max(oldest, time.Since(l.At()))
 		}
 	}
 	return oldest
 }
 
-// Memory returns the Memory that the connection reads and writes.
-func (c *Conn) Memory() *Memory { return c.mem }
-
 // Check asks Run to begin its next round now, because something has changed.
-func (c *Conn) Check() {
+func (c *Conn) Check() { wake(c.check) }
+
+// wake puts a token into a channel that holds one, unless it has one.
+func wake(c chan<- struct{}) {
 	select {
-	case c.check <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -274,22 +227,14 @@ func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
 		return c.next.Call(ctx, call)
 	})
 	if sent {
-		c.noteCall(r, call, err)
-	} else if len(r.changes) > 0 {
+		c.noteCall(call, err)
+	} else if c.plan.Changes(call.Method) {
 		c.noteRefusal()
 	}
 	if err == nil && call.Method != c.cfg.Alive {
 		c.answered()
 	}
 	return err
-}
-
-// matchesAny reports whether one of patterns matches name.
-func matchesAny(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		ok, _ := path.Match(pattern, name)
-		return ok
-	})
 }
 
 // Open opens a streaming call.

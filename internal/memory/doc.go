@@ -9,7 +9,7 @@
 //	remembered := memory.Open("beta.io", memory.File{Path: "/var/lib/mux/beta.io.known"})
 //	conn, err := memory.New(memory.Config{
 //		Name: "beta.io", Conn: backend, Schema: schema, Package: "library.v1",
-//		Spec:   memory.Spec{Lists: []memory.List{{List: "List", Stream: "Stream", ID: "id", Gate: true}}},
+//		Spec:   inventory.Spec{Lists: []inventory.List{{List: "List", Stream: "Stream", ID: "id", Gate: true}}},
 //		Memory: remembered,
 //	})
 //	go conn.Run(ctx)

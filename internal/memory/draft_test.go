@@ -42,43 +42,6 @@ func TestAListThatFailsShowsWhatWasCreated(t *testing.T) {
 	}
 }
 
-func TestWhatWasRemovedIsNotListedAgain(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, removing)
-		held, release := n.holding("List") // a request from before the removal is answered after it
-		answered := make(chan struct{})
-		go func() {
-			defer close(answered)
-			_, _ = w.list(t, "")
-		}()
-		<-held
-		n.when(only("List", func(context.Context, string) error { return errors.New("no lists today") }))
-		require.NoError(t, w.bind(t.Context(), "a")) // Run lists again at once
-		close(release)
-		<-answered
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "b"}`, got)
-		n.goes(t, w)
-		got, err = w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "b"}`, got)
-	}, "a", "b")
-}
-
-// The runtime says that it has removed a book, but still lists it. Its later list counts.
-func TestARuntimesLaterListIsBelieved(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, removing)
-		require.NoError(t, w.bind(t.Context(), "a"))
-		time.Sleep(5 * time.Second)
-		n.goes(t, w)
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a"} books {id: "b"}`, got)
-	}, "a", "b")
-}
-
 func TestAChangeHoldsUpListsOnlyOnce(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
@@ -96,27 +59,6 @@ func TestAChangeHoldsUpListsOnlyOnce(t *testing.T) {
 			assert.Equal(t, `books {id: "a"}`, got)
 		}
 		assert.LessOrEqual(t, time.Since(began), 4*time.Second, "all together")
-	}, "a")
-}
-
-// The process ends right after the call, and the runtime goes with it.
-func TestAStatusFromBeforeAChangeIsNotRead(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		file := memory.File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
-		w := n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", file) })
-		require.NoError(t, w.Memory().Save())
-		n.when(only("Get", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
-		require.NoError(t, w.bind(t.Context(), "a"))
-		require.NoError(t, w.Memory().Save())
-		w.Retire()
-		n.library.with(func() { n.down = true })
-
-		w = n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", file) })
-		_, err := w.get(t, "a")
-		assert.Equal(t, codes.Unavailable, status.Code(err))
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a"}`, got)
 	}, "a")
 }
 
@@ -153,18 +95,6 @@ func TestAFileThatCouldNotBeWrittenIsNotBelieved(t *testing.T) {
 	}, "a")
 }
 
-// The runtime does not know short ids, and answers that such an item is gone.
-func TestOnlyAWholeIDTakesAnItemOffTheList(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, removing)
-		n.when(only("List", func(context.Context, string) error { return errors.New("no lists today") }))
-		require.NoError(t, w.bind(t.Context(), "a"))
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "abc"}`, got)
-	}, "abc")
-}
-
 func TestAHandoverHoldsUpNoList(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
@@ -186,30 +116,5 @@ func TestAHandoverHoldsUpNoList(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.NoError(t, next.Run(ctx))
-	}, "a")
-}
-
-// The answer to a request from before the creation lacked the new book, so that lists waited for another one.
-func TestNothingNewIsLackingInAnEarlierAnswer(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, func(c *memory.Config) { // no list but the client's
-			c.Interval, c.Spec.Lists[0].Every = time.Hour, time.Hour
-		})
-		held, release := n.holding("List")
-		answered := make(chan struct{})
-		go func() {
-			defer close(answered)
-			_, _ = w.list(t, `book_id: "b"`)
-		}()
-		<-held
-		n.when(only("List", taking(10*time.Second))) // also the one that memory makes after a creation
-		require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "b" book {title: "Tale"}`), &codec.Frame{}))
-		close(release)
-		<-answered
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		reply := &codec.Frame{}
-		require.NoError(t, w.Invoke(ctx, muxtest.Method("List"), muxtest.Frame(t, "ListRequest", ""), reply), "memory has all that is known")
-		assert.Equal(t, `books {id: "a"} books {id: "b" title: "Tale"}`, muxtest.Text("ListResponse", reply))
 	}, "a")
 }

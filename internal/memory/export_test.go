@@ -2,13 +2,18 @@ package memory
 
 import "errors"
 
+// Memory returns the Memory that the connection reads and writes.
+func (c *Conn) Memory() *Memory { return c.mem }
+
 // Statuses returns how many statuses memory has.
 func (c *Conn) Statuses() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range c.lists {
-		for _, k := range l.statuses {
-			if len(k.reply) > 0 && k.fresh() {
+	c.mem.news = c.mem.inv.Unsaved() || c.mem.news // Save forgets it
+	lists, _ := c.mem.inv.Save()
+	for _, l := range lists {
+		for _, reply := range l.Statuses {
+			if len(reply) > 0 {
 				n++
 			}
 		}

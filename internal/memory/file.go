@@ -44,7 +44,6 @@ type file struct {
 	written  bool                             // this process has written it, at Path
 	read     bool                             // the memory began with what it held
 	released bool                             // another process has it now
-	failing  bool                             // the latest attempt to write it failed, and was reported
 }
 
 // bootID identifies the current start of this node.
@@ -71,7 +70,7 @@ func Open(name string, at File) *Memory {
 	default:
 		err = m.decode(data, at.Path, false)
 	}
-	if err == nil && len(m.lists) > 0 {
+	if err == nil && !m.inv.Empty() {
 		if failure := writable(at.Path); failure != nil { // the previous process could not write it either
 			m = newMemoryAt(name, at)
 			err = fmt.Errorf("%s may be old, because its folder cannot be written (%w); make it writable, or remove the file", at.Path, failure)
@@ -121,39 +120,15 @@ func (m *Memory) decode(data []byte, from string, handed bool) error {
 		return nil
 	}
 	for key, f := range content.Lists {
-		l := newMemory()
-		l.raw, l.complete, l.at = f.Reply, true, content.Saved
+		l := m.inv.Restore(key, f, content.Saved)
 		if !content.Gone && !(handed && f.Fresh) { // otherwise there can be nothing newer
-			l.invalidate()
+			l.Invalidate(time.Now())
 		}
-		for _, id := range f.Former {
-			l.former.put(id)
-		}
-		for id, reply := range f.Statuses {
-			l.statuses[id] = known{reply: reply, asked: l.asked}
-		}
-		m.lists[key] = l
 	}
-	for method, reply := range content.Replies {
-		m.replies[method] = &replyMemory{reply, true}
-	}
+	m.inv.RestoreReplies(content.Replies)
 	m.seen, m.gone = !content.Unseen, content.Gone
 	maps.Copy(m.late, content.Late)
 	return nil
-}
-
-// saveNews is Save for the end of a round. Of failures in a row it returns the first only. The
-// next round tries again.
-func (m *Memory) saveNews() error {
-	err := m.Save()
-	m.file.Lock()
-	defer m.file.Unlock()
-	before := m.file.failing
-	m.file.failing = err != nil
-	if before {
-		return nil
-	}
-	return err
 }
 
 // Save writes the file, if there is anything new. A reader finds either the old file or the new
@@ -210,10 +185,7 @@ func (m *Memory) Name() string {
 // NameAndAddress returns the name and the address of the backend whose memory the file at path
 // holds. ok is false if the file cannot be read or is of another boot.
 func NameAndAddress(path, boot string) (name, address string, ok bool) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", "", false
-	}
+	data, _ := os.ReadFile(path) // nothing, if it cannot be read
 	return NameAndAddressIn(data, boot)
 }
 
@@ -256,69 +228,34 @@ func (m *Memory) Forget() error {
 
 // lost reports whether a file that this process has written has been removed.
 func (m *Memory) lost() bool {
-	if !m.file.written {
-		return false
-	}
 	_, err := os.Lstat(m.file.Path)
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+	return m.file.written && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR))
 }
 
 // outlived reports whether a file is there that this process has neither written nor read: it did not know the folder when it
 // began. A later process would believe what that file says, which was true for an earlier one.
 func (m *Memory) outlived() bool {
-	if m.file.written || m.file.read {
-		return false
-	}
 	_, err := os.Lstat(m.file.Path)
-	return err == nil
+	return err == nil && !m.file.written && !m.file.read
 }
 
 // hasNews reports whether the file is out of date.
 func (m *Memory) hasNews() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	news := m.news
-	for _, l := range m.lists {
-		if l.by != nil {
-			l.by.settle()
-		}
-		news = news || l.news
-	}
-	return news && (m.seen || m.answeredSinceBoot.Load())
+	return (m.inv.Unsaved() || m.news) && (m.seen || m.answeredSinceBoot.Load())
 }
 
 // content returns the content for the file.
 func (m *Memory) content() *fileContent {
-	content := &fileContent{BootID: m.file.bootID(), Saved: time.Now(), Lists: map[string]fileList{}, Replies: map[string][]byte{}}
+	content := &fileContent{BootID: m.file.bootID(), Saved: time.Now()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	content.Backend, content.Address = m.name, m.address
 	m.news = false
 	content.Gone, content.Late = m.gone, maps.Clone(m.late)
 	content.Unseen = !m.seen && !m.answeredSinceBoot.Load() && m.unsure == nil
-	for key, l := range m.lists {
-		reply := l.raw
-		if l.by != nil {
-			l.by.settle()
-			reply = l.by.reply(everything)
-		}
-		l.news = false
-		if !l.complete {
-			continue
-		}
-		statuses := make(map[string][]byte, len(l.statuses))
-		for id, k := range l.statuses {
-			if k.fresh() {
-				statuses[id] = k.reply
-			}
-		}
-		content.Lists[key] = fileList{reply, statuses, !l.stale(), l.former.all()}
-	}
-	for method, k := range m.replies {
-		if k.known {
-			content.Replies[method] = k.reply
-		}
-	}
+	content.Lists, content.Replies = m.inv.Save()
 	return content
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/testing/mounttest"
 )
 
@@ -20,8 +21,8 @@ import (
 func TestTheFileIsWrittenInLittleMemory(t *testing.T) {
 	content := &fileContent{
 		Backend: "beta.io", BootID: "boot",
-		Lists: map[string]fileList{
-			"List": {bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 4<<20), map[string][]byte{"none": {}}, false, []string{"gone"}},
+		Lists: map[string]inventory.Saved{
+			"List": {Reply: bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 4<<20), Statuses: map[string][]byte{"none": {}}, Former: []string{"gone"}},
 			"Few":  {Reply: []byte{0x0a, 0x00}},
 			"None": {},
 		},
@@ -103,7 +104,7 @@ func TestAFolderThatIsLeftIsCleaned(t *testing.T) {
 func TestAFileThatCannotBeWrittenIsNotBelieved(t *testing.T) {
 	dir := mounttest.Tmpfs(t, "files on a read-only file system", "size=1m")
 	at := File{Path: filepath.Join(dir, "beta.io.known")}
-	content := &fileContent{Backend: "beta.io", BootID: at.bootID(), Lists: map[string]fileList{"List": {Reply: []byte{0x0a, 0x01, 'x'}}}}
+	content := &fileContent{Backend: "beta.io", BootID: at.bootID(), Lists: map[string]inventory.Saved{"List": {Reply: []byte{0x0a, 0x01, 'x'}}}}
 	require.NoError(t, writeFile(at.Path, content))
 
 	require.NoError(t, Open("beta.io", at).Err())
@@ -111,7 +112,7 @@ func TestAFileThatCannotBeWrittenIsNotBelieved(t *testing.T) {
 	m := Open("beta.io", at)
 	assert.ErrorContains(t, m.Err(), "beta.io.known may be old, because its folder cannot be written")
 	assert.ErrorContains(t, m.Err(), "make it writable, or remove the file")
-	assert.Empty(t, m.lists)
+	assert.True(t, m.inv.Empty())
 
 	require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT, ""))
 	content.BootID = "another"

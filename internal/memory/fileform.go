@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/criproxy/criproxy/internal/inventory"
 )
 
 // A file is a line that identifies the format, the SHA-256 of the rest, and the rest: gobs of a
@@ -39,15 +41,8 @@ type fileContent struct {
 	Gone    bool              // the backend was gone when this was written
 	Unseen  bool              // the backend has never answered; only in memories that are handed over
 	Saved   time.Time
-	Lists   map[string]fileList // :: method
-	Replies map[string][]byte   // :: method
-}
-
-type fileList struct {
-	Reply    []byte
-	Statuses map[string][]byte
-	Fresh    bool     // no client has changed anything since the reply; used only when it is handed over
-	Former   []string // ids of items that are gone, the first to forget first; none from a version before them
+	Lists   map[string]inventory.Saved // :: method
+	Replies map[string][]byte          // :: method
 }
 
 func decodeFile(data []byte) (*fileContent, error) {
@@ -124,9 +119,9 @@ func (c *fileContent) writeTo(f io.WriteSeeker) error {
 
 func (c *fileContent) encode(e *gob.Encoder) error {
 	head := *c
-	head.Lists = make(map[string]fileList, len(c.Lists))
+	head.Lists = make(map[string]inventory.Saved, len(c.Lists))
 	for method, l := range c.Lists {
-		head.Lists[method] = fileList{Fresh: l.Fresh, Former: l.Former}
+		head.Lists[method] = inventory.Saved{Fresh: l.Fresh, Former: l.Former}
 	}
 	if err := e.Encode(head); err != nil {
 		return err

@@ -3,8 +3,8 @@ package memory
 import (
 	"context"
 	"fmt"
-	"slices"
 
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -13,29 +13,28 @@ import (
 func (c *Conn) Holds(kind string, name []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := 0
-	for _, l := range c.lists {
-		if l.spec.Kind == kind {
-			n = max(n, l.holds(name))
-		}
-	}
-	return n
+	return c.mem.inv.Holds(c.plan, kind, string(name))
 }
 
 // Has reports whether the backend has an item of a kind with exactly this id.
 func (c *Conn) Has(kind string, id []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.lists, func(l *list) bool { return l.spec.Kind == kind && l.has(string(id)) })
+	return c.mem.inv.Has(c.plan, kind, string(id))
 }
 
 // Held reports whether the backend had an item of a kind with the id name, and has it no more.
 func (c *Conn) Held(kind string, name []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.lists, func(l *list) bool {
-		return l.spec.Kind == kind && l.holds(name) == 0 && l.former.has(string(name))
-	})
+	return c.mem.inv.Held(c.plan, kind, string(name))
+}
+
+// Items returns how many items memory has of each kind.
+func (c *Conn) Items() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mem.inv.Counts(c.plan)
 }
 
 // MayHold reports whether the backend may have items of a kind that memory lacks: because it has
@@ -44,23 +43,10 @@ func (c *Conn) MayHold(kind string) bool {
 	c.mu.Lock()
 	at, may := c.state.Condition, false
 	for _, l := range c.lists {
-		may = may || l.spec.Kind == kind && (!l.complete || at != Up && l.stale() || at == Slow && l.lag.failing)
+		may = may || l.Spec.Kind == kind && (!l.Complete() || at != Up && l.Stale() || at == Slow && l.lag.failing)
 	}
 	c.mu.Unlock()
 	return may && !c.hasNothing(c.life)
-}
-
-// renewWithin is renew for a waiting client: it ends after the budget. It does not wait for a
-// backend that is late if memory is no older than the latest change.
-func (c *Conn) renewWithin(ctx context.Context, l *list) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
-	defer cancel()
-	switch now, soon, usable := c.answersFor(l); {
-	case soon:
-		_ = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable}) // an error means that it takes too long
-	case !now:
-		c.renew(ctx, l)
-	}
 }
 
 // A Finder finds items of a list by one of their values. It is safe for
@@ -76,7 +62,7 @@ type Finder struct {
 func (c *Conn) Finder(listed, path string) (*Finder, error) {
 	f := &Finder{conn: c}
 	for _, l := range c.lists {
-		if l.spec.List == listed {
+		if l.Spec.List == listed {
 			f.list = l
 		}
 	}
@@ -86,7 +72,7 @@ func (c *Conn) Finder(listed, path string) (*Finder, error) {
 	if path == "" {
 		return f, nil
 	}
-	p, err := rewrite.ParseTextPath(f.list.item, path)
+	p, err := f.list.Path(path)
 	if err != nil {
 		return nil, err
 	}
@@ -94,46 +80,35 @@ func (c *Conn) Finder(listed, path string) (*Finder, error) {
 	return f, nil
 }
 
-// Has reports whether memory has an item with the value. No item has an empty value.
+// Has reports whether memory has an item with the value, which is not empty.
 func (f *Finder) Has(value []byte) bool {
-	if len(value) == 0 {
-		return false
+	if f.path == nil {
+		return f.view().Named(f.list.ListPlan, string(value))
 	}
-	f.conn.mu.Lock()
-	defer f.conn.mu.Unlock()
-	f.list.settle()
-	if f.path != nil {
-		return f.list.any(f.path, value)
-	}
-	_, ok := f.list.byName(f.conn.cfg.Equivalents(string(value)))
-	return ok
+	return f.Any(func(item []byte) bool {
+		got, ok, err := f.path.Lookup(item)
+		return err == nil && ok && string(got) == string(value)
+	})
 }
 
-// Any reports whether is returns true for an item in memory. is must return at once.
-func (f *Finder) Any(is func(item []byte) bool) bool {
+func (f *Finder) view() *inventory.View {
 	f.conn.mu.Lock()
 	defer f.conn.mu.Unlock()
-	f.list.settle()
-	return slices.ContainsFunc(f.list.items.bodies, is)
+	return f.conn.mem.inv.View()
 }
+
+// Any reports whether is returns true for an item in memory.
+func (f *Finder) Any(is func(item []byte) bool) bool { return f.view().Any(f.list.ListPlan, is) }
 
 // Renew asks the backend for the list if the remembered one may be out of date, so that Has finds
 // an item that was made a moment ago. If the backend is gone, the remembered items stay.
 func (f *Finder) Renew(ctx context.Context) {
 	f.conn.mu.Lock()
-	due := f.conn.state.Condition != Gone && f.list.stale()
+	due := f.conn.state.Condition != Gone && f.list.Stale()
 	f.conn.mu.Unlock()
 	if due {
-		f.conn.renewWithin(ctx, f.list)
+		ctx, cancel := context.WithTimeout(ctx, f.conn.cfg.Budget)
+		defer cancel()
+		f.conn.renewWithin(ctx, f.list, never)
 	}
-}
-
-func (l *list) any(p *rewrite.Path, value []byte) bool {
-	for _, item := range l.items.bodies {
-		got, ok, err := p.Lookup(item)
-		if err == nil && ok && string(got) == string(value) {
-			return true
-		}
-	}
-	return false
 }

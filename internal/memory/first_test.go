@@ -63,36 +63,6 @@ func TestAListThatDidNotFitIsNotEmptyAfterARestart(t *testing.T) {
 	assert.Equal(t, codes.Unavailable, status.Code(err), "nor after a restart; got %q", got)
 }
 
-func TestAListNarrowedByAnUnknownFieldIsNotWhole(t *testing.T) {
-	l := newLibrary(t, "a1", "a2")
-	l.path += "2"
-	srv := muxtest.Serve(t, l.path, func(method string, stream grpc.ServerStream) error {
-		if filepath.Base(method) != "List" {
-			return l.serve(method, stream)
-		}
-		request := &codec.Frame{}
-		if err := stream.RecvMsg(request); err != nil {
-			return err
-		}
-		text := l.list()
-		if strings.HasPrefix(string(request.Bytes()), "\x7a") { // string field 15: an id
-			text = fmt.Sprintf("books {id: %q}", request.Bytes()[2:])
-		}
-		return stream.SendMsg(muxtest.Bytes("ListResponse", text))
-	})
-	w := watch(t, l, nil)
-	settled(t, w, l)
-	reply := &codec.Frame{}
-	require.NoError(t, w.Invoke(t.Context(), muxtest.Method("List"), codec.NewFrame([]byte("\x7a\x02a1")), reply))
-	require.Equal(t, `books {id: "a1"}`, muxtest.Text("ListResponse", reply))
-	srv.Stop()
-	w.get(t, "a1")
-	w.until(t, memory.Gone)
-	got, err := w.list(t, "")
-	require.NoError(t, err)
-	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
-}
-
 // containerd answers Unimplemented if its CRI plugin did not load.
 func TestABackendWithoutTheServiceIsDown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")

@@ -22,42 +22,37 @@ func (c *Conn) follow() {
 	if c.follows || c.life.Err() != nil {
 		return
 	}
-	type question struct {
-		list *list
-		id   string
-	}
-	var questions []question
+	var due []func()
 	for _, l := range c.lists {
 		for _, id := range c.dueStatuses(l) {
-			questions = append(questions, question{l, id})
+			due = append(due, func() {
+				_ = c.cfg.Panicked.Run(l.Status.Method.Name, func() { c.askStatus(l, id) }) // the hook reports a panic; the request is repeated
+			})
 		}
 	}
-	if len(questions) == 0 {
+	if len(due) == 0 {
 		return
 	}
 	c.follows = true
-	queue := make(chan question)
-	var workers sync.WaitGroup
-	for range min(followers, len(questions)) {
-		workers.Go(func() {
-			for q := range queue {
+	epoch := c.epoch
+	c.background.Go(func() {
+		var all sync.WaitGroup
+		room := make(chan struct{}, followers)
+		for _, ask := range due {
+			room <- struct{}{}
+			all.Go(func() {
+				defer func() { <-room }()
+				if epoch.Err() != nil || c.life.Err() != nil {
+					return
+				}
 				began := time.Now()
-				_ = c.cfg.Panicked.Run(q.list.status.method.Name, func() { c.askStatus(q.list, q.id) }) // the hook reports a panic; the request is repeated
+				ask()
 				// A pause of the same length, at most breath, leaves the backend to clients: a new
 				// process asks for the status of every container, while clients wait.
 				sleep(c.life, min(time.Since(began), breath), nil)
-			}
-		})
-	}
-	epoch := c.epoch
-	c.background.Go(func() {
-		for _, q := range questions {
-			if epoch.Err() == nil && c.life.Err() == nil {
-				queue <- q
-			}
+			})
 		}
-		close(queue)
-		workers.Wait()
+		all.Wait()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.follows = false
@@ -66,34 +61,19 @@ func (c *Conn) follow() {
 
 // dueStatuses returns the ids of the items whose status Run should ask for. c.mu is held.
 func (c *Conn) dueStatuses(l *list) []string {
-	if l.status == nil {
+	if l.Status == nil {
 		return nil
 	}
-	l.settleWhole()
-	lag := &l.status.lag
-	if lag.late() && older(lag.asked, c.cfg.Interval) && len(l.status.wanted) == 0 {
+	lag := &l.statusLag
+	again := lag.late() && older(lag.asked, c.cfg.Interval)
+	ids := l.DueStatuses(c.mem.inv.Bytes() < c.cfg.MaxBytes, again) // any item will do: the question is whether the method is still late
+	if again {
 		lag.asked = time.Now()
-		if len(l.items.ids) == 0 {
+		if len(ids) == 0 {
 			c.setLate(lag, nil) // there are no items whose status could be late
 			c.reconsider()
 		}
-		for id := range l.items.place { // any item will do: the question is whether the method is still late
-			l.status.wanted[id] = true
-			break
-		}
 	}
-	var ids []string
-	for id := range l.status.wanted {
-		ids = append(ids, id)
-	}
-	if l.asksStatus() && c.mem.bytes() < c.cfg.MaxBytes {
-		for id := range l.items.place { // in random order: a status that never comes must not always be first
-			if !l.statuses[id].fresh() && !l.status.wanted[id] {
-				ids = append(ids, id)
-			}
-		}
-	}
-	clear(l.status.wanted)
 	return ids
 }
 
@@ -101,17 +81,16 @@ func (c *Conn) askStatus(l *list, id string) {
 	ctx, cancel := context.WithTimeout(c.life, followTime)
 	defer cancel()
 	c.mu.Lock()
-	l.settleWhole()
-	asked := l.begin()
+	asked := l.BeginStatus()
 	c.mu.Unlock()
-	call := &codec.Call{Method: l.status.method.Name, Request: codec.NewFrame(l.status.id.Append(nil, []byte(id)))}
-	err := c.try(ctx, &attempt{method: l.status.method.Name, lag: &l.status.lag, usable: never, anyAnswer: true}, func(ctx context.Context) error {
+	call := &codec.Call{Method: l.Status.Method.Name, Request: codec.NewFrame(l.Status.ID.Append(nil, []byte(id)))}
+	err := c.try(ctx, &attempt{method: call.Method, lag: &l.statusLag, usable: never, anyAnswer: true}, func(ctx context.Context) error {
 		return c.next.Call(ctx, call)
 	})
 	if err != nil {
 		call.Reply = &codec.Frame{}
 	}
-	if l.asksStatus() && (err == nil || answersNothing(err)) { // an item that has none is asked for when it changes
+	if l.AsksStatus() && (err == nil || answersNothing(err)) { // an item that has none is asked for when it changes
 		c.keep(l, id, asked, call.Reply.Bytes())
 	}
 	call.Reply.Free()

@@ -11,13 +11,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 // bare removes what the profile remembers: the backend has no gate.
 func bare(alive string) func(*memory.Config) {
-	return func(c *memory.Config) { c.Spec, c.Alive = memory.Spec{}, alive }
+	return func(c *memory.Config) { c.Spec, c.Alive = inventory.Spec{}, alive }
 }
 
 // A frozen backend of an API without known came up every ten seconds, because it accepted connections (issue 43).

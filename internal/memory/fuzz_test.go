@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/inventory"
 )
 
 // FuzzFile checks that a memory's file is read, or refused with a reason. The test gives each file
@@ -14,7 +16,7 @@ import (
 func FuzzFile(f *testing.F) {
 	var body bytes.Buffer
 	content := &fileContent{
-		Backend: "beta.io", BootID: "boot", Lists: map[string]fileList{"List": {[]byte("\x0a\x01x"), map[string][]byte{"x": []byte("y")}, false, []string{"z"}}},
+		Backend: "beta.io", BootID: "boot", Lists: map[string]inventory.Saved{"List": {Reply: []byte("\x0a\x01x"), Statuses: map[string][]byte{"x": []byte("y")}, Former: []string{"z"}}},
 		Replies: map[string][]byte{"Version": {}},
 	}
 	require.NoError(f, content.encode(gob.NewEncoder(&body)))

@@ -258,18 +258,10 @@ func TestTheItemsOfABackendThatIsGoneStayInItsLists(t *testing.T) {
 			w.until(t, memory.Gone)
 
 			for request, want := range map[string]string{
-				``:                             `books {id: "a1"} books {labels["x"]: "1" labels["y"]: "2"} books {id: "b1"}`,
-				`book_id: "a1"`:                `a1`,
-				`book_id: "a"`:                 `a1 a2`,
-				`book_id: "c"`:                 ``,
-				`colour {colour: BLUE}`:        `a2`,
-				`colour {colour: RED}`:         `a1 b1`,
-				`colour {}`:                    `a1 b1`, // zero is not on the wire
-				`labels {key: "x" value: "1"}`: `a2`,
-				`labels {key: "x" value: "2"}`: ``,
-				`labels {key: "x" value: "1"} labels {key: "y" value: "2"}`: `a2`,
-				`labels {key: "x" value: "1"} labels {key: "z"}`:            ``,
-				`book_id: "a" colour {colour: RED}`:                         `a1`,
+				``:                      `books {id: "a1"} books {labels["x"]: "1" labels["y"]: "2"} books {id: "b1"}`,
+				`book_id: "a1"`:         `a1`,
+				`colour {colour: BLUE}`: `a2`,
+				`book_id: "c"`:          ``,
 			} {
 				var header metadata.MD
 				got, err := w.list(t, request, grpc.Header(&header))

@@ -23,7 +23,7 @@ func (c *Conn) list(ctx context.Context, l *list, call *codec.Call) error {
 	began := time.Now()
 	var err error
 	if soon {
-		err = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable})
+		err = c.try(ctx, &attempt{lag: &l.lag, list: l, usable: usable}, nil)
 	} else {
 		err = c.ask(ctx, l, call, usable, 0)
 	}
@@ -35,7 +35,7 @@ func (c *Conn) list(ctx context.Context, l *list, call *codec.Call) error {
 		return nil
 	case errors.Is(err, errRemembered):
 		return c.remembered(ctx, l, call)
-	case ended(ctx), ours(err), aboutTheRequest(err) && !l.unfiltered(call.Request.Bytes()):
+	case ended(ctx), ours(err), aboutTheRequest(err) && !l.Unfiltered(call.Request.Bytes()):
 		return err
 	case c.State().Condition == Gone:
 		return c.listOfGone(ctx, l, call, err)
@@ -56,7 +56,7 @@ func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 	}
 	c.refreshInBackground(l)
 	now = usable(false)
-	return now, !now && l.complete && !l.lag.failing, usable
+	return now, !now && l.Complete() && !l.lag.failing, usable
 }
 
 // usableList returns a function that reports whether memory has the answer to a list that begins
@@ -65,15 +65,16 @@ func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 // there: no client knows whether the backend has made it. An optional list may be empty, so that a late backend
 // does not delay the others. c.mu is held.
 func (c *Conn) usableList(l *list) func(long bool) bool {
-	invalidated := l.invalidated
+	invalidated := l.Invalidated()
 	return func(long bool) bool {
-		has := l.complete && (long || invalidated < l.answered || older(l.staleSince, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
+		has := l.Complete() && (long || l.Shows(invalidated) || older(l.StaleSince(), c.cfg.Silence)) || l.Spec.Optional && !c.cfg.Primary
 		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
 	}
 }
 
-// never is the usable of calls that only the backend can answer.
-func never(bool) bool { return false }
+// never is the usable of calls that only the backend can answer, and enough that of calls that end after their budget.
+func never(bool) bool  { return false }
+func enough(bool) bool { return true }
 
 // errCameBack is the error of a list during which the backend went and came back.
 var errCameBack = status.Error(codes.Unavailable, "criproxy: the backend was gone and came back meanwhile")
@@ -85,9 +86,9 @@ func (c *Conn) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 	if err != nil {
 		return err
 	}
-	all := l.unfiltered(call.Request.Bytes())
+	all := l.Unfiltered(call.Request.Bytes())
 	c.mu.Lock()
-	seq, at := l.begin(), time.Now()
+	seq, at := c.mem.inv.Begin(), time.Now()
 	c.mu.Unlock()
 
 	err = c.try(ctx, &attempt{method: call.Method, lag: &l.lag, list: l, usable: usable, spent: spent}, func(ctx context.Context) error { return c.fetch(ctx, l, call) })
@@ -99,7 +100,7 @@ func (c *Conn) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 				err = errCameBack
 			}
 		case ours(err):
-		case l.lacking(err) || c.spares(l): // it is an answer in time
+		case c.spares(l, err): // it is an answer in time
 			c.mu.Lock()
 			c.isInTime(&l.lag)
 			c.mu.Unlock()
@@ -140,7 +141,7 @@ func (c *Conn) askWhole(ctx context.Context, l *list, method string, spent time.
 
 // invalidateWhole makes lists wait for the next whole list, which shows what a client has seen to be gone. c.mu is held.
 func (c *Conn) invalidateWhole(l *list) {
-	l.invalidate()
+	l.Invalidate(time.Now())
 	c.refreshInBackground(l)
 }
 
@@ -152,12 +153,12 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	switch {
 	case c.epoch != epoch: // the answer is older than what memory has learned since
 	case all:
-		l.observe(seq, at, answer)
+		l.Observe(seq, at, answer)
 		c.notifyFirst(l)
 		c.seeLocked() // from the first answer on, later lists must not lack what a client has seen
 		c.relieveAll()
-	case seq > l.answered:
-		if lacks = l.merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
+	default:
+		if lacks = l.Merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
 			c.invalidateWhole(l)
 			return false
 		}
@@ -165,25 +166,26 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	return lacks
 }
 
-// spares reports whether an error in place of the list says nothing about the backend: Run never asks for the list, and
-// clients can do without it, or memory does not have all of it. A runtime may fail such a list once, because a container was
-// removed meanwhile, or for ever, as containerd 1.6 does with ListPodSandboxStats while it has a sandbox that has ended.
-func (c *Conn) spares(l *list) bool {
+// spares reports whether an error in place of the list says nothing about the backend: it has no such list, or Run never
+// asks for the list, and clients can do without it, or memory does not have all of it. A runtime may fail such a list once,
+// because a container was removed meanwhile, or for ever, as containerd 1.6 does with ListPodSandboxStats while it has a
+// sandbox that has ended.
+func (c *Conn) spares(l *list, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !l.spec.Gate && l.spec.Every == 0 && (l.spec.Optional || !l.complete)
+	return l.lacking(err) || !l.Spec.Gate && l.Spec.Every == 0 && (l.Spec.Optional || !l.Complete())
 }
 
-// lacking reports whether err says that the backend has no such list, and may do without it.
+// lacking reports whether err says that the backend has no such list, and may do without it. Conn.mu is held.
 func (l *list) lacking(err error) bool {
-	return status.Code(err) == codes.Unimplemented && !l.spec.Gate && !l.complete
+	return status.Code(err) == codes.Unimplemented && !l.Spec.Gate && !l.Complete()
 }
 
 // refreshInBackground asks for the whole list in the background, unless such a request is under way
 // already. If something has changed since that was made, refreshInBackground makes one more. c.mu is held.
 func (c *Conn) refreshInBackground(l *list) {
-	latest := l.asked + 1
-	if c.askInBackground(&l.lag, l.anyMethod().Name, l.changedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l) }) {
+	latest := c.mem.inv.Asked() + 1
+	if c.askInBackground(&l.lag, l.Method().Name, l.ChangedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l, never) }) {
 		l.latest = latest
 	}
 }
@@ -221,54 +223,65 @@ func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.
 }
 
 // renew asks the backend for the whole list and remembers the answer.
-func (c *Conn) renew(ctx context.Context, l *list) {
-	call := &codec.Call{Method: l.anyMethod().Name, Request: &codec.Frame{}}
-	if err := c.ask(ctx, l, call, never, 0); err == nil {
+func (c *Conn) renew(ctx context.Context, l *list, usable func(long bool) bool) {
+	call := &codec.Call{Method: l.Method().Name, Request: &codec.Frame{}}
+	if err := c.ask(ctx, l, call, usable, 0); err == nil {
 		call.Reply.Free()
+	}
+}
+
+// renewWithin is renew for callers that wait until ctx ends, or for the budget. It does not wait for a backend that is late
+// if memory is no older than the latest change.
+func (c *Conn) renewWithin(ctx context.Context, l *list, usable func(long bool) bool) {
+	switch now, soon, shows := c.answersFor(l); {
+	case soon:
+		ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
+		defer cancel()
+		_ = c.try(ctx, &attempt{lag: &l.lag, list: l, usable: shows}, nil) // an error means that it takes too long
+	case !now:
+		c.renew(ctx, l, usable)
 	}
 }
 
 // fetch asks for a list by its unary or streaming method, or by the other one if the backend lacks it. The reply has its
 // items in one well-formed message.
 func (c *Conn) fetch(ctx context.Context, l *list, call *codec.Call) error {
-	streamed := func() error { return l.collect(ctx, c.next, call, c.cfg.Streamed) }
+	streamed := func() error { return collect(ctx, c.next, l.ListPlan, call, c.cfg.Streamed) }
 	whole := func() error {
-		if err := call.OnAs(ctx, c.next, l.unary.Name, call.Request); err != nil {
+		if err := call.OnAs(ctx, c.next, l.Unary.Name, call.Request); err != nil {
 			return err
 		}
-		return check(call, l.shape)
+		return check(call, l.Shape)
 	}
-	if l.stream != nil && call.Method == l.stream.Name {
-		return l.or(streamed(), whole)
+	if l.Stream != nil && call.Method == l.Stream.Name {
+		return or(l.ListPlan, streamed(), whole)
 	}
-	return l.or(whole(), streamed)
+	return or(l.ListPlan, whole(), streamed)
 }
 
 // remembered answers a list from memory.
 func (c *Conn) remembered(ctx context.Context, l *list, call *codec.Call) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.cfg.Policy == Skip {
 		call.Reply = &codec.Frame{}
 		return nil
 	}
-	for _, l := range c.lists { // a filter may look into another list
-		l.settle()
-	}
-	if !l.complete && !l.spec.Optional { // settle found the answer to be malformed
+	c.mu.Lock()
+	view := c.mem.inv.View()
+	if !view.Complete(l.ListPlan) && !l.Spec.Optional { // its latest answer is malformed
+		defer c.mu.Unlock()
 		return c.unknown(l, c.state.Err)
 	}
-	matches, err := l.matcher(call.Request.Bytes())
+	c.mu.Unlock()
+	answer, err := view.Answer(l.ListPlan, call.Request.Bytes())
 	if err != nil {
 		return err
 	}
-	answer := l.reply(matches)
 	if c.cfg.Reserve != nil {
 		if err := c.cfg.Reserve(ctx, len(answer)); err != nil {
 			return err
 		}
 	}
-	c.mark(ctx, l.anyMethod().Name, call)
+	c.mark(ctx, l.Method().Name, call)
 	call.Reply = codec.NewFrame(answer)
 	return nil
 }
@@ -277,14 +290,14 @@ func (c *Conn) remembered(ctx context.Context, l *list, call *codec.Call) error 
 // the other backends do not fail because of that, as long as memory has this backend's items.
 func (c *Conn) listInstead(ctx context.Context, l *list, call *codec.Call, err error) error {
 	c.mu.Lock()
-	complete := l.complete
+	complete, lacking := l.Complete(), l.lacking(err)
 	c.mu.Unlock()
 	switch {
 	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
 		return c.remembered(ctx, l, call)
-	case l.lacking(err), c.cfg.Primary, errors.Is(err, errCameBack):
+	case lacking, c.cfg.Primary, errors.Is(err, errCameBack):
 		return err // the client gets the backend's own error
-	case c.cfg.Policy == LastKnown && l.spec.Optional:
+	case c.cfg.Policy == LastKnown && l.Spec.Optional:
 		return c.remembered(ctx, l, call)
 	}
 	if c.cfg.Policy == Fail {
@@ -292,7 +305,7 @@ func (c *Conn) listInstead(ctx context.Context, l *list, call *codec.Call, err e
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.unknown(l, failedError(l.anyMethod().Name, err))
+	return c.unknown(l, failedError(l.Method().Name, err))
 }
 
 // listOfGone answers a list for a backend that is gone, because of err.
@@ -301,7 +314,7 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 		return status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
 	c.mu.Lock()
-	enough := c.cfg.Policy == Skip || l.complete || l.spec.Optional
+	enough := c.cfg.Policy == Skip || l.Complete() || l.Spec.Optional
 	c.mu.Unlock()
 	switch {
 	case enough:
@@ -311,7 +324,7 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 		return nil
 	}
 	if c.comesBack(ctx) {
-		call.Method = l.anyMethod().Name
+		call.Method = l.Method().Name
 		return c.list(ctx, l, call)
 	}
 	if ended(ctx) {
@@ -367,11 +380,4 @@ func (c *Conn) unknown(l *list, why error) error {
 	return status.Errorf(codes.Unavailable,
 		"criproxy: backend %s %v; it may have items that criproxy does not remember (%s), and clients take what a list lacks for gone: mend the backend, or take it out of the configuration",
 		c.cfg.Name, why, what)
-}
-
-func (l *list) anyMethod() *codec.Method {
-	if l.unary != nil {
-		return l.unary
-	}
-	return l.stream
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/criproxy/criproxy/codec"
 )
 
@@ -19,15 +21,15 @@ func (c *Conn) listStream(ctx context.Context, l *list, name string, request *co
 		request = &codec.Frame{}
 	}
 	call := &codec.Call{Method: name, Request: request}
-	return l.streamOf(call, c.list(ctx, l, call))
+	return streamOf(call, c.list(ctx, l, call))
 }
 
 // streamOf returns a call, whose reply is the list, as a stream. The call has ended with err.
-func (l *list) streamOf(call *codec.Call, err error) codec.Stream {
+func streamOf(call *codec.Call, err error) codec.Stream {
 	if err != nil {
 		return call.Ended(nil, err)
 	}
-	return call.Ended(l.split(call.Reply))
+	return call.Ended(split(call.Reply))
 }
 
 // batch is how many bytes of items a message of a stream holds, at least one
@@ -35,7 +37,7 @@ func (l *list) streamOf(call *codec.Call, err error) codec.Stream {
 const batch = 1 << 20
 
 // split cuts a list into messages.
-func (l *list) split(answer *codec.Frame) ([]*codec.Frame, error) {
+func split(answer *codec.Frame) ([]*codec.Frame, error) {
 	if answer.Len() == 0 {
 		return nil, nil
 	}
@@ -45,11 +47,11 @@ func (l *list) split(answer *codec.Frame) ([]*codec.Frame, error) {
 	body := answer.Bytes()
 	var parts []*codec.Frame
 	for begin, i := 0, 0; i < len(body); {
-		field := next(body[i:])
-		if field == nil {
+		_, _, n := protowire.ConsumeField(body[i:])
+		if n < 0 {
 			return nil, fmt.Errorf("splitting a list: malformed at byte %d", i)
 		}
-		i += len(field)
+		i += n
 		if i-begin >= batch || i == len(body) {
 			parts = append(parts, codec.NewFrame(body[begin:i]))
 			begin = i

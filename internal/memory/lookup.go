@@ -3,8 +3,6 @@ package memory
 import (
 	"context"
 	"time"
-
-	"github.com/criproxy/criproxy/codec"
 )
 
 // lookUpEvery is the least time between two lists that a Conn makes because calls look for items that memory lacks,
@@ -22,7 +20,7 @@ type round struct {
 // have come, or have used up their budgets.
 func (c *Conn) Refresh(ctx context.Context, kind string) {
 	for _, l := range c.lists {
-		if l.spec.Kind != kind {
+		if l.Spec.Kind != kind {
 			continue
 		}
 		select {
@@ -47,7 +45,7 @@ func (c *Conn) nextRound(l *list) *round {
 		mine := l.round
 		c.background.Go(func() {
 			defer close(mine.ended)
-			_ = c.cfg.Panicked.Run(l.anyMethod().Name, func() { c.runRound(l, before, mine) }) // the hook reports a panic; the calls do not find their items
+			_ = c.cfg.Panicked.Run(l.Method().Name, func() { c.runRound(l, before, mine) }) // the hook reports a panic; the calls do not find their items
 		})
 	}
 	return l.round
@@ -63,18 +61,5 @@ func (c *Conn) runRound(l *list, before, mine *round) {
 	c.mu.Lock()
 	mine.began = time.Now()
 	c.mu.Unlock()
-	switch now, soon, usable := c.answersFor(l); {
-	case soon:
-		ctx, cancel := context.WithTimeout(c.life, c.cfg.Budget)
-		defer cancel()
-		_ = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable}) // an error means that it takes too long
-	case !now:
-		call := &codec.Call{Method: l.anyMethod().Name, Request: &codec.Frame{}}
-		if err := c.ask(c.life, l, call, enough, 0); err == nil {
-			call.Reply.Free()
-		}
-	}
+	c.renewWithin(c.life, l, enough)
 }
-
-// enough is the usable of calls that end after their budget.
-func enough(bool) bool { return true }

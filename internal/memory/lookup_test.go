@@ -131,13 +131,3 @@ func TestALookUpThatIsCancelledEndsAlone(t *testing.T) {
 		clients.Wait()
 	}, "a")
 }
-
-func TestOnlyAWholeIDIsAnItems(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, nil)
-		assert.True(t, w.Has("book", []byte("abc")))
-		assert.False(t, w.Has("book", []byte("ab")), "the beginning of one")
-		assert.False(t, w.Has("shelf", []byte("abc")), "of another kind")
-		assert.Equal(t, 1, w.Holds("book", []byte("ab")))
-	}, "abc")
-}

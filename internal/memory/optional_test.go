@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
@@ -40,7 +41,7 @@ func TestAnOptionalListThatFailsMakesNothingSlow(t *testing.T) {
 				m := &measured{near: n}
 				w := n.watch(t, func(c *memory.Config) {
 					c.Conn = m
-					c.Spec.Lists = append(c.Spec.Lists, memory.List{List: "Browse", ID: "id", Optional: true})
+					c.Spec.Lists = append(c.Spec.Lists, inventory.List{List: "Browse", ID: "id", Optional: true})
 				})
 				browse := func() string {
 					reply := &codec.Frame{}

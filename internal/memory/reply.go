@@ -4,47 +4,31 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/rewrite"
+	"github.com/criproxy/criproxy/internal/inventory"
 )
 
-// kept is a compiled Reply with the latest reply.
+// kept is a Reply of the Spec.
 type kept struct {
-	spec   Reply
-	method *codec.Method
-	shape  *rewrite.Shape
-
-	*replyMemory     // guarded by Memory.mu
-	lag          lag // guarded by Memory.mu
-}
-
-func compileReplies(specs []Reply, schema *codec.Schema, pkg string) ([]*kept, error) {
-	var all []*kept
-	var errs []error
-	for i, spec := range specs {
-		m := findMethod(schema, pkg, spec.Method)
-		if m == nil || !m.Unary() {
-			errs = append(errs, fmt.Errorf("known.replies[%d]: no unary method is called %q", i, spec.Method))
-			continue
-		}
-		all = append(all, &kept{spec: spec, method: m, shape: rewrite.NewShape(m.Output)})
-	}
-	return all, errors.Join(errs...)
+	*inventory.ReplyPlan
+	lag lag // guarded by Memory.mu
 }
 
 // keptReply answers a call whose reply is kept, from the backend if that answers within its
 // budget, otherwise from memory. It marks an answer from memory, for callers that need a fresh
 // one.
 func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
-	live := c.cfg.Primary && k.spec.Live
+	live := c.cfg.Primary && k.Spec.Live
 	// Calls wait for a late primary if memory has no reply. Other backends must not delay calls.
-	usable := func(bool) bool { return !live && (c.cfg.Policy == LastKnown && k.known || !c.cfg.Primary) }
+	usable := func(bool) bool {
+		_, known := c.mem.inv.Reply(k.Spec.Method)
+		return !live && (c.cfg.Policy == LastKnown && known || !c.cfg.Primary)
+	}
 	c.mu.Lock()
 	late := c.state.Condition != Gone && k.lag.late() && usable(false)
 	if late {
@@ -67,12 +51,13 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	reply, known := c.mem.inv.Reply(k.Spec.Method)
 	switch {
 	case c.state.Condition == Up && !remembered:
 		return err
-	case k.known && c.cfg.Policy == LastKnown:
+	case known && c.cfg.Policy == LastKnown:
 		c.mark(ctx, call.Method, call)
-		call.Reply = codec.NewFrame(bytes.Clone(k.reply))
+		call.Reply = codec.NewFrame(bytes.Clone(reply))
 		return nil
 	case remembered:
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and criproxy remembers no earlier answer", c.cfg.Name, k.lag.why)
@@ -87,16 +72,13 @@ func (c *Conn) askReply(ctx context.Context, k *kept, call *codec.Call, usable f
 		if err := c.next.Call(ctx, call); err != nil {
 			return err
 		}
-		return check(call, k.shape)
+		return check(call, k.Shape)
 	})
 	if err == nil && call.Request.Len() == 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !k.known || !bytes.Equal(k.reply, call.Reply.Bytes()) {
-			c.mem.news = c.mem.news || !k.known || !stamps(c.cfg.Spec.Stamps).same(k.method.Output, k.reply, call.Reply.Bytes())
-			k.reply = bytes.Clone(call.Reply.Bytes())
-		}
-		k.known, k.lag.asked = true, at
+		c.mem.inv.KeepReply(k.ReplyPlan, call.Reply.Bytes())
+		k.lag.asked = at
 	}
 	return err
 }
@@ -104,8 +86,8 @@ func (c *Conn) askReply(ctx context.Context, k *kept, call *codec.Call, usable f
 // refreshReplyInBackground asks for a reply in the background, unless such a request is under way. c.mu is
 // held.
 func (c *Conn) refreshReplyInBackground(k *kept) {
-	c.askInBackground(&k.lag, k.method.Name, false, func(ctx context.Context) {
-		call := &codec.Call{Method: k.method.Name, Request: &codec.Frame{}}
+	c.askInBackground(&k.lag, k.Method.Name, false, func(ctx context.Context) {
+		call := &codec.Call{Method: k.Method.Name, Request: &codec.Frame{}}
 		if err := c.askReply(ctx, k, call, never); err == nil {
 			call.Reply.Free()
 		}
@@ -117,10 +99,5 @@ func (c *Conn) refreshReplyInBackground(k *kept) {
 func (c *Conn) Reply(method string) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, k := range c.kept {
-		if k.spec.Method == method {
-			return k.reply, k.known
-		}
-	}
-	return nil, false
+	return c.mem.inv.Reply(method)
 }

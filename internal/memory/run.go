@@ -60,10 +60,7 @@ func (c *Conn) Run(ctx context.Context) error {
 				next, wait = wait, min(wait*2, lastWait)
 			}
 		})
-		select {
-		case rounds <- struct{}{}:
-		default: // the goroutine is behind, and will write the results of this round as well
-		}
+		wake(rounds) // if the goroutine is behind, it will write the results of this round as well
 		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
 			c.mu.Lock()
 			c.end() // from here on nothing new goes on in the background
@@ -87,15 +84,18 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// save writes the file. It passes the first of several failures in a row to Watch.
+// save writes the file, for the end of a round. It passes the first of several failures in a row to Watch; the next round
+// tries again.
 func (c *Conn) save() {
-	if err := c.mem.saveNews(); err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+	err := c.mem.Save()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && !c.mem.failing {
 		s := c.state
 		s.Err = err
 		c.queueNotice(s)
 	}
+	c.mem.failing = err != nil
 }
 
 // refresh asks, without waiting, for answers that are old or that a call has changed. It marks the
@@ -113,14 +113,14 @@ func (c *Conn) refresh() {
 	if silent >= c.patience {
 		c.goneNow(&transport.SilentError{Lasted: c.patience}, true)
 	}
-	c.bound()
+	c.mem.inv.Bound(c.plan, c.cfg.MaxBytes)
 }
 
 // askDue asks for the answers that are old or that a call has changed. c.mu is held.
 func (c *Conn) askDue() {
 	for _, l := range c.lists {
 		again := l.lag.odd > 0 && l.latest <= l.lag.odd
-		due := again || l.spec.Every > 0 && !l.lag.failing && (!l.complete || l.stale() || older(l.at, l.spec.Every))
+		due := again || l.Spec.Every > 0 && !l.lag.failing && (!l.Complete() || l.Stale() || older(l.At(), l.Spec.Every))
 		// A late method that no client calls is tried again, with pauses as long as its answers
 		// take, to find out whether it is still late.
 		if due || l.lag.late() && older(l.lag.asked, c.pause(&l.lag)) {
@@ -129,7 +129,7 @@ func (c *Conn) askDue() {
 	}
 	c.follow()
 	for _, k := range c.kept {
-		if k.spec.Every > 0 && older(k.lag.asked, k.spec.Every) || k.lag.late() && older(k.lag.asked, c.pause(&k.lag)) {
+		if k.Spec.Every > 0 && older(k.lag.asked, k.Spec.Every) || k.lag.late() && older(k.lag.asked, c.pause(&k.lag)) {
 			c.refreshReplyInBackground(k)
 		}
 	}
@@ -153,23 +153,12 @@ func (c *Conn) probe() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.probing = false
-		if err != nil && c.life.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && c.allFailing() {
+		// If Alive fails and the latest answer to each gate was an error, the backend answers every call with one.
+		allFailing := len(c.gates) > 0 && !slices.ContainsFunc(c.gates, func(l *list) bool { return !l.lag.failing })
+		if err != nil && c.life.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && allFailing {
 			c.goneNow(failedError(c.cfg.Alive, err), mustBeMended(err))
 		}
 	})
-}
-
-// allFailing reports whether the latest answer to each gate was an error. If Alive fails, too, the
-// backend answers every call with an error. c.mu is held.
-func (c *Conn) allFailing() bool {
-	all := false
-	for _, l := range c.lists {
-		if l.spec.Gate && !l.lag.failing {
-			return false
-		}
-		all = all || l.spec.Gate
-	}
-	return all
 }
 
 // older reports whether the time at is longer ago than d. A time in the future counts as long ago:
@@ -177,24 +166,4 @@ func (c *Conn) allFailing() bool {
 func older(at time.Time, d time.Duration) bool {
 	since := time.Since(at)
 	return since < 0 || since >= d
-}
-
-// bound keeps the memory within its limit. It first drops the statuses, which Run asks for again
-// when there is room, and then whole lists, which fail in an outage from then on. c.mu is held.
-func (c *Conn) bound() {
-	if c.mem.bytes() <= c.cfg.MaxBytes {
-		return
-	}
-	for _, l := range c.lists {
-		for id, k := range l.statuses {
-			l.statuses[id] = known{changed: max(k.asked, k.changed)}
-		}
-	}
-	for i := len(c.lists) - 1; i >= 0 && c.mem.bytes() > c.cfg.MaxBytes; i-- {
-		l := c.lists[i]
-		l.settle()
-		clear(l.changes)
-		clear(l.emptied)
-		l.items, l.complete, l.news, l.shown = items{}, false, true, l.asked+1 // earlier requests may lack changes
-	}
 }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -61,7 +62,7 @@ func (w *Watcher) Reached(err error) {
 	case err != nil:
 		w.goes(err)
 	case w.gone:
-		w.wake()
+		wake(w.check)
 	case !w.known:
 		w.known = true
 		w.Watch(State{Condition: Up, Since: time.Now()})
@@ -84,7 +85,7 @@ func (w *Watcher) Run(ctx context.Context) {
 
 // look notes whether the backend is silent or back.
 func (w *Watcher) look(ctx context.Context) {
-	bound := orDefault(w.Silence, DefaultSilence)
+	bound := cmp.Or(w.Silence, DefaultSilence)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	silent := w.pulse.beat(2 * DefaultInterval)
@@ -106,20 +107,12 @@ func (w *Watcher) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, mostPatience)
 	defer cancel()
 	before := w.pulse.answers.Load()
-	_ = w.Call(ctx, &codec.Call{Method: orDefault(w.Alive, HealthCheck), Request: &codec.Frame{}})
+	_ = w.Call(ctx, &codec.Call{Method: cmp.Or(w.Alive, HealthCheck), Request: &codec.Frame{}})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.probing = false
 	if w.gone && w.pulse.answers.Load() != before {
-		w.wake()
-	}
-}
-
-// wake has Run look now.
-func (w *Watcher) wake() {
-	select {
-	case w.check <- struct{}{}:
-	default:
+		wake(w.check)
 	}
 }
 

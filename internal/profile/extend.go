@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/inventory"
 )
 
 // Extend returns the profile with more rules, which go before its own: for fields and methods of
@@ -25,7 +25,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		About:    joined(p.About, rules.About),
 		Harmless: map[string][]string{},
 		Methods:  joined(p.without(rules.Methods), rules.Methods),
-		Known: memory.Spec{
+		Known: inventory.Spec{
 			Lists:   slices.Clone(p.Known.Lists),
 			Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...),
 			Stamps:  append(slices.Clone(p.Known.Stamps), rules.Known.Stamps...),
@@ -61,7 +61,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		}
 	}
 	for _, l := range rules.Known.Lists {
-		all.Known.Lists = slices.DeleteFunc(all.Known.Lists, func(old memory.List) bool { return old.List == l.List })
+		all.Known.Lists = slices.DeleteFunc(all.Known.Lists, func(old inventory.List) bool { return old.List == l.List })
 		all.Known.Lists = append(all.Known.Lists, l)
 	}
 	if err := all.Located(all.Check()); err != nil {

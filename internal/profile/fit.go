@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -201,7 +201,7 @@ func (f *fitting) written(form WrittenForm) WrittenForm {
 }
 
 // known returns spec without the methods that the schema does not have.
-func (f *fitting) known(spec memory.Spec) memory.Spec {
+func (f *fitting) known(spec inventory.Spec) inventory.Spec {
 	lacks := func(name string) bool {
 		if name == "" || len(f.matching(name)) > 0 {
 			return false
@@ -209,7 +209,7 @@ func (f *fitting) known(spec memory.Spec) memory.Spec {
 		f.left = append(f.left, "known."+name)
 		return true
 	}
-	var fit memory.Spec
+	var fit inventory.Spec
 	for _, l := range spec.Lists {
 		if lacks(l.List) {
 			l.List = ""
@@ -221,10 +221,10 @@ func (f *fitting) known(spec memory.Spec) memory.Spec {
 			continue
 		}
 		if lacks(l.Status.Method) {
-			l.Status = memory.Status{}
+			l.Status = inventory.Status{}
 		}
 		if lacks(l.PartOf.List) {
-			l.PartOf = memory.PartOf{}
+			l.PartOf = inventory.PartOf{}
 		}
 		l.Created = kept(l.Created, func(method, _ string) bool { return !lacks(method) })
 		var left []string

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/criproxy/criproxy/internal/base/strict"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/inventory"
 )
 
 // A Profile describes an API. It is immutable once it has been read.
@@ -68,8 +68,8 @@ type Profile struct {
 	Elsewhere []string `yaml:"elsewhere"`
 
 	// Known says which lists and replies of a backend memory keeps, to answer for it while it is
-	// slow or gone, and which lists exist in two forms. See [memory.Spec].
-	Known memory.Spec `yaml:"known"`
+	// slow or gone, and which lists exist in two forms. See [inventory.Spec].
+	Known inventory.Spec `yaml:"known"`
 
 	// Secret fields are hidden wherever a message is shown, like those that the schema marks
 	// with debug_redact: "Message.field", "*.field", or, for the value of one key of a map,

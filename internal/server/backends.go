@@ -49,8 +49,7 @@ type backend struct {
 	top       grpc.ClientConnInterface
 	stop      context.CancelFunc // nil until it runs; only the proxy uses it
 
-	counted    map[string]*memory.Finder // :: kind of name → finder of its list
-	remembered *answers                  // from memory
+	remembered *answers // from memory
 	notes      *notes
 	notify     func(c capture.Change, changed bool)
 	do         func(func())                            // see [records.do]
@@ -138,12 +137,6 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", b, err)
-	}
-	b.counted = map[string]*memory.Finder{}
-	for _, l := range d.Profile.Known.Lists {
-		if f, err := b.lastKnown.Finder(l.List, ""); err == nil && l.Kind != "" {
-			b.counted[l.Kind] = f
-		}
 	}
 	if err := mem.Err(); err != nil {
 		klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
@@ -295,14 +288,12 @@ func (b *backend) concerned() (pods, containers *int) {
 	if b.lastKnown == nil || !b.lastKnown.State().Seen {
 		return nil, nil
 	}
+	items := b.lastKnown.Items()
 	of := func(kind string) *int {
-		list, ok := b.counted[kind]
-		if !ok || !b.cri {
-			return nil
+		if n, ok := items[kind]; ok && b.cri {
+			return &n
 		}
-		n := 0
-		list.Any(func([]byte) bool { n++; return false })
-		return &n
+		return nil
 	}
 	return of("sandbox"), of("container")
 }

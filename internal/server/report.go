@@ -247,12 +247,7 @@ func (b *backend) health() admin.BackendHealth {
 	h.State, h.Since, h.Err = b.state()
 	if b.lastKnown != nil {
 		age := b.lastKnown.Age()
-		h.Age = &age
-	}
-	for kind, list := range b.counted {
-		n := 0
-		list.Any(func([]byte) bool { n++; return false })
-		h.Items[kind] = n
+		h.Age, h.Items = &age, b.lastKnown.Items()
 	}
 	b.remembered.each(func(method string, n uint64) { h.Remembered[method] = n })
 	return h

@@ -20,7 +20,7 @@ var order = []string{
 	"internal/base/wire", "internal/base/buffers", "internal/base/suggest", "internal/base/host", "internal/base/recovery",
 	"internal/base/strict", "internal/base/dump",
 	"codec", "rewrite", "internal/transport", "internal/transport/grpcgo",
-	"internal/memory", "internal/profile", "internal/config", "internal/drift",
+	"internal/inventory", "internal/memory", "internal/profile", "internal/config", "internal/drift",
 	"director", "director/dial", "director/example",
 	"hook/hookapi", "hook/plugin", "hook/plugin/example", "internal/plugins",
 	"criadapter",

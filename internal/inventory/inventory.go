@@ -1,0 +1,206 @@
+package inventory
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// An Inventory is what is known of the items of one backend, in all its lists. Its owner calls one method of it and of its
+// Listings at a time.
+type Inventory struct {
+	lists   map[string]*Listing // :: key of a list → what is known of it
+	replies map[string][]byte   // :: short name of a method → its latest reply to an empty request
+
+	asked   uint64 // the number of the latest request or change, of any list
+	version uint64 // of the next View
+	unsaved bool   // something differs from what Save returned, other than in the numbers of an optional list
+	view    *View  // the latest one; nil: it would be another one now, or nobody has looked yet
+}
+
+// New returns an Inventory of which nothing is known.
+func New() *Inventory {
+	return &Inventory{lists: map[string]*Listing{}, replies: map[string][]byte{}, asked: 1}
+}
+
+// Use makes the methods read lists by p from now on, also those that an earlier plan or process has filled. What p cannot
+// read is unknown again; the error says why. Lists that only earlier plans have stay as they are.
+func (inv *Inventory) Use(p *Plan) error {
+	var errs []error
+	inv.changed()
+	for _, plan := range p.Lists {
+		l := inv.List(plan)
+		if by := l.plan; by != nil && (by.Spec.ID != plan.Spec.ID || by.number != plan.number) { // the profile has changed
+			l.settle()
+			l.raw = by.reply(l.items, nil)
+		}
+		l.plan = plan
+		if l.raw == nil {
+			continue
+		}
+		items, err := plan.parse(l.raw, 0)
+		if err == nil && len(items.ids) == 0 && len(l.raw) > 0 {
+			err = errors.New("it is not empty, but no item can be read from it")
+		}
+		if l.raw = nil; err != nil {
+			l.complete = false
+			errs = append(errs, fmt.Errorf("%s: %w", plan.key, err))
+			continue
+		}
+		l.become(items)
+	}
+	return errors.Join(errs...)
+}
+
+// listing returns what is known under a key.
+func (inv *Inventory) listing(key string) *Listing {
+	l := inv.lists[key]
+	if l == nil {
+		l = &Listing{
+			inv: inv, items: &items{}, answered: 1, statuses: map[string]known{}, wanted: map[string]bool{},
+			changes: map[string]change{}, emptied: map[string]emptied{}, renamed: map[string]uint64{},
+		}
+		inv.lists[key] = l
+	}
+	return l
+}
+
+// List returns what inv knows of a list.
+func (inv *Inventory) List(p *ListPlan) *Listing { return inv.listing(p.key) }
+
+// changed notes that a View of now is another one.
+func (inv *Inventory) changed() {
+	inv.version++
+	inv.view = nil // it would keep what has changed
+}
+
+// Begin numbers a request that is made now.
+func (inv *Inventory) Begin() uint64 {
+	inv.asked++
+	return inv.asked
+}
+
+// Asked returns the number of the latest request or change.
+func (inv *Inventory) Asked() uint64 { return inv.asked }
+
+// Reply returns the latest reply to an empty request of a method whose replies are kept. The bytes must not be changed.
+func (inv *Inventory) Reply(method string) (reply []byte, known bool) {
+	reply, known = inv.replies[method]
+	return reply, known
+}
+
+// KeepReply keeps a reply to an empty request.
+func (inv *Inventory) KeepReply(p *ReplyPlan, reply []byte) {
+	before, known := inv.replies[p.Spec.Method]
+	if known && slices.Equal(before, reply) {
+		return
+	}
+	inv.unsaved = inv.unsaved || !known || !p.stamps.same(p.Method.Output, before, reply)
+	inv.replies[p.Spec.Method] = slices.Clone(reply)
+}
+
+// Bytes is the size of all items, statuses and replies.
+func (inv *Inventory) Bytes() int {
+	n := 0
+	for _, l := range inv.lists {
+		n += len(l.raw) + l.items.size
+		for _, s := range l.statuses {
+			n += len(s.reply)
+		}
+	}
+	for _, reply := range inv.replies {
+		n += len(reply)
+	}
+	return n
+}
+
+// Bound keeps inv within a limit. Of the lists of p, it first drops the statuses, which can be asked for again when there is
+// room, and then whole lists, which are unknown from then on.
+func (inv *Inventory) Bound(p *Plan, limit int) {
+	if inv.Bytes() <= limit {
+		return
+	}
+	for _, one := range p.Lists {
+		statuses := inv.List(one).statuses
+		for id, k := range statuses {
+			statuses[id] = known{changed: max(k.asked, k.changed)}
+		}
+	}
+	for _, one := range slices.Backward(p.Lists) {
+		if inv.Bytes() <= limit {
+			return
+		}
+		l := inv.List(one)
+		l.settle()
+		clear(l.changes)
+		clear(l.emptied)
+		l.become(&items{})
+		l.complete, l.shown, inv.unsaved = false, inv.asked+1, true // earlier requests may lack changes
+	}
+}
+
+// Saved is a list for another process.
+type Saved struct {
+	Reply    []byte
+	Statuses map[string][]byte
+	Fresh    bool     // no client has changed anything since the reply
+	Former   []string // ids of items that are gone, the first to forget first; none from a version before them
+}
+
+// settle reads all pending answers.
+func (inv *Inventory) settle() {
+	for _, l := range inv.lists {
+		l.settle()
+	}
+}
+
+// Unsaved reports whether there is something new since Save.
+func (inv *Inventory) Unsaved() bool {
+	inv.settle()
+	return inv.unsaved
+}
+
+// Save returns the lists that are known, by their keys, and the replies that are kept, by their methods.
+func (inv *Inventory) Save() (lists map[string]Saved, replies map[string][]byte) {
+	lists = map[string]Saved{}
+	inv.settle()
+	for key, l := range inv.lists {
+		if !l.complete {
+			continue
+		}
+		s := Saved{Reply: l.raw, Statuses: make(map[string][]byte, len(l.statuses)), Fresh: !l.Stale(), Former: l.former.all()}
+		if l.plan != nil {
+			s.Reply = l.plan.reply(l.items, nil)
+		}
+		for id, k := range l.statuses {
+			if k.fresh() {
+				s.Statuses[id] = k.reply
+			}
+		}
+		lists[key] = s
+	}
+	inv.unsaved = false
+	return lists, maps.Clone(inv.replies)
+}
+
+// Restore puts what an earlier process has saved at the time at into an Inventory of which nothing is known. The methods
+// read its lists when a plan is used. A list that is stale may be older than what clients know.
+func (inv *Inventory) Restore(key string, s Saved, at time.Time) *Listing {
+	l := inv.listing(key)
+	l.raw, l.complete, l.at = s.Reply, true, at
+	for _, id := range s.Former {
+		l.former.put(id)
+	}
+	for id, reply := range s.Statuses {
+		l.statuses[id] = known{reply: reply, asked: inv.asked}
+	}
+	return l
+}
+
+// RestoreReplies is Restore for replies.
+func (inv *Inventory) RestoreReplies(replies map[string][]byte) { maps.Copy(inv.replies, replies) }
+
+// Empty reports whether no list is known.
+func (inv *Inventory) Empty() bool { return len(inv.lists) == 0 }

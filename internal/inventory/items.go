@@ -1,0 +1,170 @@
+package inventory
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/criproxy/criproxy/internal/base/wire"
+)
+
+// items are the items of a list, in the order of the latest answer that differed from the one
+// before. The zero value has none.
+type items struct {
+	ids    []string
+	bodies [][]byte
+	place  map[string]int // :: id → place in ids and bodies
+	size   int            // bytes of all bodies
+}
+
+// get returns an item.
+func (s *items) get(id string) (body []byte, ok bool) {
+	i, ok := s.place[id]
+	if !ok {
+		return nil, false
+	}
+	return s.bodies[i], true
+}
+
+// put adds an item, or replaces the one that has its id.
+func (s *items) put(id string, body []byte) {
+	if i, ok := s.place[id]; ok {
+		s.size += len(body) - len(s.bodies[i])
+		s.bodies[i] = body
+		return
+	}
+	if s.place == nil {
+		s.place = map[string]int{}
+	}
+	s.place[id] = len(s.ids)
+	s.ids, s.bodies = append(s.ids, id), append(s.bodies, body)
+	s.size += len(body)
+}
+
+// remove removes an item, if it is there.
+func (s *items) remove(id string) {
+	at, ok := s.place[id]
+	if !ok {
+		return
+	}
+	s.size -= len(s.bodies[at])
+	s.ids, s.bodies = slices.Delete(s.ids, at, at+1), slices.Delete(s.bodies, at, at+1)
+	delete(s.place, id)
+	for i, id := range s.ids[at:] {
+		s.place[id] = at + i
+	}
+}
+
+// all yields them with their ids.
+func (s *items) all() iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for i, id := range s.ids {
+			if !yield(id, s.bodies[i]) {
+				return
+			}
+		}
+	}
+}
+
+// clone returns a copy. The bodies are the same slices.
+func (s *items) clone() *items {
+	return &items{slices.Clone(s.ids), slices.Clone(s.bodies), maps.Clone(s.place), s.size}
+}
+
+// each calls do with every item of a reply and its id, until do returns false. Both are slices of
+// the reply.
+func (l *ListPlan) each(reply []byte, do func(id, body []byte) bool) error {
+	n := 0
+	for f, err := range wire.Fields(reply) {
+		if err != nil {
+			return err
+		}
+		if f.Number != l.number || f.Type != protowire.BytesType {
+			continue
+		}
+		id, _, err := l.id.Lookup(f.Bytes())
+		if err != nil {
+			return fmt.Errorf("item %d: %w", n, err)
+		}
+		if !do(id, f.Bytes()) {
+			return nil
+		}
+		n++
+	}
+	return nil
+}
+
+// parse splits a reply into its items, some n, which are slices of it. If two items have the same id, the
+// last one counts.
+func (l *ListPlan) parse(reply []byte, n int) (*items, error) {
+	s := &items{place: make(map[string]int, n)}
+	err := l.each(reply, func(id, body []byte) bool {
+		s.put(string(id), body)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// unchanged reports whether a reply has the remembered items, in any order. Most replies do,
+// because lists are asked for every second.
+func (l *Listing) unchanged(reply []byte) bool {
+	known := l.items
+	l.seen = append(l.seen[:0], make([]bool, len(known.ids))...)
+	n := 0
+	err := l.plan.each(reply, func(id, body []byte) bool {
+		i, ok := known.place[string(id)]
+		if !ok || l.seen[i] || !same(l.plan.item, known.bodies[i], body) {
+			n = -1
+			return false
+		}
+		l.seen[i] = true
+		n++
+		return true
+	})
+	return err == nil && n == len(known.ids)
+}
+
+// mostFormer is how many of the latest ids a former remembers at least.
+const mostFormer = 2_000
+
+// former has the ids of items that a list had and has no more: its backend still counts as their owner. CRI wants
+// stopping and removing an item that is gone to succeed, and only the backend that had the item can answer so. The next
+// process gets them, too; otherwise it would ask another backend. The zero value has none.
+type former struct {
+	now, old map[string]struct{} // :: id; old is dropped when now is full
+}
+
+func (f *former) put(id string) {
+	if f.now == nil || len(f.now) >= mostFormer {
+		f.now, f.old = map[string]struct{}{}, f.now
+	}
+	f.now[id] = struct{}{}
+}
+
+func (f *former) has(id string) bool {
+	_, now := f.now[id]
+	_, old := f.old[id]
+	return now || old
+}
+
+func (f *former) remove(id string) {
+	delete(f.now, id)
+	delete(f.old, id)
+}
+
+// all returns the ids in an order in which a former that gets them forgets the same ones first.
+func (f *former) all() []string {
+	ids := make([]string, 0, len(f.old)+len(f.now))
+	for _, some := range []map[string]struct{}{f.old, f.now} {
+		for id := range some {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,204 @@
+package inventory
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// A Listing is what an Inventory knows of one list. Its items are those of the latest answer, with what calls have changed
+// since the request for it.
+type Listing struct {
+	inv  *Inventory
+	plan *ListPlan // reads the answers; nil: no plan has the list, and raw is all that there is
+
+	raw      []byte // an answer that an earlier process had and that no plan has read yet; nil: none
+	complete bool   // items are those of a complete answer
+	items    *items // to change them, call own
+	viewed   bool   // a View has items, too
+	seen     []bool // scratch of unchanged
+
+	// A complete answer that settle has not read yet, because nobody has needed that.
+	pending *codec.Frame
+
+	answered    uint64    // the request whose answer is remembered
+	shown       uint64    // the latest request with a filter whose answer showed something new
+	changed     uint64    // the latest request that was made before something changed, or may have
+	invalidated uint64    // the same of a change that a client knows of and that the items cannot show
+	staleSince  time.Time // since when the items may lack such a change; meaningless if they do not
+	at          time.Time // when the answered request was made
+
+	changes map[string]change  // :: id → its latest change by a call, until an answer to a later request
+	emptied map[string]emptied // :: value of a field by which a call has removed items, until then
+	former  former
+
+	statuses map[string]known  // :: id → its status
+	wanted   map[string]bool   // ids whose status is due although it may be known
+	renamed  map[string]uint64 // :: name that a call may have given or taken → the latest request before
+}
+
+// noteChange notes that something may have changed. Answers to earlier requests may not show it.
+func (l *Listing) noteChange() {
+	l.changed = l.inv.Begin() // a number of its own, so that changes can be told apart
+}
+
+// Invalidate notes a change that a client knows of and that the items cannot show, until an answer to a later request
+// comes.
+func (l *Listing) Invalidate(now time.Time) {
+	if l.invalidated < l.answered {
+		l.staleSince = now
+	}
+	l.noteChange()
+	l.invalidated = l.changed
+}
+
+// ChangedSince reports whether something has changed since a request was made.
+func (l *Listing) ChangedSince(seq uint64) bool { return l.changed >= seq }
+
+// Stale reports whether the items may be older than a change.
+func (l *Listing) Stale() bool { return l.ChangedSince(l.answered) }
+
+// Complete reports whether l has all items. An answer that turns out to be malformed when it is read counts until then.
+func (l *Listing) Complete() bool { return l.complete }
+
+// At is the time of the request whose answer l has.
+func (l *Listing) At() time.Time { return l.at }
+
+// Invalidated is the number of the latest change that the items could not show.
+func (l *Listing) Invalidated() uint64 { return l.invalidated }
+
+// Shows reports whether the items show the effects of a change, because they were asked for after it.
+func (l *Listing) Shows(change uint64) bool { return change < l.answered }
+
+// StaleSince is the time from which on the items may lack a change that they cannot show.
+func (l *Listing) StaleSince() time.Time { return l.staleSince }
+
+// Observe remembers the complete answer to request seq, unless a later request has been answered.
+// It keeps a reference to the answer, not a copy.
+func (l *Listing) Observe(seq uint64, at time.Time, answer *codec.Frame) {
+	if seq < l.answered || seq < l.shown {
+		return
+	}
+	if l.pending != nil {
+		l.pending.Free()
+	}
+	if !l.complete {
+		l.complete = true
+		l.inv.changed()
+	}
+	l.pending, l.answered, l.at = answer.Ref(), seq, at
+	l.staleSince = at // at the earliest
+	l.shownSince(seq)
+}
+
+// settle reads a pending answer. If that is malformed, the items stay as they were; if there were
+// none, the list no longer counts as complete.
+func (l *Listing) settle() {
+	if l.pending == nil {
+		return
+	}
+	answer := l.pending
+	l.pending = nil
+	defer answer.Free()
+	if l.unchanged(answer.Bytes()) {
+		return
+	}
+	items, err := l.plan.parse(bytes.Clone(answer.Bytes()), len(l.items.ids))
+	if err != nil {
+		l.complete = len(l.items.ids) > 0
+		l.inv.changed()
+		return
+	}
+	l.keepChanged(items)
+	l.inv.unsaved = l.inv.unsaved || len(items.ids) != len(l.items.ids)
+	for id, body := range items.all() {
+		old, ok := l.items.get(id)
+		if !ok {
+			l.former.remove(id)
+			l.inv.unsaved = true
+		}
+		if !ok || !l.plan.stamps.same(l.plan.item, old, body) {
+			l.outdate(id)
+			l.changesWhole(body)
+		}
+	}
+	for id, old := range l.items.all() {
+		if _, ok := items.get(id); !ok {
+			l.leaves(id)
+			l.changesWhole(old)
+			delete(l.statuses, id)
+		}
+	}
+	l.become(items)
+}
+
+// Merge remembers the items in the answer to a request with a filter. The answer need not be
+// complete, but its items are true. lacks reports whether the answer lacks items that match the
+// request in l, and that no client has created or changed since the request. An answer that is older than the latest
+// complete one counts for nothing.
+func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
+	if seq <= l.answered {
+		return false
+	}
+	of := func(p *ListPlan) *items { // a filter may look into another list
+		other := l.inv.List(p)
+		other.settle()
+		return other.items
+	}
+	l.settle()
+	items, err := l.plan.parse(answer, 0)
+	if err != nil {
+		return false
+	}
+	if matches, err := l.plan.matcher(request, of); err == nil {
+		for id, item := range l.items.all() {
+			c, changed := l.changes[id]
+			if _, ok := items.get(id); !ok && (!changed || seq > c.before) && matches(id, item) {
+				lacks = true
+				break
+			}
+		}
+	}
+	for id, item := range items.all() {
+		old, ok := l.items.get(id)
+		if ok && same(l.plan.item, old, item) {
+			continue
+		}
+		if c, changed := l.changes[id]; changed && seq <= c.before && !c.follows(item, true) || l.removedSince(seq, item) {
+			continue // the answer is to a request from before the change
+		}
+		l.own().put(id, bytes.Clone(item))
+		l.inv.unsaved = l.inv.unsaved || !ok
+		l.shown = max(l.shown, seq)
+		if ok && l.plan.stamps.same(l.plan.item, old, item) {
+			continue
+		}
+		l.changesWhole(item)
+		l.outdate(id)
+		l.noteChange() // the rest may have changed as well
+	}
+	return lacks
+}
+
+// leaves notes that an item is not in l any more.
+func (l *Listing) leaves(id string) {
+	if l.plan.Spec.Kind != "" { // otherwise nobody asks for its owner
+		l.former.put(id)
+	}
+}
+
+// own returns the items for a change of them, apart from those that a View has.
+func (l *Listing) own() *items {
+	if l.viewed {
+		l.items, l.viewed = l.items.clone(), false
+	}
+	l.inv.changed()
+	return l.items
+}
+
+// become replaces the items.
+func (l *Listing) become(s *items) {
+	l.items, l.viewed = s, false
+	l.inv.changed()
+}

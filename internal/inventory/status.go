@@ -1,0 +1,130 @@
+package inventory
+
+import (
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// known is what is known of the status of an item.
+type known struct {
+	reply   []byte // empty: there is none
+	asked   uint64 // the request that it answers; zero: none
+	changed uint64 // the latest request before the item changed
+}
+
+// fresh reports whether the item is still as it was when its status was asked for.
+func (k known) fresh() bool { return k.asked > k.changed }
+
+// outdate notes that an item has changed, and that its status is older. What changes in an optional list are its numbers:
+// they go into the file together with something else.
+func (l *Listing) outdate(id string) {
+	l.inv.unsaved = l.inv.unsaved || !l.plan.Spec.Optional
+	if l.plan.AsksStatus() {
+		k := l.statuses[id]
+		k.changed = l.inv.asked
+		l.statuses[id] = k
+	}
+}
+
+// StatusOf returns the reply to a status call, if l has it. If the status of an item is the item itself, and the item is not
+// listed, then there is no such item: the reply is empty. A status from before the item changed does not count, because a
+// client asks when a list shows a change, and would take the old status for the new one.
+func (l *Listing) StatusOf(name string) (reply []byte, ok bool) {
+	l.settleWhole()
+	if wrap := l.plan.Status.wrap; wrap != 0 {
+		names := l.plan.equivalents(name)
+		if slices.ContainsFunc(names, func(name string) bool { _, is := l.renamed[name]; return is }) {
+			return nil, false // it was pulled or removed after the list
+		}
+		item, ok := l.plan.byName(l.items, names)
+		if !ok {
+			return nil, l.complete
+		}
+		return protowire.AppendBytes(protowire.AppendTag(nil, wrap, protowire.BytesType), item), true
+	}
+	id, n := l.items.resolve(name)
+	k := l.statuses[id]
+	return k.reply, n == 1 && len(k.reply) > 0 && k.fresh()
+}
+
+// KeepStatus remembers the status of an item, which request asked has asked for, unless the item is not listed, or there is
+// a later status, or one where now there is none: a runtime whose state is damaged may answer NotFound to everything.
+func (l *Listing) KeepStatus(id string, asked uint64, reply []byte) {
+	l.settleWhole()
+	k := l.statuses[id]
+	if _, listed := l.items.get(id); !listed || asked <= k.asked || len(reply) == 0 && k.fresh() {
+		return
+	}
+	l.inv.unsaved = l.inv.unsaved || !k.fresh()
+	k.asked = asked
+	if md := l.plan.Status.Method.Output; k.reply == nil || !same(md, k.reply, reply) {
+		l.inv.unsaved = l.inv.unsaved || k.reply == nil || !l.plan.stamps.same(md, k.reply, reply)
+		k.reply = append([]byte{}, reply...)
+	}
+	l.statuses[id] = k
+}
+
+// BeginStatus is [Inventory.Begin] for the status of an item of l.
+func (l *Listing) BeginStatus() uint64 {
+	l.settleWhole()
+	return l.inv.Begin()
+}
+
+// WantStatus makes the status of an item due, although it may be known.
+func (l *Listing) WantStatus(id string) { l.wanted[id] = true }
+
+// DueStatuses returns the ids of the items whose status is due: those that are wanted, and if there is room for their
+// statuses, those that are new or have changed. With one it is at least one, if there are items.
+func (l *Listing) DueStatuses(room, one bool) (ids []string) {
+	l.settleWhole()
+	if one && len(l.wanted) == 0 {
+		for id := range l.items.place { // any item will do
+			l.wanted[id] = true
+			break
+		}
+	}
+	ids = slices.AppendSeq(ids, maps.Keys(l.wanted))
+	if room && l.plan.AsksStatus() {
+		for id := range l.items.place { // in random order: a status that never comes must not always be first
+			if !l.statuses[id].fresh() && !l.wanted[id] {
+				ids = append(ids, id)
+			}
+		}
+	}
+	clear(l.wanted)
+	return ids
+}
+
+// settleWhole calls settle for a list and for the lists of its parts, because a change of a part
+// makes the status of its whole out of date.
+func (l *Listing) settleWhole() {
+	l.settle()
+	for _, part := range l.inv.lists {
+		if part.plan != nil && part.plan.whole != nil && part.plan.whole.key == l.plan.key {
+			part.settle()
+		}
+	}
+}
+
+// changesWhole notes that an item has changed. The status of its whole is out of date then.
+func (l *Listing) changesWhole(item []byte) {
+	if whole, id := l.wholeOf(item); whole != nil {
+		whole.outdate(id)
+	}
+}
+
+// wholeOf returns the listed item of which an item is a part. whole is nil if there is none.
+func (l *Listing) wholeOf(item []byte) (whole *Listing, id string) {
+	if l.plan.whole == nil {
+		return nil, ""
+	}
+	whole = l.inv.List(l.plan.whole)
+	whole.settle()
+	named, _, err := l.plan.wholeID.Lookup(item)
+	if _, listed := whole.items.get(string(named)); !listed || err != nil {
+		return nil, ""
+	}
+	return whole, string(named)
+}
