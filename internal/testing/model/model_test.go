@@ -419,9 +419,9 @@ func (w *world) start(cfg *config) *proxy {
 	return p
 }
 
-// crashes ends a process like a crash. It leaves the files as they are.
+// crashes ends a process like a crash. The next one gets the files as they are now, without what this one does as it ends.
 func (w *world) crashes(p *proxy, cfg *config) {
-	p.crash()
+	synctest.Wait() // nobody writes a file while they are copied
 	left := fmt.Sprint(w.dir, "-", p.number)
 	w.must(os.Mkdir(left, 0o700))
 	files, err := os.ReadDir(w.dir)
@@ -435,6 +435,7 @@ func (w *world) crashes(p *proxy, cfg *config) {
 		cfg.stateDir = left
 	}
 	w.dir = left
+	p.crash()
 }
 
 func (c *config) show(w *world) {
