@@ -194,7 +194,7 @@ func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 			}
 			renewUntil(ctx, panics, len(backends), func(ctx context.Context, b int) { backends[b].Known.Refresh(ctx, kind) }, func() bool {
 				// A whole id has one owner. Ids of others may begin with it if it is cut short.
-				return slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.Has(kind, name) })
+				return slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.Match(kind, name).Whole })
 			})
 			b, v = holder(kind, name, backends)
 			if v == silent && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
@@ -213,20 +213,22 @@ func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 
 // holder finds the backend that has name, or the only name that begins with it, or else the first backend that had name.
 func holder(kind string, name []byte, backends []Backend) (int, verdict) {
-	at, n := 0, 0
+	at, was, n := 0, -1, 0
 	for i, b := range backends {
-		if here := b.Known.Holds(kind, name); here > 0 {
-			at, n = i, n+here
+		m := b.Known.Match(kind, name)
+		if m.N > 0 {
+			at, n = i, n+m.N
+		}
+		if m.Former && was < 0 {
+			was = i
 		}
 	}
-	switch n {
-	case 0:
-	case 1:
-		return at, decided
-	default:
+	switch {
+	case n > 1:
 		return 0, ambiguous
-	}
-	if was := slices.IndexFunc(backends, func(b Backend) bool { return b.Known.Held(kind, name) }); was >= 0 {
+	case n == 1:
+		return at, decided
+	case was >= 0:
 		return was, decided
 	}
 	return 0, silent

@@ -149,7 +149,7 @@ func (l *Listing) create(id string, item []byte) {
 	l.changesWhole(item)
 	if _, listed := l.items.get(id); !listed && item != nil {
 		l.own().put(id, item)
-		l.inv.unsaved = true
+		l.inv.news = true
 	}
 }
 
@@ -165,7 +165,7 @@ func (l *Listing) remove(id string) {
 		l.changesWhole(item)
 		l.own().remove(id)
 		delete(l.statuses, id)
-		l.inv.unsaved = true
+		l.inv.news = true
 	}
 }
 
@@ -235,7 +235,7 @@ func (l *Listing) becomes(id string, b *becomes) (known bool) {
 		}
 	}
 	l.changes[id] = change{l.inv.asked, l.changes[id].created, b.state, was}
-	l.inv.unsaved = true
+	l.inv.news = true
 	return true
 }
 

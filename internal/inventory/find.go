@@ -5,27 +5,34 @@ import (
 	"strings"
 )
 
-// Holds returns how many items of a kind, in the lists of p, have an id that begins with name, and 1 if one of them is exactly
-// name. Items that a call has created count before they are listed.
-func (inv *Inventory) Holds(p *Plan, kind, name string) (n int) {
-	for _, l := range p.Lists {
-		if l.Spec.Kind == kind {
-			n = max(n, inv.List(l).holds(name))
+// A Match says which items of a kind have a name. Items that a call has created count before they are listed.
+type Match struct {
+	N      int  // how many ids begin with it; 1 if it is a whole id
+	Whole  bool // it is a whole id
+	Former bool // it was one, and no id begins with it now
+}
+
+// Match returns which items of a kind, in the lists of p, have a name.
+func (inv *Inventory) Match(p *Plan, kind, name string) (m Match) {
+	for _, plan := range p.Lists {
+		if plan.Spec.Kind != kind {
+			continue
 		}
+		l := inv.List(plan)
+		l.settle()
+		listed, n := l.items.resolve(name)
+		if listed == name && n == 1 || l.changes[name].created {
+			return Match{N: 1, Whole: true}
+		}
+		for id, c := range l.changes {
+			if _, listed := l.items.get(id); c.created && !listed && strings.HasPrefix(id, name) {
+				n++
+			}
+		}
+		m.N, m.Former = max(m.N, n), m.Former || l.former.has(name)
 	}
-	return n
-}
-
-// Has reports whether there is an item of a kind with exactly this id.
-func (inv *Inventory) Has(p *Plan, kind, id string) bool {
-	return slices.ContainsFunc(p.Lists, func(l *ListPlan) bool { return l.Spec.Kind == kind && inv.List(l).has(id) })
-}
-
-// Held reports whether there was an item of a kind with this id, and is no more.
-func (inv *Inventory) Held(p *Plan, kind, id string) bool {
-	return slices.ContainsFunc(p.Lists, func(l *ListPlan) bool {
-		return l.Spec.Kind == kind && inv.List(l).holds(id) == 0 && inv.List(l).former.has(id)
-	})
+	m.Former = m.Former && m.N == 0
+	return m
 }
 
 // Counts returns how many items are listed of each kind.
@@ -37,27 +44,6 @@ func (inv *Inventory) Counts(p *Plan) map[string]int {
 		}
 	}
 	return counts
-}
-
-// has reports whether an item has exactly this id.
-func (l *Listing) has(id string) bool {
-	l.settle()
-	_, listed := l.items.get(id)
-	return listed || l.changes[id].created
-}
-
-// holds is Holds for one list.
-func (l *Listing) holds(name string) int {
-	if l.has(name) {
-		return 1
-	}
-	_, n := l.items.resolve(name)
-	for id, c := range l.changes {
-		if _, listed := l.items.get(id); c.created && !listed && strings.HasPrefix(id, name) {
-			n++
-		}
-	}
-	return n
 }
 
 // resolve returns how many ids begin with name, and the last of them. If one is exactly name, it counts alone.

@@ -16,7 +16,7 @@ type Inventory struct {
 
 	asked   uint64 // the number of the latest request or change, of any list
 	version uint64 // of the next View
-	unsaved bool   // something differs from what Save returned, other than in the numbers of an optional list
+	news    bool   // see TakeNews
 	view    *View  // the latest one; nil: it would be another one now, or nobody has looked yet
 }
 
@@ -45,7 +45,7 @@ func (inv *Inventory) Use(p *Plan) error {
 			err = errors.New("it is not empty, but no item can be read from it")
 		}
 		if l.raw = nil; err != nil {
-			l.complete = false
+			l.Complete = false
 			errs = append(errs, fmt.Errorf("%s: %w", plan.key, err))
 			continue
 		}
@@ -97,7 +97,7 @@ func (inv *Inventory) KeepReply(p *ReplyPlan, reply []byte) {
 	if known && slices.Equal(before, reply) {
 		return
 	}
-	inv.unsaved = inv.unsaved || !known || !p.stamps.same(p.Method.Output, before, reply)
+	inv.news = inv.news || !known || !p.stamps.same(p.Method.Output, before, reply)
 	inv.replies[p.Spec.Method] = slices.Clone(reply)
 }
 
@@ -137,7 +137,7 @@ func (inv *Inventory) Bound(p *Plan, limit int) {
 		clear(l.changes)
 		clear(l.emptied)
 		l.become(&items{})
-		l.complete, l.shown, inv.unsaved = false, inv.asked+1, true // earlier requests may lack changes
+		l.Complete, l.shown, inv.news = false, inv.asked+1, true // earlier requests may lack changes
 	}
 }
 
@@ -156,10 +156,13 @@ func (inv *Inventory) settle() {
 	}
 }
 
-// Unsaved reports whether there is something new since Save.
-func (inv *Inventory) Unsaved() bool {
+// TakeNews reports whether Save returns something else than after the call of TakeNews before, other than in the numbers
+// of an optional list.
+func (inv *Inventory) TakeNews() bool {
 	inv.settle()
-	return inv.unsaved
+	news := inv.news
+	inv.news = false
+	return news
 }
 
 // Save returns the lists that are known, by their keys, and the replies that are kept, by their methods.
@@ -167,7 +170,7 @@ func (inv *Inventory) Save() (lists map[string]Saved, replies map[string][]byte)
 	lists = map[string]Saved{}
 	inv.settle()
 	for key, l := range inv.lists {
-		if !l.complete {
+		if !l.Complete {
 			continue
 		}
 		s := Saved{Reply: l.raw, Statuses: make(map[string][]byte, len(l.statuses)), Fresh: !l.Stale(), Former: l.former.all()}
@@ -181,7 +184,6 @@ func (inv *Inventory) Save() (lists map[string]Saved, replies map[string][]byte)
 		}
 		lists[key] = s
 	}
-	inv.unsaved = false
 	return lists, maps.Clone(inv.replies)
 }
 
@@ -189,7 +191,7 @@ func (inv *Inventory) Save() (lists map[string]Saved, replies map[string][]byte)
 // read its lists when a plan is used. A list that is stale may be older than what clients know.
 func (inv *Inventory) Restore(key string, s Saved, at time.Time) *Listing {
 	l := inv.listing(key)
-	l.raw, l.complete, l.at = s.Reply, true, at
+	l.raw, l.Complete, l.At = s.Reply, true, at
 	for _, id := range s.Former {
 		l.former.put(id)
 	}

@@ -207,7 +207,7 @@ func (r *runtime) what(about, want string) string {
 	case "waits":
 		var lists []string
 		for _, name := range []string{"pods", "containers", "images"} {
-			if l := r.listing(name); !l.Shows(l.Invalidated()) {
+			if l := r.listing(name); !l.Shows(l.Invalidated) {
 				lists = append(lists, name)
 			}
 		}
@@ -219,7 +219,7 @@ func (r *runtime) what(about, want string) string {
 	case "lacks":
 		return fmt.Sprint(r.lacks)
 	case "held":
-		return strings.Join(slices.DeleteFunc([]string{"c1", "c2", "c3", "c4"}, func(id string) bool { return !r.inv.Held(r.plan(), "container", id) }), " ")
+		return strings.Join(slices.DeleteFunc([]string{"c1", "c2", "c3", "c4"}, func(id string) bool { return !r.inv.Match(r.plan(), "container", id).Former }), " ")
 	case "complete":
 		return fmt.Sprint(r.inv.View().Complete(r.list("containers")))
 	}
@@ -430,9 +430,8 @@ func TestAnIDIsFoundByItsBeginning(t *testing.T) {
 	r := newRuntime(t)
 	r.play("containers c12/p1 RUNNING, c13/p1 RUNNING\n CreateContainer pod_sandbox_id: 'p1' -> container_id: 'c2'")
 	for name, want := range map[string]int{"c12": 1, "c1": 2, "c2": 1, "c": 3, "d": 0} {
-		assert.Equal(t, want, r.inv.Holds(r.plan(), "container", name), name)
-		assert.Equal(t, name == "c12" || name == "c2", r.inv.Has(r.plan(), "container", name), name)
-		assert.Zero(t, r.inv.Holds(r.plan(), "sandbox", name), "another kind")
+		assert.Equal(t, inventory.Match{N: want, Whole: name == "c12" || name == "c2"}, r.inv.Match(r.plan(), "container", name), name)
+		assert.Zero(t, r.inv.Match(r.plan(), "sandbox", name), "another kind")
 	}
 	assert.Equal(t, map[string]int{"sandbox": 0, "container": 3}, r.inv.Counts(r.plan()))
 }
@@ -446,8 +445,8 @@ func TestAPlanWithoutAListLeavesItToOthers(t *testing.T) {
 	fewer, err := inventory.Compile(inventory.Spec{Lists: cfg.Profile.Known.Lists[:1]}, cfg.Schema, "runtime.v1", nil)
 	require.NoError(t, err)
 	require.NoError(t, r.inv.Use(fewer))
-	assert.False(t, r.inv.Has(fewer, "container", "c1"))
-	assert.True(t, r.inv.Has(r.plan(), "container", "c1"))
+	assert.Zero(t, r.inv.Match(fewer, "container", "c1"))
+	assert.True(t, r.inv.Match(r.plan(), "container", "c1").Whole)
 	r.play("containers c2/p1 RUNNING\n ? containers c2/p1 RUNNING")
 }
 

@@ -8,26 +8,26 @@ import (
 )
 
 // A Listing is what an Inventory knows of one list. Its items are those of the latest answer, with what calls have changed
-// since the request for it.
+// since the request for it. Its owner may read the exported fields.
 type Listing struct {
+	Complete    bool      // it has all items; an answer that turns out to be malformed when it is read counts until then
+	At          time.Time // when the request was made whose answer it has
+	Invalidated uint64    // the latest request before a change that a client knows of and that the items cannot show
+	StaleSince  time.Time // since when the items may lack such a change; meaningless if they do not
+
 	inv  *Inventory
 	plan *ListPlan // reads the answers; nil: no plan has the list, and raw is all that there is
 
-	raw      []byte // an answer that an earlier process had and that no plan has read yet; nil: none
-	complete bool   // items are those of a complete answer
-	items    *items // to change them, call own
-	viewed   bool   // a View has items, too
-	seen     []bool // scratch of unchanged
+	raw    []byte // an answer that an earlier process had and that no plan has read yet; nil: none
+	items  *items // to change them, call own
+	viewed bool   // a View has items, too
+	seen   []bool // scratch of unchanged
 
-	// A complete answer that settle has not read yet, because nobody has needed that.
-	pending *codec.Frame
+	pending *codec.Frame // a complete answer that settle has not read yet, because nobody has needed that
 
-	answered    uint64    // the request whose answer is remembered
-	shown       uint64    // the latest request with a filter whose answer showed something new
-	changed     uint64    // the latest request that was made before something changed, or may have
-	invalidated uint64    // the same of a change that a client knows of and that the items cannot show
-	staleSince  time.Time // since when the items may lack such a change; meaningless if they do not
-	at          time.Time // when the answered request was made
+	answered uint64 // the request whose answer is remembered
+	shown    uint64 // the latest request with a filter whose answer showed something new
+	changed  uint64 // the latest request that was made before something changed, or may have
 
 	changes map[string]change  // :: id → its latest change by a call, until an answer to a later request
 	emptied map[string]emptied // :: value of a field by which a call has removed items, until then
@@ -46,11 +46,11 @@ func (l *Listing) noteChange() {
 // Invalidate notes a change that a client knows of and that the items cannot show, until an answer to a later request
 // comes.
 func (l *Listing) Invalidate(now time.Time) {
-	if l.invalidated < l.answered {
-		l.staleSince = now
+	if l.Invalidated < l.answered {
+		l.StaleSince = now
 	}
 	l.noteChange()
-	l.invalidated = l.changed
+	l.Invalidated = l.changed
 }
 
 // ChangedSince reports whether something has changed since a request was made.
@@ -59,20 +59,8 @@ func (l *Listing) ChangedSince(seq uint64) bool { return l.changed >= seq }
 // Stale reports whether the items may be older than a change.
 func (l *Listing) Stale() bool { return l.ChangedSince(l.answered) }
 
-// Complete reports whether l has all items. An answer that turns out to be malformed when it is read counts until then.
-func (l *Listing) Complete() bool { return l.complete }
-
-// At is the time of the request whose answer l has.
-func (l *Listing) At() time.Time { return l.at }
-
-// Invalidated is the number of the latest change that the items could not show.
-func (l *Listing) Invalidated() uint64 { return l.invalidated }
-
 // Shows reports whether the items show the effects of a change, because they were asked for after it.
 func (l *Listing) Shows(change uint64) bool { return change < l.answered }
-
-// StaleSince is the time from which on the items may lack a change that they cannot show.
-func (l *Listing) StaleSince() time.Time { return l.staleSince }
 
 // Observe remembers the complete answer to request seq, unless a later request has been answered.
 // It keeps a reference to the answer, not a copy.
@@ -83,12 +71,12 @@ func (l *Listing) Observe(seq uint64, at time.Time, answer *codec.Frame) {
 	if l.pending != nil {
 		l.pending.Free()
 	}
-	if !l.complete {
-		l.complete = true
+	if !l.Complete {
+		l.Complete = true
 		l.inv.changed()
 	}
-	l.pending, l.answered, l.at = answer.Ref(), seq, at
-	l.staleSince = at // at the earliest
+	l.pending, l.answered, l.At = answer.Ref(), seq, at
+	l.StaleSince = at // at the earliest
 	l.shownSince(seq)
 }
 
@@ -106,17 +94,17 @@ func (l *Listing) settle() {
 	}
 	items, err := l.plan.parse(bytes.Clone(answer.Bytes()), len(l.items.ids))
 	if err != nil {
-		l.complete = len(l.items.ids) > 0
+		l.Complete = len(l.items.ids) > 0
 		l.inv.changed()
 		return
 	}
 	l.keepChanged(items)
-	l.inv.unsaved = l.inv.unsaved || len(items.ids) != len(l.items.ids)
+	l.inv.news = l.inv.news || len(items.ids) != len(l.items.ids)
 	for id, body := range items.all() {
 		old, ok := l.items.get(id)
 		if !ok {
 			l.former.remove(id)
-			l.inv.unsaved = true
+			l.inv.news = true
 		}
 		if !ok || !l.plan.stamps.same(l.plan.item, old, body) {
 			l.outdate(id)
@@ -169,7 +157,7 @@ func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
 			continue // the answer is to a request from before the change
 		}
 		l.own().put(id, bytes.Clone(item))
-		l.inv.unsaved = l.inv.unsaved || !ok
+		l.inv.news = l.inv.news || !ok
 		l.shown = max(l.shown, seq)
 		if ok && l.plan.stamps.same(l.plan.item, old, item) {
 			continue

@@ -77,9 +77,9 @@ func TestAListInAnotherOrderIsNoNews(t *testing.T) {
 		{[][]byte{item("\x0a\x011\x10\x01")}, true},
 	} {
 		l.Observe(l.inv.Begin(), time.Now(), codec.NewFrame(slices.Concat(step.reply...)))
-		l.inv.unsaved = false
+		l.inv.news = false
 		l.settle()
-		assert.Equal(t, step.news, l.inv.unsaved, "%q", step.reply)
+		assert.Equal(t, step.news, l.inv.news, "%q", step.reply)
 	}
 }
 
@@ -116,13 +116,13 @@ func TestAListWithOtherStampsIsNoNews(t *testing.T) {
 	reply := func(colour string) []byte { return []byte("\x0a\x05\x0a\x017\x10" + colour) }
 	l.Observe(l.inv.Begin(), time.Now(), codec.NewFrame(reply("\x01")))
 	l.settle()
-	l.inv.unsaved = false
+	l.inv.news = false
 	l.Observe(l.inv.Begin(), time.Now(), codec.NewFrame(reply("\x02")))
 	l.settle()
-	assert.False(t, l.inv.unsaved)
+	assert.False(t, l.inv.news)
 	assert.Equal(t, reply("\x02"), []byte(list(l)))
 	l.Merge(l.inv.Begin(), nil, reply("\x03"))
-	assert.False(t, l.inv.unsaved)
+	assert.False(t, l.inv.news)
 	assert.False(t, l.Stale())
 	assert.Equal(t, reply("\x03"), []byte(list(l)))
 }

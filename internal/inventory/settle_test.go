@@ -51,10 +51,10 @@ func BenchmarkSettle(b *testing.B) {
 	b.SetBytes(int64(replies[0].Len()))
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		l.inv.unsaved = false
+		l.inv.news = false
 		l.Observe(l.inv.Begin(), time.Now(), replies[i%len(replies)])
 		l.settle()
-		if l.inv.unsaved && i > 0 {
+		if l.inv.news && i > 0 {
 			b.Fatal("nothing has changed")
 		}
 	}

@@ -20,7 +20,7 @@ func (k known) fresh() bool { return k.asked > k.changed }
 // outdate notes that an item has changed, and that its status is older. What changes in an optional list are its numbers:
 // they go into the file together with something else.
 func (l *Listing) outdate(id string) {
-	l.inv.unsaved = l.inv.unsaved || !l.plan.Spec.Optional
+	l.inv.news = l.inv.news || !l.plan.Spec.Optional
 	if l.plan.AsksStatus() {
 		k := l.statuses[id]
 		k.changed = l.inv.asked
@@ -40,7 +40,7 @@ func (l *Listing) StatusOf(name string) (reply []byte, ok bool) {
 		}
 		item, ok := l.plan.byName(l.items, names)
 		if !ok {
-			return nil, l.complete
+			return nil, l.Complete
 		}
 		return protowire.AppendBytes(protowire.AppendTag(nil, wrap, protowire.BytesType), item), true
 	}
@@ -57,10 +57,10 @@ func (l *Listing) KeepStatus(id string, asked uint64, reply []byte) {
 	if _, listed := l.items.get(id); !listed || asked <= k.asked || len(reply) == 0 && k.fresh() {
 		return
 	}
-	l.inv.unsaved = l.inv.unsaved || !k.fresh()
+	l.inv.news = l.inv.news || !k.fresh()
 	k.asked = asked
 	if md := l.plan.Status.Method.Output; k.reply == nil || !same(md, k.reply, reply) {
-		l.inv.unsaved = l.inv.unsaved || k.reply == nil || !l.plan.stamps.same(md, k.reply, reply)
+		l.inv.news = l.inv.news || k.reply == nil || !l.plan.stamps.same(md, k.reply, reply)
 		k.reply = append([]byte{}, reply...)
 	}
 	l.statuses[id] = k

@@ -27,7 +27,7 @@ func (inv *Inventory) View() *View {
 	inv.view = &View{inv.version, make(map[string]viewed, len(inv.lists))}
 	for key, l := range inv.lists {
 		l.viewed = true
-		inv.view.lists[key] = viewed{l.items, l.complete}
+		inv.view.lists[key] = viewed{l.items, l.Complete}
 	}
 	return inv.view
 }

@@ -82,7 +82,7 @@ func (c *Conn) wait(a *attempt, long time.Duration) {
 	a.overdue = true
 	c.waiting = append(c.waiting, a)
 	if a.list != nil { // the time counts from the change that the answer must show
-		long = max(0, min(long, time.Until(a.list.StaleSince().Add(c.cfg.Silence))))
+		long = max(0, min(long, time.Until(a.list.StaleSince.Add(c.cfg.Silence))))
 	}
 	a.timer = time.AfterFunc(long, func() {
 		c.mu.Lock()

@@ -225,7 +225,7 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 // gates then fail with Unavailable while the backend is gone, and are not taken to be empty.
 // c.mu is held.
 func (c *Conn) seeLocked() {
-	complete := slices.ContainsFunc(c.gates, func(l *list) bool { return l.Complete() })
+	complete := slices.ContainsFunc(c.gates, func(l *list) bool { return l.Complete })
 	if (complete || len(c.gates) == 0) && (!c.mem.seen || c.mem.unsure != nil) {
 		c.mem.seen, c.mem.unsure, c.mem.news = true, nil, true
 		c.state.Seen = true

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -39,8 +40,6 @@ type Conn struct {
 	roles      map[string]role // :: full method
 	check      chan struct{}   // holds a token if Run is to begin its next round now
 	pulse      pulse
-
-	unasked bool // see Unasked
 
 	life       context.Context // of the requests in the background
 	end        context.CancelFunc
@@ -117,7 +116,7 @@ func New(cfg Config) (*Conn, error) {
 	c.mu.Lock()
 	c.mem.conn = c
 	if err := c.mem.inv.Use(plan); err != nil {
-		c.mem.forgetAll(err)
+		c.mem.seen, c.mem.unsure = false, brokenError(c.mem.file.Path, err) // lists fail: there may have been items
 	}
 	for _, p := range plan.Lists {
 		l := &list{ListPlan: p, Listing: c.mem.inv.List(p)}
@@ -144,7 +143,7 @@ func New(cfg Config) (*Conn, error) {
 	}
 	c.mu.Unlock()
 	if cfg.Alive == "" && len(c.gates) == 0 {
-		c.cfg.Alive, c.unasked = HealthCheck, true
+		c.cfg.Alive = HealthCheck
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
@@ -190,8 +189,8 @@ func (c *Conn) Age() time.Duration {
 	defer c.mu.Unlock()
 	var oldest time.Duration
 	for _, l := range c.gates {
-		if c.state.Condition != Up && l.Complete() {
-			oldest = max(oldest, time.Since(l.At()))
+		if c.state.Condition != Up && l.Complete {
+			oldest = max(oldest, time.Since(l.At))
 		}
 	}
 	return oldest
@@ -273,7 +272,7 @@ func (s *guardedStream) Recv() (*codec.Frame, error) {
 	f, err := s.Stream.Recv()
 	if err != nil {
 		defer s.end()
-		if !isEOF(err) {
+		if !errors.Is(err, io.EOF) {
 			err = s.conn.judge(s.epoch, err)
 		}
 	}

@@ -9,7 +9,6 @@ func (c *Conn) Memory() *Memory { return c.mem }
 func (c *Conn) Statuses() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mem.news = c.mem.inv.Unsaved() || c.mem.news // Save forgets it
 	lists, _ := c.mem.inv.Save()
 	for _, l := range lists {
 		for _, reply := range l.Statuses {

@@ -82,7 +82,7 @@ func Open(name string, at File) *Memory {
 
 func newMemoryAt(name string, at File) *Memory {
 	m := NewMemory(name)
-	m.file.File, m.address = at, at.Address
+	m.file.File = at
 	return m
 }
 
@@ -111,7 +111,7 @@ func Receive(name string, at File, data []byte) (*Memory, error) {
 func (m *Memory) decode(data []byte, from string, handed bool) error {
 	content, err := decodeFile(data)
 	if err != nil {
-		return fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", from, err)
+		return brokenError(from, err)
 	}
 	if content.Backend != m.name {
 		return fmt.Errorf("%s is about backend %s, not %s; remove it", from, content.Backend, m.name)
@@ -131,12 +131,17 @@ func (m *Memory) decode(data []byte, from string, handed bool) error {
 	return nil
 }
 
+// brokenError is why a memory cannot be read.
+func brokenError(from string, why error) error {
+	return fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", from, why)
+}
+
 // Save writes the file, if there is anything new. A reader finds either the old file or the new
 // one. The file need not survive a crash of the machine, since the containers do not either.
 func (m *Memory) Save() error {
 	m.file.Lock()
 	defer m.file.Unlock()
-	if m.file.Path == "" || m.file.released || !m.hasNews() && !m.lost() && !m.outlived() {
+	if m.file.Path == "" || m.file.released || !m.takeNews() && !m.lost() && !m.outlived() {
 		return nil
 	}
 	if err := m.file.write(m.file.Path, m.content()); err != nil {
@@ -161,7 +166,7 @@ func (m *Memory) KeepAs(name string, at File) {
 	defer m.file.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.name == name && m.file.Path == at.Path && m.address == at.Address {
+	if m.name == name && m.file.Path == at.Path && m.file.Address == at.Address {
 		return
 	}
 	switch old := m.file.Path; {
@@ -172,7 +177,7 @@ func (m *Memory) KeepAs(name string, at File) {
 		at.Replaces = old
 	}
 	m.file.File, m.file.written, m.file.read = at, false, false
-	m.name, m.address, m.news = name, at.Address, true
+	m.name, m.news = name, true
 }
 
 // Name returns the name of the backend.
@@ -182,15 +187,9 @@ func (m *Memory) Name() string {
 	return m.name
 }
 
-// NameAndAddress returns the name and the address of the backend whose memory the file at path
-// holds. ok is false if the file cannot be read or is of another boot.
-func NameAndAddress(path, boot string) (name, address string, ok bool) {
-	data, _ := os.ReadFile(path) // nothing, if it cannot be read
-	return NameAndAddressIn(data, boot)
-}
-
-// NameAndAddressIn is NameAndAddress for what [Memory.Encode] has returned.
-func NameAndAddressIn(data []byte, boot string) (name, address string, ok bool) {
+// NameAndAddress returns the name and the address of the backend whose memory is in data: a file, or what [Memory.Encode]
+// has returned. ok is false if it cannot be read or is of another boot.
+func NameAndAddress(data []byte, boot string) (name, address string, ok bool) {
 	content, err := decodeFile(data)
 	if err != nil || content.BootID != (&File{Boot: boot}).bootID() {
 		return "", "", false
@@ -239,11 +238,14 @@ func (m *Memory) outlived() bool {
 	return err == nil && !m.file.written && !m.file.read
 }
 
-// hasNews reports whether the file is out of date.
-func (m *Memory) hasNews() bool {
+// takeNews reports whether the file is out of date, once for each change.
+func (m *Memory) takeNews() (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return (m.inv.Unsaved() || m.news) && (m.seen || m.answeredSinceBoot.Load())
+	if m.seen || m.answeredSinceBoot {
+		news, m.news = m.inv.TakeNews() || m.news, false
+	}
+	return news
 }
 
 // content returns the content for the file.
@@ -251,10 +253,9 @@ func (m *Memory) content() *fileContent {
 	content := &fileContent{BootID: m.file.bootID(), Saved: time.Now()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	content.Backend, content.Address = m.name, m.address
-	m.news = false
+	content.Backend, content.Address = m.name, m.file.Address
 	content.Gone, content.Late = m.gone, maps.Clone(m.late)
-	content.Unseen = !m.seen && !m.answeredSinceBoot.Load() && m.unsure == nil
+	content.Unseen = m.unseen() && m.unsure == nil
 	content.Lists, content.Replies = m.inv.Save()
 	return content
 }

@@ -65,6 +65,16 @@ func TestAFileThatIsRemovedIsWrittenAnew(t *testing.T) {
 	assert.FileExists(t, at.Path, "even without news, and with its folder")
 }
 
+func TestAHandoverThatFailsLeavesTheNewsToTheFile(t *testing.T) {
+	at := File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
+	m := Open("beta.io", at)
+	m.seen, m.gone, m.news = true, true, true
+	_, err := m.Encode()
+	require.NoError(t, err)
+	require.NoError(t, m.Save())
+	assert.True(t, Open("beta.io", at).gone)
+}
+
 // A process begins without a folder, and gets one in which an earlier process has left what was true for it.
 func TestAFileOfAnEarlierProcessIsReplaced(t *testing.T) {
 	at := File{Path: filepath.Join(t.TempDir(), "beta.io.known")}

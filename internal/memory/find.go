@@ -8,26 +8,11 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// Holds returns how many items of a kind have an id that begins with name. If one id is exactly
-// name, Holds returns 1.
-func (c *Conn) Holds(kind string, name []byte) int {
+// Match returns which items of a kind have a name.
+func (c *Conn) Match(kind string, name []byte) inventory.Match {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mem.inv.Holds(c.plan, kind, string(name))
-}
-
-// Has reports whether the backend has an item of a kind with exactly this id.
-func (c *Conn) Has(kind string, id []byte) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mem.inv.Has(c.plan, kind, string(id))
-}
-
-// Held reports whether the backend had an item of a kind with the id name, and has it no more.
-func (c *Conn) Held(kind string, name []byte) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mem.inv.Held(c.plan, kind, string(name))
+	return c.mem.inv.Match(c.plan, kind, string(name))
 }
 
 // Items returns how many items memory has of each kind.
@@ -43,7 +28,7 @@ func (c *Conn) MayHold(kind string) bool {
 	c.mu.Lock()
 	at, may := c.state.Condition, false
 	for _, l := range c.lists {
-		may = may || l.Spec.Kind == kind && (!l.Complete() || at != Up && l.Stale() || at == Slow && l.lag.failing)
+		may = may || l.Spec.Kind == kind && (!l.Complete || at != Up && l.Stale() || at == Slow && l.lag.failing)
 	}
 	c.mu.Unlock()
 	return may && !c.hasNothing(c.life)

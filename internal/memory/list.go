@@ -56,7 +56,7 @@ func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 	}
 	c.refreshInBackground(l)
 	now = usable(false)
-	return now, !now && l.Complete() && !l.lag.failing, usable
+	return now, !now && l.Complete && !l.lag.failing, usable
 }
 
 // usableList returns a function that reports whether memory has the answer to a list that begins
@@ -65,9 +65,9 @@ func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 // there: no client knows whether the backend has made it. An optional list may be empty, so that a late backend
 // does not delay the others. c.mu is held.
 func (c *Conn) usableList(l *list) func(long bool) bool {
-	invalidated := l.Invalidated()
+	invalidated := l.Invalidated
 	return func(long bool) bool {
-		has := l.Complete() && (long || l.Shows(invalidated) || older(l.StaleSince(), c.cfg.Silence)) || l.Spec.Optional && !c.cfg.Primary
+		has := l.Complete && (long || l.Shows(invalidated) || older(l.StaleSince, c.cfg.Silence)) || l.Spec.Optional && !c.cfg.Primary
 		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
 	}
 }
@@ -173,12 +173,12 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 func (c *Conn) spares(l *list, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return l.lacking(err) || !l.Spec.Gate && l.Spec.Every == 0 && (l.Spec.Optional || !l.Complete())
+	return l.lacking(err) || !l.Spec.Gate && l.Spec.Every == 0 && (l.Spec.Optional || !l.Complete)
 }
 
 // lacking reports whether err says that the backend has no such list, and may do without it. Conn.mu is held.
 func (l *list) lacking(err error) bool {
-	return status.Code(err) == codes.Unimplemented && !l.Spec.Gate && !l.Complete()
+	return status.Code(err) == codes.Unimplemented && !l.Spec.Gate && !l.Complete
 }
 
 // refreshInBackground asks for the whole list in the background, unless such a request is under way
@@ -290,7 +290,7 @@ func (c *Conn) remembered(ctx context.Context, l *list, call *codec.Call) error 
 // the other backends do not fail because of that, as long as memory has this backend's items.
 func (c *Conn) listInstead(ctx context.Context, l *list, call *codec.Call, err error) error {
 	c.mu.Lock()
-	complete, lacking := l.Complete(), l.lacking(err)
+	complete, lacking := l.Complete, l.lacking(err)
 	c.mu.Unlock()
 	switch {
 	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
@@ -314,7 +314,7 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 		return status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
 	c.mu.Lock()
-	enough := c.cfg.Policy == Skip || l.Complete() || l.Spec.Optional
+	enough := c.cfg.Policy == Skip || l.Complete || l.Spec.Optional
 	c.mu.Unlock()
 	switch {
 	case enough:
@@ -339,7 +339,7 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 // at its address, and memory has nothing of it. The primary always counts as having items.
 func (c *Conn) hasNothing(ctx context.Context) bool {
 	c.mu.Lock()
-	may := c.state.Condition == Gone && !c.mem.seen && !c.mem.answeredSinceBoot.Load() && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
+	may := c.state.Condition == Gone && c.mem.unseen() && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
 	c.mu.Unlock()
 	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
 }

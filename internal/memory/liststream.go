@@ -2,16 +2,12 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/criproxy/criproxy/codec"
 )
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
 // listStream answers a list that a client wants in several messages. It receives the whole list from
 // the backend before it hands on the first message, because it could not take back half a list

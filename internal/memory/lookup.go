@@ -16,7 +16,7 @@ type round struct {
 	ended chan struct{} // closed when memory has the answer, or after Config.Budget
 }
 
-// Refresh asks for the lists of a kind, so that [Conn.Holds] is up to date. It returns when they
+// Refresh asks for the lists of a kind, so that [Conn.Match] is up to date. It returns when they
 // have come, or have used up their budgets.
 func (c *Conn) Refresh(ctx context.Context, kind string) {
 	for _, l := range c.lists {

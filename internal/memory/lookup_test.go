@@ -33,7 +33,7 @@ func (w *watched) lookups(t *testing.T, n *near, found bool) int {
 				}
 				w.Refresh(t.Context(), "book")
 				if found {
-					assert.Equal(t, made, w.Has("book", []byte(id)), id)
+					assert.Equal(t, made, w.Match("book", []byte(id)).Whole, id)
 				}
 				time.Sleep(time.Duration(client) * time.Millisecond)
 			}
@@ -87,7 +87,7 @@ func TestALookUpDoesNotTrustAListThatBeganBefore(t *testing.T) {
 		n.library.with(func() { n.library.books["b"] = "" })
 		time.AfterFunc(100*time.Millisecond, func() { close(release) })
 		w.Refresh(t.Context(), "book")
-		assert.True(t, w.Has("book", []byte("b")))
+		assert.True(t, w.Match("book", []byte("b")).Whole)
 		<-ended
 	}, "a")
 }
@@ -126,7 +126,7 @@ func TestALookUpThatIsCancelledEndsAlone(t *testing.T) {
 		clients.Go(func() {
 			n.library.with(func() { n.library.books["b"] = "" })
 			w.Refresh(t.Context(), "book")
-			assert.True(t, w.Has("book", []byte("b")))
+			assert.True(t, w.Match("book", []byte("b")).Whole)
 		})
 		clients.Wait()
 	}, "a")

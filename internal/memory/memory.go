@@ -1,9 +1,7 @@
 package memory
 
 import (
-	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/criproxy/criproxy/internal/inventory"
 )
@@ -16,10 +14,9 @@ type Memory struct {
 
 	mu                sync.Mutex // guards the fields below, and the state of all connections
 	name              string
-	address           string
 	inv               *inventory.Inventory
 	seen              bool              // the backend has answered a list since the machine was booted
-	answeredSinceBoot atomic.Bool       // the backend has answered another call: it may have items
+	answeredSinceBoot bool              // the backend has answered another call: it may have items
 	late              map[string]string // :: method → why its answers come late
 	gone              bool              // the backend is gone, or has not answered a list since
 	unsure            error             // why an earlier memory could not be read, until the backend is seen
@@ -42,24 +39,17 @@ func (m *Memory) Err() error {
 	return m.unsure
 }
 
-// forgetAll forgets a memory that cannot be read. The lists then fail, because there may have been
-// items in it. m.mu is held.
-func (m *Memory) forgetAll(why error) {
-	m.seen, m.unsure = false, fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", m.file.Path, why)
-}
+// unseen reports whether the backend has answered nothing since the machine was booted. m.mu is held.
+func (m *Memory) unseen() bool { return !m.seen && !m.answeredSinceBoot }
 
 // noteAnswer notes that the backend has answered something, and so may have items. m.mu is held.
 func (m *Memory) noteAnswer() {
-	if !m.answeredSinceBoot.Swap(true) {
-		m.news = true
-	}
+	m.news = m.news || !m.answeredSinceBoot
+	m.answeredSinceBoot = true
 }
 
-// answered calls noteAnswer after an answer, unless an earlier answer has done so.
+// answered is noteAnswer with the lock.
 func (c *Conn) answered() {
-	if c.mem.answeredSinceBoot.Load() {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mem.noteAnswer()

@@ -23,23 +23,15 @@ type pulse struct {
 
 // of calls f, which makes a call, and counts its answer.
 func (p *pulse) of(ctx context.Context, f func(context.Context) error) error {
-	p.begin()
+	p.underWay.Add(1)
 	err := f(ctx)
-	p.end(ctx, err)
-	return err
-}
-
-// begin notes that a call has begun; end must follow.
-func (p *pulse) begin() { p.underWay.Add(1) }
-
-// end notes that a call has ended.
-func (p *pulse) end(ctx context.Context, err error) {
 	p.underWay.Add(-1)
 	// If criproxy or the client ended the call, the backend has answered nothing. ResourceExhausted may
 	// come from criproxy's own limits.
 	if err == nil || ctx.Err() == nil && !unreachable(err) && status.Code(err) != codes.ResourceExhausted {
 		p.answers.Add(1)
 	}
+	return err
 }
 
 // beat returns for how long calls have been under way without any answer. The time since the

@@ -120,7 +120,7 @@ func (c *Conn) refresh() {
 func (c *Conn) askDue() {
 	for _, l := range c.lists {
 		again := l.lag.odd > 0 && l.latest <= l.lag.odd
-		due := again || l.Spec.Every > 0 && !l.lag.failing && (!l.Complete() || l.Stale() || older(l.At(), l.Spec.Every))
+		due := again || l.Spec.Every > 0 && !l.lag.failing && (!l.Complete || l.Stale() || older(l.At, l.Spec.Every))
 		// A late method that no client calls is tried again, with pauses as long as its answers
 		// take, to find out whether it is still late.
 		if due || l.lag.late() && older(l.lag.asked, c.pause(&l.lag)) {

@@ -47,10 +47,7 @@ func NewWatcher(conn codec.Caller, before State) *Watcher {
 
 // Call makes a unary call.
 func (w *Watcher) Call(ctx context.Context, call *codec.Call) error {
-	w.pulse.begin()
-	err := w.Caller.Call(ctx, call)
-	w.pulse.end(ctx, err)
-	return err
+	return w.pulse.of(ctx, func(ctx context.Context) error { return w.Caller.Call(ctx, call) })
 }
 
 // Reached notes that there is a connection to the backend, or why there is none.

@@ -58,9 +58,9 @@ func NewMemories(handed map[string][]byte) *Memories { return &Memories{handed: 
 // then the name gets the Memory of the runtime at that address. Otherwise a runtime that takes over
 // a name would seem to have no pods.
 func (m *Memories) Next(all []Place, in Folder) map[string]*memory.Memory {
+	sources := m.Sources(all, in)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sources := m.sourcesIn(all, in)
 	next := map[string]*memory.Memory{}
 	for _, p := range all {
 		next[p.Name] = m.find(p, sources[p.Name], in)
@@ -69,15 +69,11 @@ func (m *Memories) Next(all []Place, in Folder) map[string]*memory.Memory {
 }
 
 // Sources returns, by the names of the backends of a configuration, the names that their runtimes had until now: see
-// [Memories.Next]. A name is empty if the runtime is new.
+// [Memories.Next]. A name is empty if the runtime is new. If there was no configuration yet, the backends are those of the
+// previous process.
 func (m *Memories) Sources(all []Place, in Folder) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.sourcesIn(all, in)
-}
-
-// sourcesIn is Sources, with the backends of the previous process if there was no configuration yet. m.mu is held.
-func (m *Memories) sourcesIn(all []Place, in Folder) map[string]string {
 	if m.at == nil {
 		m.at = m.before(in)
 	}
@@ -132,20 +128,21 @@ func (m *Memories) sources(all []Place) map[string]string {
 // before returns the addresses of the backends of the previous process.
 func (m *Memories) before(in Folder) map[string]string {
 	at := map[string]string{}
-	take := func(name, address string, ok bool) {
-		if ok && address != "" {
+	take := func(data []byte) {
+		if name, address, ok := memory.NameAndAddress(data, in.Boot); ok && address != "" {
 			at[name] = address
 		}
 	}
 	for _, data := range m.handed {
-		take(memory.NameAndAddressIn(data, in.Boot))
+		take(data)
 	}
 	if len(m.handed) > 0 || in.Path == "" {
 		return at
 	}
 	files, _ := filepath.Glob(filepath.Join(in.Path, "*.known")) // the pattern is valid
 	for _, file := range files {
-		take(memory.NameAndAddress(file, in.Boot))
+		data, _ := os.ReadFile(file) // nothing, if it cannot be read
+		take(data)
 	}
 	return at
 }
