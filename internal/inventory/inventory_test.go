@@ -153,7 +153,7 @@ func (r *runtime) play(script string) {
 		seq := r.asked[request]
 		switch {
 		case verb == "status" && !late:
-			seq = r.listing(of(rest)).BeginStatus()
+			seq = r.inv.BeginStatus()
 		case !late && slices.Contains([]string{"ask", "pods", "containers", "images", "broken", "part"}, verb):
 			seq = r.inv.Begin()
 		}

@@ -189,7 +189,7 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*ListPlan, error)
 			}
 		}
 	}
-	if _, err := spec.checkDraft(schema); err != nil {
+	if _, err := spec.CheckDraft(schema); err != nil {
 		return nil, err
 	}
 	if spec.Status.Method != "" {

@@ -166,9 +166,9 @@ func (s Spec) checkStamps(schema *codec.Schema, pkg string) (errs []error) {
 	return errs
 }
 
-// checkDraft returns the paths in the item of a draft that, or whose paths in the request, no version of the API has, and an
+// CheckDraft returns the paths in the item of a draft that, or whose paths in the request, no version of the API has, and an
 // error that says so. A version may lack fields and methods of a newer one.
-func (spec List) checkDraft(schema *codec.Schema) (lacking []string, err error) {
+func (spec List) CheckDraft(schema *codec.Schema) (lacking []string, err error) {
 	var items, requests []protoreflect.MessageDescriptor
 	for _, m := range schema.Methods() {
 		short := path.Base(m.Name)
@@ -199,15 +199,4 @@ func leads(text string, messages []protoreflect.MessageDescriptor) bool {
 		_, err := rewrite.ParsePath(md, text)
 		return err == nil
 	})
-}
-
-// FitDraft returns the draft of spec without the paths that the schema does not have, and those.
-func (spec List) FitDraft(schema *codec.Schema) (fit map[string]string, left []string) {
-	fit = maps.Clone(spec.Draft)
-	lacking, _ := spec.checkDraft(schema)
-	for _, at := range lacking {
-		delete(fit, at)
-		left = append(left, "draft."+at)
-	}
-	return fit, left
 }

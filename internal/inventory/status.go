@@ -32,7 +32,7 @@ func (l *Listing) outdate(id string) {
 // listed, then there is no such item: the reply is empty. A status from before the item changed does not count, because a
 // client asks when a list shows a change, and would take the old status for the new one.
 func (l *Listing) StatusOf(name string) (reply []byte, ok bool) {
-	l.settleWhole()
+	l.inv.settle()
 	if wrap := l.plan.Status.wrap; wrap != 0 {
 		names := l.plan.equivalents(name)
 		if slices.ContainsFunc(names, func(name string) bool { _, is := l.renamed[name]; return is }) {
@@ -52,7 +52,7 @@ func (l *Listing) StatusOf(name string) (reply []byte, ok bool) {
 // KeepStatus remembers the status of an item, which request asked has asked for, unless the item is not listed, or there is
 // a later status, or one where now there is none: a runtime whose state is damaged may answer NotFound to everything.
 func (l *Listing) KeepStatus(id string, asked uint64, reply []byte) {
-	l.settleWhole()
+	l.inv.settle()
 	k := l.statuses[id]
 	if _, listed := l.items.get(id); !listed || asked <= k.asked || len(reply) == 0 && k.fresh() {
 		return
@@ -66,10 +66,10 @@ func (l *Listing) KeepStatus(id string, asked uint64, reply []byte) {
 	l.statuses[id] = k
 }
 
-// BeginStatus is [Inventory.Begin] for the status of an item of l.
-func (l *Listing) BeginStatus() uint64 {
-	l.settleWhole()
-	return l.inv.Begin()
+// BeginStatus is Begin for the status of an item.
+func (inv *Inventory) BeginStatus() uint64 {
+	inv.settle() // what earlier answers show has changed before
+	return inv.Begin()
 }
 
 // WantStatus makes the status of an item due, although it may be known.
@@ -78,7 +78,7 @@ func (l *Listing) WantStatus(id string) { l.wanted[id] = true }
 // DueStatuses returns the ids of the items whose status is due: those that are wanted, and if there is room for their
 // statuses, those that are new or have changed. With one it is at least one, if there are items.
 func (l *Listing) DueStatuses(room, one bool) (ids []string) {
-	l.settleWhole()
+	l.inv.settle()
 	if one && len(l.wanted) == 0 {
 		for id := range l.items.place { // any item will do
 			l.wanted[id] = true
@@ -95,17 +95,6 @@ func (l *Listing) DueStatuses(room, one bool) (ids []string) {
 	}
 	clear(l.wanted)
 	return ids
-}
-
-// settleWhole calls settle for a list and for the lists of its parts, because a change of a part
-// makes the status of its whole out of date.
-func (l *Listing) settleWhole() {
-	l.settle()
-	for _, part := range l.inv.lists {
-		if part.plan != nil && part.plan.whole != nil && part.plan.whole.key == l.plan.key {
-			part.settle()
-		}
-	}
 }
 
 // changesWhole notes that an item has changed. The status of its whole is out of date then.

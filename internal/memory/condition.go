@@ -205,7 +205,7 @@ func (c *Conn) notifyFirst(l *list) {
 
 // Unasked reports whether the configuration names no method whose answer says that the backend is back, so that the Conn
 // asks HealthCheck.
-func (c *Conn) Unasked() bool { return c.cfg.Alive == HealthCheck }
+func (c *Conn) Unasked() bool { return c.unasked }
 
 // queueNotice queues a state for Watch, which Run calls. c.mu is held.
 func (c *Conn) queueNotice(s State) {

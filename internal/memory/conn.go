@@ -40,6 +40,7 @@ type Conn struct {
 	roles      map[string]role // :: full method
 	check      chan struct{}   // holds a token if Run is to begin its next round now
 	pulse      pulse
+	unasked    bool // see Unasked
 
 	life       context.Context // of the requests in the background
 	end        context.CancelFunc
@@ -143,7 +144,7 @@ func New(cfg Config) (*Conn, error) {
 	}
 	c.mu.Unlock()
 	if cfg.Alive == "" && len(c.gates) == 0 {
-		c.cfg.Alive = HealthCheck
+		c.cfg.Alive, c.unasked = HealthCheck, true
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())

@@ -81,7 +81,7 @@ func (c *Conn) askStatus(l *list, id string) {
 	ctx, cancel := context.WithTimeout(c.life, followTime)
 	defer cancel()
 	c.mu.Lock()
-	asked := l.BeginStatus()
+	asked := c.mem.inv.BeginStatus()
 	c.mu.Unlock()
 	call := &codec.Call{Method: l.Status.Method.Name, Request: codec.NewFrame(l.Status.ID.Append(nil, []byte(id)))}
 	err := c.try(ctx, &attempt{method: call.Method, lag: &l.statusLag, usable: never, anyAnswer: true}, func(ctx context.Context) error {

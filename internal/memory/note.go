@@ -14,8 +14,8 @@ import (
 // each.
 type Note = inventory.Note
 
-// HandOn calls to with each Note from now on, before the client gets its answer, until HandOn is
-// called again; nil ends that. Calls of to may overlap.
+// HandOn calls to with each Note from now on, before the client gets its answer, until HandOn is called again. Calls of to
+// may overlap.
 func (m *Memory) HandOn(to func(Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,7 +21,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 	}
 	id := string(named)
 	c.mu.Lock()
-	asked := l.BeginStatus()
+	asked := c.mem.inv.BeginStatus()
 	late := c.state.Condition != Gone && l.statusLag.late() && c.usableStatus(l, id)
 	if late { // ask for it in the background
 		l.WantStatus(id)

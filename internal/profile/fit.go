@@ -227,11 +227,11 @@ func (f *fitting) known(spec inventory.Spec) inventory.Spec {
 			l.PartOf = inventory.PartOf{}
 		}
 		l.Created = kept(l.Created, func(method, _ string) bool { return !lacks(method) })
-		var left []string
-		l.Draft, left = l.FitDraft(f.schema)
-		for _, at := range left {
-			f.left = append(f.left, "known."+cmp.Or(l.List, l.Stream)+"."+at)
+		lacking, _ := l.CheckDraft(f.schema)
+		for _, at := range lacking {
+			f.left = append(f.left, "known."+cmp.Or(l.List, l.Stream)+".draft."+at)
 		}
+		l.Draft = kept(l.Draft, func(at, _ string) bool { return !slices.Contains(lacking, at) })
 		fit.Lists = append(fit.Lists, l)
 	}
 	for _, r := range spec.Replies {

@@ -56,7 +56,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 		p.changes.GoOn()
 		p.records.thaw()
 		if p.successor != nil {
-			p.successor.leave(p.memories)
+			p.successor.leave()
 			p.successor = nil
 		}
 		p.relock()

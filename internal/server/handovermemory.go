@@ -80,10 +80,9 @@ type successor struct {
 }
 
 // leave ends the notes: this process goes on.
-func (h *successor) leave(m *Memories) {
-	m.HandOn(nil)
+func (h *successor) leave() {
 	h.cancel()
-	_ = h.conn.Close() // ends the goroutine
+	_ = h.conn.Close() // ends the goroutine, and with the next note also the notes
 	<-h.done
 }
 

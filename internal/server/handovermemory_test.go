@@ -70,7 +70,7 @@ func TestAnAbandonedSuccessorGetsNoMoreEvents(t *testing.T) {
 	var note successorNote
 	require.NoError(t, from.Decode(&note))
 	assert.NotEmpty(t, note.Events)
-	h.leave(n.proxy.memories)
+	h.leave()
 	_, err = n.Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
 }

@@ -199,17 +199,12 @@ func (m *Memories) Encode() (map[string][]byte, error) {
 	return all, nil
 }
 
-// HandOn calls send with each call that changes something at a backend, until HandOn is called with
-// nil.
+// HandOn calls send with each call that changes something at a backend, until HandOn is called again.
 func (m *Memories) HandOn(send func(backend string, n memory.Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, mem := range m.byName {
-		if send == nil {
-			mem.HandOn(nil)
-		} else {
-			mem.HandOn(func(n memory.Note) { send(name, n) })
-		}
+		mem.HandOn(func(n memory.Note) { send(name, n) })
 	}
 }
 
