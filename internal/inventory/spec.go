@@ -28,63 +28,39 @@ type Spec struct {
 
 // A Reply is a unary method whose latest reply to an empty request is kept whole.
 type Reply struct {
-	Method string `yaml:"method"`
-
-	// Every is how old the reply may be before Run asks for it, if no client does. Zero: Run never
-	// asks for it, and the reply is kept when a client asks.
-	Every time.Duration `yaml:"every"`
-
-	// Live marks a reply that the primary must give itself, however long that takes,
-	// such as whether it is ready.
-	Live bool `yaml:"live"`
+	Method string        `yaml:"method"`
+	Every  time.Duration `yaml:"every"` // as in List
+	Live   bool          `yaml:"live"`  // the primary must give it itself, however long that takes, such as whether it is ready
 }
 
 // A List describes the list of one kind of items, and the other methods about these items.
 type List struct {
-	// List is the method that returns the whole list in one message, Stream the one
-	// that returns it in several. One of the two is optional. If a backend has only
-	// one of the two methods, a call of the other one uses that.
+	// List is the method that returns the whole list in one message, Stream the one that returns it in several. One of the
+	// two is optional. If a backend has only one of them, a call of the other one uses that.
 	List   string `yaml:"list"`
 	Stream string `yaml:"stream"`
 
-	// ID is the path of an item's id.
-	ID string `yaml:"id"`
+	ID      string   `yaml:"id"`      // path of an item's id
+	Kind    string   `yaml:"kind"`    // kind of name of the ids; empty: the list does not show which backend owns a name
+	Names   []string `yaml:"names"`   // paths to other names of the item: strings, or lists of strings
+	Filters []Filter `yaml:"filters"` // that a request can have
+	Status  Status   `yaml:"status"`  // the call for the status of one item
 
-	// Kind is the kind of name of the ids. Optional: it is for lists that show which
-	// backend owns a name.
-	Kind string `yaml:"kind"`
-
-	// Names are paths to other names of the item: strings, or lists of strings.
-	Names []string `yaml:"names"`
-
-	// Filters are the filters that a request can have.
-	Filters []Filter `yaml:"filters"`
-
-	// Status is the call for the status of one item.
-	Status Status `yaml:"status"`
-
-	// Gate marks the lists that a backend must have answered before it counts as up
-	// again.
-	Gate bool `yaml:"gate"`
-
-	// Optional marks a list that may lack the items of a backend if memory has none, such as a
-	// list of measurements.
+	// Gate marks the lists that a backend must have answered before it counts as up again. Optional marks a list that may
+	// lack the items of a backend if memory has none, such as a list of measurements.
+	Gate     bool `yaml:"gate"`
 	Optional bool `yaml:"optional"`
 
-	// Every is how old the list may be before Run asks for it, if no client does. Zero: Run never
-	// asks for it, and the list is kept when a client asks.
+	// Every is how old the list may be before Run asks for it, if no client does. Zero: Run never asks for it, and it is kept
+	// when a client asks.
 	Every time.Duration `yaml:"every"`
 
-	// Changed are the methods, or patterns of them, that may change the list. Run asks for the
-	// list at once after such a call.
-	Changed []string `yaml:"changed"`
-
-	// Created are methods whose reply holds the id of a new item: method → path.
+	// Changed are the methods, or patterns of them, that may change the list: Run asks for it at once after such a call.
+	// Created are methods whose reply holds the id of a new item: method → path. Removed are methods, or patterns of them,
+	// that remove the items that their request names if they succeed.
+	Changed []string          `yaml:"changed"`
 	Created map[string]string `yaml:"created"`
-
-	// Removed are methods, or patterns of them, that remove the items that their request names
-	// if they succeed.
-	Removed []string `yaml:"removed"`
+	Removed []string          `yaml:"removed"`
 
 	// State is the path of the state of an item, an enum. Becomes says what a method of Changed makes of it when it has
 	// succeeded: method → state before → state after. Lists show nothing else of that method. Memory shows such a change
@@ -92,17 +68,13 @@ type List struct {
 	State   string                       `yaml:"state"`
 	Becomes map[string]map[string]string `yaml:"becomes"`
 
-	// PartOf says that the items are parts of those of another list, whose statuses include them.
-	PartOf PartOf `yaml:"partOf"`
+	PartOf PartOf `yaml:"partOf"` // the items are parts of those of another list, whose statuses include them
 
-	// Draft describes an item that a method of Created has just created, until the backend
-	// lists it: path in the item → path in the request. The other fields of the item are empty.
-	// Optional: without it only the backend's next answer shows the item.
+	// Draft describes an item that a method of Created has just created, until the backend lists it: path in the item → path
+	// in the request. Born is the path of the time at which it was created, in nanoseconds since 1970. The other fields of
+	// the item are empty. Optional: without it only the backend's next answer shows the item.
 	Draft map[string]string `yaml:"draft"`
-
-	// Born is the path of the time at which an item was created, in nanoseconds since
-	// 1970. Optional; it is for drafts.
-	Born string `yaml:"born"`
+	Born  string            `yaml:"born"`
 }
 
 // A PartOf names another list, and the field of an item that holds the id of its whole there.
@@ -115,13 +87,8 @@ type PartOf struct {
 type Filter struct {
 	Request string `yaml:"request"` // path in the request
 	Item    string `yaml:"item"`    // path in the item
-
-	// Match is how the two compare: "prefix" for ids, which may be cut short; "equal" for
-	// numbers; "within" for a map, all entries of which the item's map must have.
-	Match string `yaml:"match"`
-
-	// Of names another list. Item is then a path in the item with the same id there.
-	Of string `yaml:"of"`
+	Match   string `yaml:"match"`   // "prefix" for ids, which may be cut short; "equal" for numbers; "within" for maps: the item's has all entries
+	Of      string `yaml:"of"`      // another list; Item is then a path in the item with the same id there
 }
 
 // A Status is a call for one item.

@@ -50,67 +50,54 @@ type Config struct {
 	Package string // of the methods that Spec names
 	Spec    inventory.Spec
 
-	// Equivalents returns all names under which an item with this name may be
-	// listed, the name itself included. Optional.
+	// Equivalents returns all names under which an item with this name may be listed, the name itself included. Optional.
 	Equivalents func(name string) []string
 
-	// Memory holds the answers of the backend, for this connection and for those before and
-	// after it. Nil means a new, empty one.
+	// Memory holds the answers of the backend, for this connection and for those before and after it. Nil means a new one.
 	Memory *Memory
 
-	// Policy says what lists do while the backend is down. Empty means LastKnown.
-	Policy Policy
+	Policy Policy // what lists do while the backend is down; empty means LastKnown
 
-	// Primary marks the backend without which there is no node. It is never left out of a list,
-	// and memory never answers a Reply that is Live in its place.
+	// Primary marks the backend without which there is no node. It is never left out of a list, and memory never answers a
+	// Reply that is Live in its place.
 	Primary bool
 
-	// Absent reports whether no process listens at the backend's address now. If in addition the
-	// backend has not been seen since the machine was booted, that is evidence that it has no
-	// items, and lists leave it out. Nil means that there is no such evidence.
+	// Absent reports whether no process listens at the backend's address now. If in addition the backend has not been seen
+	// since the machine was booted, that is evidence that it has no items, and lists leave it out. Nil means that there is
+	// no such evidence.
 	Absent func(context.Context) bool
 
-	// Required makes lists wait for a backend even if it is absent, for at most RequiredWait,
-	// and then fail.
+	// Required makes lists wait for a backend even if it is absent, for at most RequiredWait, and then fail.
 	Required     bool
 	RequiredWait time.Duration // zero means Silence
 
-	// Budget is how long an answer may take before memory answers in its place. Zero means
-	// DefaultBudget. Silence is how long a backend may answer nothing at all before it is gone.
-	// Zero means DefaultSilence. Interval is how often the Conn asks a backend that no client
-	// asks. Zero means DefaultInterval.
-	Budget   time.Duration
-	Silence  time.Duration
-	Interval time.Duration
+	Budget   time.Duration // how long an answer may take before memory answers in its place; zero means DefaultBudget
+	Silence  time.Duration // how long a backend may answer nothing at all before it is gone; zero means DefaultSilence
+	Interval time.Duration // how often the Conn asks a backend that no client asks; zero means DefaultInterval
 
-	// Alive is the full name of a unary method that a backend answers quickly even when it is
-	// busy. Its answer distinguishes a slow backend from one that is gone. Optional: without it
-	// the lists that are gates decide, and if there are none, any answer to HealthCheck.
+	// Alive is the full name of a unary method that a backend answers quickly even when it is busy. Its answer distinguishes
+	// a slow backend from one that is gone. Optional: without it the lists that are gates decide, and if there are none, any
+	// answer to HealthCheck.
 	Alive string
 
-	// MaxBytes bounds the memory, in bytes. Zero means DefaultMaxBytes.
-	MaxBytes int
+	MaxBytes int // bounds the memory; zero means DefaultMaxBytes
 
-	// Watch is called by Run for each change of state, one after another. A Watch that
-	// blocks delays only the next call of Watch. Optional.
+	// Watch is called by Run for each change of state, one after another. A Watch that blocks delays only the next call of
+	// Watch. Optional.
 	Watch func(State)
 
-	// Before is the state that an earlier connection to the backend had last. If this one is in
-	// the same condition at first, the condition goes on, with the time of Before. Optional.
+	// Before is the state that an earlier connection to the backend had last. If this one is in the same condition at first,
+	// the condition goes on, with the time of Before. Optional.
 	Before State
 
-	// Remembered is called for each answer from memory, with the context of its call and the method's full name. It
-	// must return at once. Optional.
+	// Remembered is called for each answer from memory, with the context of its call and the method's full name. It must
+	// return at once. Optional.
 	Remembered func(ctx context.Context, method string)
 
-	// Reserve reserves n bytes for a list that memory gives to the call of ctx. It must not wait.
-	// If it fails, so does the call. Nil means that there is always room.
-	Reserve func(ctx context.Context, n int) error
+	// Reserve reserves n bytes for a list that memory gives to the call of ctx; Streamed, for a message of a list that the
+	// backend streams, which memory keeps until the list is complete. They must not wait. If they fail, so does the call.
+	// Nil means that there is always room.
+	Reserve, Streamed func(ctx context.Context, n int) error
 
-	// Streamed reserves n bytes for a message of a list that the backend streams. Memory keeps it until
-	// the list is complete. It must not wait. If it fails, so does the call. Optional.
-	Streamed func(ctx context.Context, n int) error
-
-	// Panicked is called for each panic in the background. Optional.
-	Panicked recovery.Hook
+	Panicked recovery.Hook // called for each panic in the background; optional
 }

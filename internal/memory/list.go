@@ -93,22 +93,20 @@ func (c *Conn) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 
 	err = c.try(ctx, &attempt{method: call.Method, lag: &l.lag, list: l, usable: usable, spent: spent}, func(ctx context.Context) error { return c.fetch(ctx, l, call) })
 	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		switch {
 		case errors.Is(err, errRemembered), ended(ctx):
 		case epoch.Err() != nil:
-			if c.State().Condition != Gone {
+			if c.state.Condition != Gone {
 				err = errCameBack
 			}
 		case ours(err):
-		case c.spares(l, err): // it is an answer in time
-			c.mu.Lock()
+		case l.spares(err): // it is an answer in time
 			c.isInTime(&l.lag)
-			c.mu.Unlock()
 		case all || !aboutTheRequest(err):
-			c.mu.Lock()
 			c.fails(l, seq, err)
 			c.mem.noteAnswer()
-			c.mu.Unlock()
 		}
 		return err
 	}
@@ -169,10 +167,8 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 // spares reports whether an error in place of the list says nothing about the backend: it has no such list, or Run never
 // asks for the list, and clients can do without it, or memory does not have all of it. A runtime may fail such a list once,
 // because a container was removed meanwhile, or for ever, as containerd 1.6 does with ListPodSandboxStats while it has a
-// sandbox that has ended.
-func (c *Conn) spares(l *list, err error) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// sandbox that has ended. Conn.mu is held.
+func (l *list) spares(err error) bool {
 	return l.lacking(err) || !l.Spec.Gate && l.Spec.Every == 0 && (l.Spec.Optional || !l.Complete)
 }
 
@@ -267,11 +263,10 @@ func (c *Conn) remembered(ctx context.Context, l *list, call *codec.Call) error 
 	}
 	c.mu.Lock()
 	view := c.mem.inv.View()
-	if !view.Complete(l.ListPlan) && !l.Spec.Optional { // its latest answer is malformed
-		defer c.mu.Unlock()
-		return c.unknown(l, c.state.Err)
-	}
 	c.mu.Unlock()
+	if !view.Complete(l.ListPlan) && !l.Spec.Optional { // its latest answer is malformed
+		return c.unknown(nil)
+	}
 	answer, err := view.Answer(l.ListPlan, call.Request.Bytes())
 	if err != nil {
 		return err
@@ -303,9 +298,7 @@ func (c *Conn) listInstead(ctx context.Context, l *list, call *codec.Call, err e
 	if c.cfg.Policy == Fail {
 		return status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unknown(l, failedError(l.Method().Name, err))
+	return c.unknown(failedError(l.Method().Name, err))
 }
 
 // listOfGone answers a list for a backend that is gone, because of err.
@@ -330,9 +323,7 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 	if ended(ctx) {
 		return status.FromContextError(cmp.Or(context.Cause(ctx), context.DeadlineExceeded)).Err()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unknown(l, c.state.Err)
+	return c.unknown(nil)
 }
 
 // hasNothing reports whether there is evidence that the backend has no items: no process listens
@@ -365,8 +356,12 @@ func (c *Conn) comesBack(ctx context.Context) bool {
 	return false
 }
 
-// unknown is the error of a list of a backend that may have items that memory lacks. c.mu is held.
-func (c *Conn) unknown(l *list, why error) error {
+// unknown is the error of a list of a backend that may have items that memory lacks: because of its condition, unless why says
+// more.
+func (c *Conn) unknown(why error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	why = cmp.Or(why, c.state.Err)
 	what := "it has not listed them since this node was booted"
 	switch {
 	case !c.mem.seen && c.cfg.Required:
