@@ -229,15 +229,6 @@ func (c *Conn) notifyAll() {
 	}
 }
 
-// isGone marks the backend gone, if it is still in epoch.
-func (c *Conn) isGone(epoch context.Context, why error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.epoch == epoch && c.state.Condition != Gone {
-		c.goneNow(c.reason(why), false)
-	}
-}
-
 // goneNow marks the backend gone and ends all calls under way, because a client may take a
 // call that runs into its deadline for a fault of the item that it is about. stays says that waiting for it is useless.
 // c.mu is held.
@@ -290,16 +281,15 @@ func (c *Conn) judge(epoch context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if epoch.Err() != nil { // it ended because the backend went
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.state.Condition == Gone {
-			return c.unavailable()
-		}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case epoch.Err() != nil && c.state.Condition == Gone:
+		return c.unavailable()
+	case epoch.Err() != nil: // it ended because the backend went
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s was gone meanwhile: %v", c.cfg.Name, context.Cause(epoch))
-	}
-	if unreachable(err) {
-		c.isGone(epoch, err)
+	case unreachable(err):
+		c.goneNow(c.reason(err), false)
 	}
 	return err
 }

@@ -68,7 +68,7 @@ func (c *Conn) Finder(listed, path string) (*Finder, error) {
 // Has reports whether memory has an item with the value, which is not empty.
 func (f *Finder) Has(value []byte) bool {
 	if f.path == nil {
-		return f.view().Named(f.list.ListPlan, string(value))
+		return f.conn.view().Named(f.list.ListPlan, string(value))
 	}
 	return f.Any(func(item []byte) bool {
 		got, ok, err := f.path.Lookup(item)
@@ -76,14 +76,15 @@ func (f *Finder) Has(value []byte) bool {
 	})
 }
 
-func (f *Finder) view() *inventory.View {
-	f.conn.mu.Lock()
-	defer f.conn.mu.Unlock()
-	return f.conn.mem.inv.View()
+// view returns all lists as memory has them now.
+func (c *Conn) view() *inventory.View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mem.inv.View()
 }
 
 // Any reports whether is returns true for an item in memory.
-func (f *Finder) Any(is func(item []byte) bool) bool { return f.view().Any(f.list.ListPlan, is) }
+func (f *Finder) Any(is func(item []byte) bool) bool { return f.conn.view().Any(f.list.ListPlan, is) }
 
 // Renew asks the backend for the list if the remembered one may be out of date, so that Has finds
 // an item that was made a moment ago. If the backend is gone, the remembered items stay.

@@ -261,9 +261,7 @@ func (c *Conn) remembered(ctx context.Context, l *list, call *codec.Call) error 
 		call.Reply = &codec.Frame{}
 		return nil
 	}
-	c.mu.Lock()
-	view := c.mem.inv.View()
-	c.mu.Unlock()
+	view := c.view()
 	if !view.Complete(l.ListPlan) && !l.Spec.Optional { // its latest answer is malformed
 		return c.unknown(nil)
 	}
