@@ -36,11 +36,11 @@ func (inv *Inventory) Match(p *Plan, kind, name string) (m Match) {
 }
 
 // Counts returns how many items are listed of each kind.
-func (inv *Inventory) Counts(p *Plan) map[string]int {
+func (v *View) Counts(p *Plan) map[string]int {
 	counts := map[string]int{}
 	for _, l := range p.Lists {
 		if l.Spec.Kind != "" {
-			counts[l.Spec.Kind] = len(inv.View().items(l).ids)
+			counts[l.Spec.Kind] = len(v.items(l).ids)
 		}
 	}
 	return counts

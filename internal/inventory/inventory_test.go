@@ -433,7 +433,7 @@ func TestAnIDIsFoundByItsBeginning(t *testing.T) {
 		assert.Equal(t, inventory.Match{N: want, Whole: name == "c12" || name == "c2"}, r.inv.Match(r.plan(), "container", name), name)
 		assert.Zero(t, r.inv.Match(r.plan(), "sandbox", name), "another kind")
 	}
-	assert.Equal(t, map[string]int{"sandbox": 0, "container": 3}, r.inv.Counts(r.plan()))
+	assert.Equal(t, map[string]int{"sandbox": 0, "container": 3}, r.inv.View().Counts(r.plan()))
 }
 
 // A reload compiles a plan, and may fail after that: then the process goes on with the plan before.

@@ -33,14 +33,9 @@ type Condition int
 
 // The conditions.
 const (
-	// Up: it answers in time.
-	Up Condition = iota
-	// Slow: a list, status or reply that memory keeps did not come within its budget, or a list
-	// was an error twice in a row. Memory answers those calls. All other calls pass as usual.
-	Slow
-	// Gone: it cannot be reached, has answered nothing at all for a while, or answers
-	// every call with an error. No call goes to it.
-	Gone
+	Up   Condition = iota
+	Slow           // memory answers the calls that would come late; all others pass as usual
+	Gone           // no call goes to it
 )
 
 func (c Condition) String() string { return [...]string{"up", "slow", "gone"}[c] }

@@ -21,19 +21,10 @@ const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // A File says where a [Memory] is kept.
 type File struct {
-	Path string // empty: nowhere
-
-	// Replaces is the path of the file that the backend had under an earlier name. It is removed
-	// once Path is written. Optional.
-	Replaces string
-
-	// Address is the address of the backend. The file records it for a later process, in which
-	// the backend may have another name. Optional.
-	Address string
-
-	// Boot is a text that is different after each start of the node. Optional: the kernel's boot
-	// id is enough, unless a node can restart without its machine.
-	Boot string
+	Path     string // empty: nowhere
+	Replaces string // the file that the backend had under an earlier name, which is removed once Path is written
+	Address  string // of the backend, for a later process, in which it may have another name
+	Boot     string // differs after each start of the node; the kernel's boot id is enough, unless a node can restart without its machine
 }
 
 // file is where a Memory is kept.

@@ -16,11 +16,7 @@ func (c *Conn) Match(kind string, name []byte) inventory.Match {
 }
 
 // Items returns how many items memory has of each kind.
-func (c *Conn) Items() map[string]int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mem.inv.Counts(c.plan)
-}
+func (c *Conn) Items() map[string]int { return c.view().Counts(c.plan) }
 
 // MayHold reports whether the backend may have items of a kind that memory lacks: because it has
 // never listed them, or because it was too slow, or gone, to show what a call has changed.

@@ -15,15 +15,15 @@ type Memory struct {
 	mu                sync.Mutex // guards the fields below, and the state of all connections
 	name              string
 	inv               *inventory.Inventory
-	seen              bool              // the backend has answered a list since the machine was booted
-	answeredSinceBoot bool              // the backend has answered another call: it may have items
-	late              map[string]string // :: method → why its answers come late
-	gone              bool              // the backend is gone, or has not answered a list since
-	unsure            error             // why an earlier memory could not be read, until the backend is seen
-	failing           bool              // the latest attempt to write the file failed, and was reported
-	news              bool              // the file is out of date, apart from the inventory
-	conn              *Conn             // the latest connection that uses this memory
-	successor         func(Note)        // passes the calls of this process to its successor; nil if there is none
+	seen              bool                 // the backend has answered a list since the machine was booted
+	answeredSinceBoot bool                 // the backend has answered another call: it may have items
+	late              map[string]string    // :: method → why its answers come late
+	gone              bool                 // the backend is gone, or has not answered a list since
+	unsure            error                // why an earlier memory could not be read, until the backend is seen
+	failing           bool                 // the latest attempt to write the file failed, and was reported
+	news              bool                 // the file is out of date, apart from the inventory
+	conn              *Conn                // the latest connection that uses this memory
+	successor         func(inventory.Note) // passes the calls of this process to its successor; nil if there is none
 }
 
 // NewMemory returns an empty Memory that no file keeps.

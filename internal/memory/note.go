@@ -9,14 +9,9 @@ import (
 	"github.com/criproxy/criproxy/internal/inventory"
 )
 
-// A Note is a call to a backend that may have changed something there. A process that has handed
-// over its sockets still completes the calls that it has begun. It sends its successor a Note of
-// each.
-type Note = inventory.Note
-
 // HandOn calls to with each Note from now on, before the client gets its answer, until HandOn is called again. Calls of to
-// may overlap.
-func (m *Memory) HandOn(to func(Note)) {
+// may overlap. A process that has handed over its sockets still completes calls, of which its successor must know.
+func (m *Memory) HandOn(to func(inventory.Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.successor = to
@@ -24,7 +19,7 @@ func (m *Memory) HandOn(to func(Note)) {
 
 // Learn remembers a call that another process has made. It fails if no connection remembers in
 // m yet.
-func (m *Memory) Learn(n Note) error {
+func (m *Memory) Learn(n inventory.Note) error {
 	m.mu.Lock()
 	c := m.conn
 	m.mu.Unlock()
@@ -40,7 +35,7 @@ func (c *Conn) noteCall(call *codec.Call, failure error) {
 	if !c.plan.Changes(call.Method) {
 		return
 	}
-	n := Note{Method: call.Method, Request: call.Request.Bytes(), OK: failure == nil}
+	n := inventory.Note{Method: call.Method, Request: call.Request.Bytes(), OK: failure == nil}
 	if n.OK {
 		n.Reply = call.Reply.Bytes()
 	}
@@ -48,7 +43,7 @@ func (c *Conn) noteCall(call *codec.Call, failure error) {
 }
 
 // note remembers what a call may have changed, even if it failed, and hands the Note on.
-func (c *Conn) note(n Note) {
+func (c *Conn) note(n inventory.Note) {
 	if successor := c.remember(n); successor != nil {
 		successor(n)
 	}
@@ -56,7 +51,7 @@ func (c *Conn) note(n Note) {
 
 // remember does the work of note. It returns the function that takes the Note for another
 // process, nil if there is none.
-func (c *Conn) remember(n Note) (successor func(Note)) {
+func (c *Conn) remember(n inventory.Note) (successor func(inventory.Note)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changed := c.mem.inv.Note(c.plan, n, time.Now())

@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -103,7 +103,7 @@ func (h *successor) finish() {
 func (h *successor) giveMemories(p *Proxy, evidence []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock() // notes come after the memories
-	p.memories.HandOn(func(backend string, n memory.Note) { h.send(&successorNote{Backend: backend, Note: n}) })
+	p.memories.HandOn(func(backend string, n inventory.Note) { h.send(&successorNote{Backend: backend, Note: n}) })
 	all, err := p.memories.Encode()
 	if err == nil {
 		all[evidenceKey] = evidence
@@ -136,7 +136,7 @@ func (h *successor) passOn(rest *capture.Follower) bool {
 // successorNote is a note for the successor, about a call to a backend or with recorded events.
 type successorNote struct {
 	Backend string
-	Note    memory.Note
+	Note    inventory.Note
 	Events  []capture.Event // if there are any, or if Last is set, there is no Note
 	Last    bool            // no more events follow
 

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/memory"
 )
 
@@ -200,16 +201,16 @@ func (m *Memories) Encode() (map[string][]byte, error) {
 }
 
 // HandOn calls send with each call that changes something at a backend, until HandOn is called again.
-func (m *Memories) HandOn(send func(backend string, n memory.Note)) {
+func (m *Memories) HandOn(send func(backend string, n inventory.Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, mem := range m.byName {
-		mem.HandOn(func(n memory.Note) { send(name, n) })
+		mem.HandOn(func(n inventory.Note) { send(name, n) })
 	}
 }
 
 // Learn adds a call that another process has made to the memory of a backend.
-func (m *Memories) Learn(backend string, n memory.Note) error {
+func (m *Memories) Learn(backend string, n inventory.Note) error {
 	m.mu.Lock()
 	mem := m.byName[backend]
 	m.mu.Unlock()
