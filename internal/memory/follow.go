@@ -9,11 +9,8 @@ import (
 )
 
 const (
-	// followers is how many status calls of ours may be under way at once.
-	followers = 4
-
-	// followTime bounds each of them: a call that hangs must not hold up the others for ever.
-	followTime = 30 * time.Second
+	followers  = 4                // status calls of ours that may be under way at once
+	followTime = 30 * time.Second // bounds each of them: one that hangs must not hold up the others for ever
 )
 
 // follow asks, without waiting, for the status of items that are new or have changed,

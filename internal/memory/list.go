@@ -186,12 +186,9 @@ func (c *Conn) refreshInBackground(l *list) {
 	}
 }
 
-// mostFlying bounds how many requests for one answer may be under way in the background.
 const (
-	mostFlying = 3
-
-	// flightTimes bounds how long each of them waits, in times of Silence.
-	flightTimes = 3
+	mostFlying  = 3 // bounds how many requests for one answer may be under way in the background
+	flightTimes = 3 // bounds how long each of them waits, in times of Silence
 )
 
 // askInBackground runs f, which makes a request of the method of g, in a goroutine. It reports

@@ -9,21 +9,17 @@ import (
 )
 
 const (
-	// firstWait and lastWait are the shortest and the longest pause between attempts to find a
-	// backend back. They are those of k8s.io/cri-client.
+	// firstWait and lastWait are the shortest and the longest pause between attempts to find a backend back. They are those
+	// of k8s.io/cri-client.
 	firstWait = 100 * time.Millisecond
 	lastWait  = 3 * time.Second
 
-	// quiet is how long a backend stays gone after criproxy has refused it a change, and mostQuiet
-	// bounds that if refusals keep coming: see lockWhenQuiet.
-	quiet     = 500 * time.Millisecond
-	mostQuiet = 2 * time.Second
+	quiet     = 500 * time.Millisecond // how long a backend stays gone after a change was refused: see lockWhenQuiet
+	mostQuiet = 2 * time.Second        // bounds that if refusals keep coming
+	breath    = 50 * time.Millisecond  // the least time between two rounds, however much changes
 
-	// breath is the least time between two rounds, however much changes.
-	breath = 50 * time.Millisecond
-
-	// mostPatience bounds how long a backend that has shown that it answers late may be
-	// silent: as long as the most patient client waits for an answer.
+	// mostPatience bounds how long a backend that has shown that it answers late may be silent: as long as the most patient
+	// client waits for an answer.
 	mostPatience = 2 * time.Minute
 )
 
