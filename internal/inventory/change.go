@@ -27,8 +27,7 @@ type Note struct {
 // The backend may answer a request that was made before the change after it. So an item stays as the
 // call left it until the answer to a later request, or one that shows the item as it is after.
 
-// change is what calls have done to an item. If they have neither created it nor given it a state, the
-// last one has removed it.
+// change is what calls have done to an item: created it, given it a state, or else the last one has removed it.
 type change struct {
 	before  uint64 // the latest request before
 	created bool
@@ -77,10 +76,9 @@ func (l *Listing) note(e effect, n Note, now time.Time) (shown bool) {
 	return item != nil
 }
 
-// change notes that a call has changed or removed the items that its request names, or may have
-// done so if it failed. The remembered statuses of these items are out of date, or must be asked
-// for again. Only an exact name removes an item. It may be one that is not listed, because a late
-// answer may list it. shown reports whether the items show the whole change now.
+// change notes that a call has changed or removed the items that its request names, or may have done so if it failed. Their
+// statuses are out of date, or due. Only an exact name removes an item, perhaps one that only a late answer lists. shown
+// reports whether the items show the whole change now.
 func (l *Listing) change(on effect, request []byte, changed bool) (shown bool) {
 	name, _, err := on.request.Lookup(request)
 	if err != nil || len(name) == 0 {

@@ -67,9 +67,8 @@ type draft struct {
 // copied is a field of the item that is a copy of one in the request.
 type copied struct{ item, request *rewrite.Path }
 
-// compileDraft returns the draft of the items that m creates. It leaves out fields that the
-// request of m or the item does not have: several methods may create such items, with
-// different fields in their requests, and earlier versions of an API have fewer fields.
+// compileDraft returns the draft of the items that m creates, without fields that its request or the item does not have:
+// other methods create such items with other fields, and earlier versions of an API have fewer.
 func (l *ListPlan) compileDraft(m *codec.Method) (*draft, error) {
 	if len(l.Spec.Draft) == 0 {
 		return nil, nil
@@ -114,8 +113,7 @@ func sameForm(a, b protoreflect.FieldDescriptor) bool {
 	return a.Kind() == protoreflect.StringKind || a.Kind() == protoreflect.BytesKind
 }
 
-// of returns the item with an id that request has created now. It is nil where there is no
-// draft, or the request is broken.
+// of returns the item that request has created now, nil where there is no draft, or the request is broken.
 func (d *draft) of(id *rewrite.Path, named, request []byte, now time.Time) []byte {
 	if d == nil {
 		return nil

@@ -10,8 +10,7 @@ import (
 	"github.com/criproxy/criproxy/internal/base/wire"
 )
 
-// matcher returns a function that decides whether an item is in the answer to request. itemsOf returns the items of another
-// list.
+// matcher returns a function that decides whether an item is in the answer to request. itemsOf returns those of another list.
 func (l *ListPlan) matcher(request []byte, itemsOf func(*ListPlan) *items) (func(id string, item []byte) bool, error) {
 	var all []func(id string, item []byte) bool
 	for _, f := range l.filters {
@@ -53,8 +52,7 @@ func (l *ListPlan) Unfiltered(request []byte) bool {
 	return isEmpty(l.Method().Input, request)
 }
 
-// isEmpty reports whether a message holds nothing but empty strings and messages that are empty
-// in the same sense.
+// isEmpty reports whether a message holds nothing but empty strings and messages that are empty in the same sense.
 func isEmpty(md protoreflect.MessageDescriptor, b []byte) bool {
 	for f, err := range wire.Fields(b) {
 		if err != nil || f.Type != protowire.BytesType {
@@ -67,8 +65,7 @@ func isEmpty(md protoreflect.MessageDescriptor, b []byte) bool {
 	return true
 }
 
-// test returns the test that f makes of a request, nil if the request does not
-// ask for it.
+// test returns the test that f makes of a request, nil if the request does not ask for it.
 func (f *filter) test(request []byte) (func(id string, item []byte) bool, error) {
 	switch f.match {
 	case "prefix":

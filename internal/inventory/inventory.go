@@ -156,8 +156,7 @@ func (inv *Inventory) settle() {
 	}
 }
 
-// TakeNews reports whether Save returns something else than after the call of TakeNews before, other than in the numbers
-// of an optional list.
+// TakeNews reports whether what Save returns has changed since the last TakeNews, other than in numbers of an optional list.
 func (inv *Inventory) TakeNews() bool {
 	inv.settle()
 	news := inv.news

@@ -11,8 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/base/wire"
 )
 
-// items are the items of a list, in the order of the latest answer that differed from the one
-// before. The zero value has none.
+// items are those of a list, in the order of the latest answer that differed from the one before. The zero value has none.
 type items struct {
 	ids    []string
 	bodies [][]byte
@@ -74,8 +73,7 @@ func (s *items) clone() *items {
 	return &items{slices.Clone(s.ids), slices.Clone(s.bodies), maps.Clone(s.place), s.size}
 }
 
-// each calls do with every item of a reply and its id, until do returns false. Both are slices of
-// the reply.
+// each calls do with every item of a reply and its id, which are slices of it, until do returns false.
 func (l *ListPlan) each(reply []byte, do func(id, body []byte) bool) error {
 	n := 0
 	for f, err := range wire.Fields(reply) {
@@ -97,8 +95,7 @@ func (l *ListPlan) each(reply []byte, do func(id, body []byte) bool) error {
 	return nil
 }
 
-// parse splits a reply into its items, some n, which are slices of it. If two items have the same id, the
-// last one counts.
+// parse splits a reply into its items, some n, which are slices of it. Of two with the same id, the last one counts.
 func (l *ListPlan) parse(reply []byte, n int) (*items, error) {
 	s := &items{place: make(map[string]int, n)}
 	err := l.each(reply, func(id, body []byte) bool {
@@ -111,8 +108,7 @@ func (l *ListPlan) parse(reply []byte, n int) (*items, error) {
 	return s, nil
 }
 
-// unchanged reports whether a reply has the remembered items, in any order. Most replies do,
-// because lists are asked for every second.
+// unchanged reports whether a reply has the known items, in any order. Most replies do: lists are asked for every second.
 func (l *Listing) unchanged(reply []byte) bool {
 	known := l.items
 	l.seen = append(l.seen[:0], make([]bool, len(known.ids))...)

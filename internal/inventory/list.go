@@ -43,8 +43,7 @@ func (l *Listing) noteChange() {
 	l.changed = l.inv.Begin() // a number of its own, so that changes can be told apart
 }
 
-// Invalidate notes a change that a client knows of and that the items cannot show, until an answer to a later request
-// comes.
+// Invalidate notes a change that a client knows of and that the items cannot show before the answer to a later request.
 func (l *Listing) Invalidate(now time.Time) {
 	if l.Invalidated < l.answered {
 		l.StaleSince = now
@@ -62,8 +61,7 @@ func (l *Listing) Stale() bool { return l.ChangedSince(l.answered) }
 // Shows reports whether the items show the effects of a change, because they were asked for after it.
 func (l *Listing) Shows(change uint64) bool { return change < l.answered }
 
-// Observe remembers the complete answer to request seq, unless a later request has been answered.
-// It keeps a reference to the answer, not a copy.
+// Observe keeps a reference to the complete answer to request seq, unless a later request has been answered.
 func (l *Listing) Observe(seq uint64, at time.Time, answer *codec.Frame) {
 	if seq < l.answered || seq < l.shown {
 		return
@@ -80,8 +78,7 @@ func (l *Listing) Observe(seq uint64, at time.Time, answer *codec.Frame) {
 	l.shownSince(seq)
 }
 
-// settle reads a pending answer. If that is malformed, the items stay as they were; if there were
-// none, the list no longer counts as complete.
+// settle reads a pending answer. A malformed one changes nothing, but if there are no items, the list is not complete.
 func (l *Listing) settle() {
 	if l.pending == nil {
 		return
@@ -121,10 +118,9 @@ func (l *Listing) settle() {
 	l.become(items)
 }
 
-// Merge remembers the items in the answer to a request with a filter. The answer need not be
-// complete, but its items are true. lacks reports whether the answer lacks items that match the
-// request in l, and that no client has created or changed since the request. An answer that is older than the latest
-// complete one counts for nothing.
+// Merge remembers the items in the answer to a request with a filter, which may lack others. lacks reports whether it lacks
+// items that match the request in l, and that no client has created or changed since the request. An answer that is older
+// than the latest complete one counts for nothing.
 func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
 	if seq <= l.answered {
 		return false

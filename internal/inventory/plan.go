@@ -113,8 +113,7 @@ func (l *ListPlan) Path(text string) (*rewrite.Path, error) {
 	return rewrite.ParseTextPath(l.item, text)
 }
 
-// compileLists resolves specs against the methods of a package. The error names
-// every mistake.
+// compileLists resolves specs against the methods of a package. The error names every mistake.
 func compileLists(specs []List, schema *codec.Schema, pkg string) ([]*ListPlan, error) {
 	var lists []*ListPlan
 	var errs []error
@@ -287,8 +286,7 @@ func findMethod(schema *codec.Schema, pkg, name string) *codec.Method {
 	return nil
 }
 
-// repeatedField returns the list of messages that md has, of several the one with the lowest
-// number: what a newer version of an API adds is about the list.
+// repeatedField returns the list of messages in md with the lowest number: what a newer version of an API adds is about it.
 func repeatedField(md protoreflect.MessageDescriptor) (list protoreflect.FieldDescriptor) {
 	for i := range md.Fields().Len() {
 		fd := md.Fields().Get(i)

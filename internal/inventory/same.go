@@ -9,8 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// stamps are patterns of fields that differ in each answer, "Message.field", see [Spec.Stamps]. The
-// zero value has none.
+// stamps are patterns of fields that differ in each answer: see [Spec.Stamps].
 type stamps []string
 
 // has reports whether a field is a stamp.
@@ -30,10 +29,9 @@ func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
 	return len(a) == len(b) && stamps(nil).same(md, a, b)
 }
 
-// same reports whether two messages have the same content, apart from stamps. It compares the
-// entries of maps in any order, because backends that are written in Go send them in another order
-// each time. It does not do so for fields: messages with their fields in another order are not the
-// same. Malformed messages are the same only if their bytes are.
+// same reports whether two messages have the same content, apart from stamps. It compares the entries of maps in any order,
+// because backends that are written in Go send them in another order each time, but fields in theirs. Malformed messages are
+// the same only if their bytes are.
 func (s stamps) same(md protoreflect.MessageDescriptor, a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true

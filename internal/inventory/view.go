@@ -51,8 +51,7 @@ func (v *View) Any(l *ListPlan, is func(item []byte) bool) bool {
 	return slices.ContainsFunc(v.items(l).bodies, is)
 }
 
-// Named reports whether an item of a list in v has the id name, or one of its other names, or is the only one whose id
-// begins with name.
+// Named reports whether an item of a list in v has a name, by id or another one, or is the only one whose id begins so.
 func (v *View) Named(l *ListPlan, name string) bool {
 	_, ok := l.byName(v.items(l), l.equivalents(name))
 	return ok

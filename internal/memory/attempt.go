@@ -14,8 +14,8 @@ type attempt struct {
 	method string
 	lag    *lag
 	list   *list // the list that it asks for; nil if it asks for something else
-	// usable reports whether memory has the answer. If long is set, the call has waited for
-	// long, and memory's answer may be older than a change that a client made. Conn.mu is held.
+	// usable reports whether memory has the answer. If long is set, it may be older than a change that a client made: the call
+	// has waited for long. Conn.mu is held.
 	usable func(long bool) bool
 	// anyAnswer says that an error counts as an answer in time, as with statuses: it is about
 	// the item, and not about how the backend is doing.
@@ -35,10 +35,9 @@ type attempt struct {
 // errRemembered ends an attempt: memory answers in its place.
 var errRemembered = errors.New("memory has the answer")
 
-// try calls f, which asks the backend. When f has used up its budget and memory has the answer,
-// try returns errRemembered. Otherwise f goes on until memory has the answer, or until the
-// client's time is over. A call that has used up its budget makes its method late. If f is nil, another goroutine asks the
-// backend, and try only waits until memory has the answer.
+// try calls f, which asks the backend. Once f has used up its budget, its method is late, and when memory has the answer, try
+// returns errRemembered. Otherwise f goes on until the client's time is over. If f is nil, another goroutine asks the backend,
+// and try only waits until memory has the answer.
 func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) error) error {
 	epoch, err := c.alive()
 	if err != nil {
@@ -76,8 +75,7 @@ func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) erro
 	return c.judge(epoch, err)
 }
 
-// wait ends an attempt as soon as memory has its answer. After the time long an old answer
-// suffices. c.mu is held.
+// wait ends an attempt as soon as memory has its answer; after the time long an old one suffices. c.mu is held.
 func (c *Conn) wait(a *attempt, long time.Duration) {
 	a.overdue = true
 	c.waiting = append(c.waiting, a)

@@ -14,12 +14,9 @@ import (
 	"github.com/criproxy/criproxy/internal/inventory"
 )
 
-// Bridge returns a connection on which each list has both its methods, even if the backend has
-// only one of them: List, which answers in one message, or Stream. A client may stop streaming for
-// good, from all backends, at the first Unimplemented.
-//
-// A backend that has both methods gets exactly the calls that clients make. It is for a backend without
-// memory: a [Conn] uses the other method by itself.
+// Bridge returns a connection to a backend without memory on which each list has both its methods, even if the backend has
+// only one of them: List, which answers in one message, or Stream. A client may stop streaming for good, from all backends, at
+// the first Unimplemented. A backend that has both methods gets exactly the calls that clients make.
 func Bridge(conn codec.Caller, lists []inventory.List, schema *codec.Schema, pkg string) (codec.Caller, error) {
 	plan, err := inventory.Compile(inventory.Spec{Lists: lists}, schema, pkg, nil)
 	if err != nil {
@@ -62,8 +59,7 @@ func (b *bridge) Call(ctx context.Context, call *codec.Call) error {
 	return err
 }
 
-// or returns the error of the other method of a list if err says that the backend lacks the one. If it
-// has neither, the client gets the error of the one that it called.
+// or returns err of one method of a list, or the error of the other one if err says that the backend lacks only the first.
 func or(l *inventory.ListPlan, err error, other func() error) error {
 	if l.Unary != nil && l.Stream != nil && Lacks(err) {
 		if otherErr := other(); !Lacks(otherErr) {
@@ -106,8 +102,7 @@ func (s *begunStream) Recv() (*codec.Frame, error) {
 	return s.Stream.Recv()
 }
 
-// maxCollected and maxParts bound a list that a backend streams: the bytes are 16 times
-// what fits in one message.
+// maxCollected and maxParts bound a list that a backend streams: the bytes are 16 times what fits in one message.
 const (
 	maxCollected = 256 << 20
 	maxParts     = 1 << 20

@@ -13,10 +13,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// comeBack asks a backend that is gone for its gates, after asking Alive. A backend that answers
-// them is up. One that is alive, but does not answer its gates in time, is slow. A backend without
-// gates is up when it answers Alive, with any status: that it accepts connections proves nothing.
-// comeBack reports whether the backend is up or slow.
+// comeBack asks a backend that is gone for its gates, after asking Alive, and reports whether it is up or slow: see Condition.
+// A backend without gates is up when it answers Alive, with any status: that it accepts connections proves nothing.
 func (c *Conn) comeBack(ctx context.Context) bool {
 	c.mu.Lock()
 	retired := c.retired
@@ -98,8 +96,7 @@ func (c *Conn) noteRefusal() {
 	c.refused = time.Now()
 }
 
-// beginEpoch begins a new epoch: the backend has come back, perhaps as another version of it.
-// c.mu is held.
+// beginEpoch begins a new epoch: the backend has come back, perhaps as another version of it. c.mu is held.
 func (c *Conn) beginEpoch() {
 	for _, g := range c.lags {
 		g.inTime, g.failing, g.odd = 0, false, 0
@@ -153,8 +150,7 @@ func (c *Conn) callAlive(ctx context.Context) error {
 	return c.next.Call(ctx, &codec.Call{Method: c.cfg.Alive, Request: &codec.Frame{}})
 }
 
-// stillGone replaces the reason why the backend is gone by the latest one, which may be more
-// precise than the first, and notifies Watch of it.
+// stillGone notifies Watch of the latest reason why the backend is gone, which may be more precise than the first.
 func (c *Conn) stillGone(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,9 +217,8 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 	return gates
 }
 
-// seeLocked notes, once, that the backend has been seen. One complete gate is enough: the other
-// gates then fail with Unavailable while the backend is gone, and are not taken to be empty.
-// c.mu is held.
+// seeLocked notes, once, that the backend has been seen. One complete gate is enough: the other gates then fail with
+// Unavailable while the backend is gone, and are not taken to be empty. c.mu is held.
 func (c *Conn) seeLocked() {
 	complete := slices.ContainsFunc(c.gates, func(l *list) bool { return l.Complete })
 	if (complete || len(c.gates) == 0) && (!c.mem.seen || c.mem.unsure != nil) {

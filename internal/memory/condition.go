@@ -48,8 +48,7 @@ type State struct {
 	Err       error // why it is slow or gone; for a backend that is up, another problem, such as with its file
 }
 
-// calm is how many answers in time make a method that was late punctual again, if Silence
-// has passed since it was late.
+// calm is how many answers in time make a method that was late punctual again, if Silence has passed since it was late.
 const calm = 3
 
 // lag says whether the answers of one method come late. Conn.mu guards it.
@@ -93,8 +92,7 @@ func (c *Conn) fails(l *list, seq uint64, err error) {
 	}
 }
 
-// isFailing notes that a method has answered with an error. Memory answers the calls that wait
-// for its next answer. c.mu is held.
+// isFailing notes that a method has answered with an error, and ends the calls that wait for its answer. c.mu is held.
 func (c *Conn) isFailing(g *lag, why error) {
 	g.failing, g.odd = true, 0
 	c.isLate(g, why)
@@ -141,8 +139,7 @@ func (c *Conn) whyLate() error {
 	return nil
 }
 
-// reconsider makes the condition of a backend that is not gone follow its lags. c.mu is
-// held.
+// reconsider makes the condition of a backend that is not gone follow its lags. c.mu is held.
 func (c *Conn) reconsider() {
 	if c.state.Condition == Gone {
 		return
@@ -156,8 +153,7 @@ func (c *Conn) reconsider() {
 	}
 }
 
-// become changes the condition. Run calls Watch later, because a Watch that blocks, as a log can,
-// must not stop a call. c.mu is held.
+// become changes the condition. Run calls Watch later: a Watch that blocks, as a log can, must not stop a call. c.mu is held.
 func (c *Conn) become(condition Condition, why error) {
 	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.mem.seen, Err: why}
 	c.notified = true
@@ -198,8 +194,7 @@ func (c *Conn) notifyFirst(l *list) {
 	c.become(condition, why)
 }
 
-// Unasked reports whether the configuration names no method whose answer says that the backend is back, so that the Conn
-// asks HealthCheck.
+// Unasked reports whether the Conn asks HealthCheck, because no method of the configuration says that the backend is back.
 func (c *Conn) Unasked() bool { return c.unasked }
 
 // queueNotice queues a state for Watch, which Run calls. c.mu is held.
@@ -224,9 +219,7 @@ func (c *Conn) notifyAll() {
 	}
 }
 
-// goneNow marks the backend gone and ends all calls under way, because a client may take a
-// call that runs into its deadline for a fault of the item that it is about. stays says that waiting for it is useless.
-// c.mu is held.
+// goneNow marks the backend gone and ends all calls under way. stays says that waiting for it is useless. c.mu is held.
 func (c *Conn) goneNow(why error, stays bool) {
 	c.stays, c.back = stays, make(chan struct{})
 	if !c.retired { // otherwise the next connection notes how it is itself
@@ -240,8 +233,7 @@ func (c *Conn) goneNow(why error, stays bool) {
 	c.Check()
 }
 
-// call calls f, which asks the backend, unless the backend is gone. It cancels f if the backend
-// goes.
+// call calls f, which asks the backend, unless the backend is gone. It cancels f if the backend goes.
 func (c *Conn) call(ctx context.Context, f func(context.Context) error) error {
 	epoch, err := c.alive()
 	if err != nil {
@@ -253,8 +245,7 @@ func (c *Conn) call(ctx context.Context, f func(context.Context) error) error {
 	return c.judge(epoch, c.pulse.of(ctx, f))
 }
 
-// alive returns the context of the current epoch, which ends when the backend goes, or an error
-// if the backend is gone.
+// alive returns the context of the current epoch, which ends when the backend goes, or an error if it is gone.
 func (c *Conn) alive() (context.Context, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,8 +261,7 @@ func (c *Conn) unavailable() error {
 		c.cfg.Name, c.state.Since.Format(time.TimeOnly), c.state.Err)
 }
 
-// judge returns the client's error for the error of a call that began in epoch. If the backend
-// could not be reached, judge marks it gone.
+// judge returns the client's error for the error of a call that began in epoch, which may show that the backend is gone.
 func (c *Conn) judge(epoch context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -289,8 +279,7 @@ func (c *Conn) judge(epoch context.Context, err error) error {
 	return err
 }
 
-// unreachable reports whether err says that the backend could not be reached. Such errors have a
-// method Unreachable; an Unavailable of the backend itself has not.
+// unreachable reports whether the backend could not be reached: such errors have a method Unreachable, its own have not.
 func unreachable(err error) bool {
 	var u interface{ Unreachable() bool }
 	return status.Code(err) == codes.Unavailable && errors.As(err, &u) && u.Unreachable()
@@ -316,16 +305,14 @@ func failedError(method string, err error) error {
 // of a call that has come back to it: see [codes.FailedPrecondition]. A runtime that is starting answers with other errors.
 func mustBeMended(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
-// ours reports whether a call failed because of a limit of this process. Such an error says
-// nothing about the backend, and there is no room for an answer from memory either. Such errors
-// have a method Ours.
+// ours reports whether a call failed because of a limit of this process: such errors have a method Ours. They say nothing
+// about the backend, and there is no room for an answer from memory either.
 func ours(err error) bool {
 	var o interface{ Ours() bool }
 	return errors.As(err, &o) && o.Ours()
 }
 
-// aboutTheRequest reports whether an error is about the request, and not about how the backend
-// is doing.
+// aboutTheRequest reports whether an error is about the request, and not about how the backend is doing.
 func aboutTheRequest(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:

@@ -17,16 +17,11 @@ import (
 	"github.com/criproxy/criproxy/internal/inventory"
 )
 
-// Conn is a connection to a backend that answers from memory while the backend is slow or gone. It
-// is safe for concurrent use.
+// Conn is a connection to a backend that answers from memory while the backend is slow or gone. It is safe for concurrent use.
 //
-// One lock, that of the Memory, guards what a Conn knows: a reload makes another Conn with the same
-// Memory, and both use it until [Conn.Retire]. Nothing waits or makes a call with the lock held.
-// Three goroutines of Run work beside the calls: one makes lists and decides, one writes the file,
-// one calls Watch. A disk or a log that hangs delays only its own.
-//
-// What it knows of the backend's items is in an [inventory.Inventory], which says how an answer from memory is never older
-// than what a client of this backend was answered before.
+// One lock, that of the Memory, guards what a Conn knows: a reload makes another Conn with the same Memory, and both use it
+// until [Conn.Retire]. Nothing waits or makes a call with the lock held. Three goroutines of Run work beside the calls: one
+// makes lists and decides, one writes the file, one calls Watch. A disk or a log that hangs delays only its own.
 type Conn struct {
 	codec.Conn // itself, for Invoke and NewStream
 	cfg        Config
@@ -155,8 +150,7 @@ func New(cfg Config) (*Conn, error) {
 	return c, nil
 }
 
-// addLag begins to watch how long the answers of a method take. A method that was late for the
-// previous connection is late for this one. c.mu is held.
+// addLag begins to watch how long the answers of a method take. One that was late before still is. c.mu is held.
 func (c *Conn) addLag(g *lag, method string) {
 	g.method = method
 	if why, ok := c.mem.late[method]; ok {
@@ -183,8 +177,7 @@ func (c *Conn) Back() <-chan struct{} {
 	return c.back
 }
 
-// Age returns the age of the oldest list that memory answers with. It is zero while the backend
-// is up.
+// Age returns the age of the oldest list that memory answers with. It is zero while the backend is up.
 func (c *Conn) Age() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

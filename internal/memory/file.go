@@ -43,10 +43,9 @@ func (f *File) bootID() string {
 	return strings.TrimSpace(strings.TrimSpace(string(id)) + " " + f.Boot)
 }
 
-// Open returns the Memory of a backend that is kept in a file. The file need not exist. Open
-// ignores a file of an earlier boot: everything that ran then is dead. If the file cannot be
-// read or written, Open does not fail; instead the backend's lists fail, with the reason, until
-// the backend has answered. See [Memory.Err].
+// Open returns the Memory of a backend that is kept in a file, which need not exist. It ignores a file of an earlier boot:
+// everything that ran then is dead. If the file cannot be read or written, the backend's lists fail until it has answered,
+// with the reason: see [Memory.Err].
 func Open(name string, at File) *Memory {
 	m := newMemoryAt(name, at)
 	if at.Path == "" {
@@ -86,8 +85,7 @@ func writable(path string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// Receive returns the Memory that another process has encoded. It is kept in a file from now on,
-// as after [Open].
+// Receive returns the Memory that another process has encoded. It is kept in a file from now on, as after [Open].
 func Receive(name string, at File, data []byte) (*Memory, error) {
 	m := newMemoryAt(name, at)
 	if err := m.decode(data, "the memory that was handed over", true); err != nil {
@@ -251,9 +249,8 @@ func (m *Memory) content() *fileContent {
 	return content
 }
 
-// distrust empties a file that could not be rewritten, which needs no space on the disk. Its
-// content is out of date. An empty file is better than none: after a crash it makes the lists
-// fail until the backend has answered.
+// distrust empties a file that could not be rewritten and is out of date, which needs no space on the disk. An empty file is
+// better than none: after a crash it makes the lists fail until the backend has answered.
 func distrust(path string) {
 	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
 		_ = f.Close() // nothing was written

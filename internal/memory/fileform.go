@@ -99,8 +99,7 @@ func writeFile(path string, content *fileContent) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// writeTo writes the whole file. It computes the checksum while it writes, and puts it last into
-// the space that it left for it.
+// writeTo writes the whole file. It puts the checksum last into the space that it has left for it.
 func (c *fileContent) writeTo(f io.WriteSeeker) error {
 	sum := sha256.New()
 	if _, err := io.WriteString(f, fileMagic+strings.Repeat("\x00", sum.Size())); err != nil {

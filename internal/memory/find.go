@@ -30,16 +30,14 @@ func (c *Conn) MayHold(kind string) bool {
 	return may && !c.hasNothing(c.life)
 }
 
-// A Finder finds items of a list by one of their values. It is safe for
-// concurrent use.
+// A Finder finds items of a list by one of their values. It is safe for concurrent use.
 type Finder struct {
 	conn *Conn
 	list *list
 	path *rewrite.Path // nil for the id and the other names
 }
 
-// Finder returns a finder of the items of a list that have a value at a path. An empty path means
-// the item's id and its other names.
+// Finder returns a finder by the value at a path in the items of a list; empty: by their ids and other names.
 func (c *Conn) Finder(listed, path string) (*Finder, error) {
 	f := &Finder{conn: c}
 	for _, l := range c.lists {

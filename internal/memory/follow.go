@@ -13,8 +13,7 @@ const (
 	followTime = 30 * time.Second // bounds each of them: one that hangs must not hold up the others for ever
 )
 
-// follow asks, without waiting, for the status of items that are new or have changed,
-// unless that is under way. c.mu is held.
+// follow asks, without waiting, for statuses that are due, unless that is under way. c.mu is held.
 func (c *Conn) follow() {
 	if c.follows || c.life.Err() != nil {
 		return

@@ -43,10 +43,9 @@ func (c *Conn) list(ctx context.Context, l *list, call *codec.Call) error {
 	return c.listInstead(ctx, l, call, err)
 }
 
-// answersFor decides what to do about a list with which the backend is late. now says that memory
-// answers at once. soon says that a client has changed something, and that memory answers when the
-// backend has answered the request that answersFor makes in the background. If neither is set, the
-// caller asks the backend. usable is [Conn.usableList] for a call that begins now.
+// answersFor decides what to do about a list with which the backend is late. now: memory answers at once. soon: a client has
+// changed something, and memory answers when the backend has answered a request that answersFor makes in the background.
+// Neither: the caller asks the backend. usable is [Conn.usableList] for a call that begins now.
 func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,11 +58,10 @@ func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 	return now, !now && l.Complete && !l.lag.failing, usable
 }
 
-// usableList returns a function that reports whether memory has the answer to a list that begins
-// now. Memory must have the whole list, with every change that a client knew of before the call,
-// unless that was Silence ago. A change that failed, or whose call is still under way, need not be
-// there: no client knows whether the backend has made it. An optional list may be empty, so that a late backend
-// does not delay the others. c.mu is held.
+// usableList returns a function that reports whether memory has the answer to a list that begins now: the whole list, with
+// every change that a client knew of before the call, unless that was Silence ago. A change that failed, or whose call is still
+// under way, need not be there: no client knows whether the backend has made it. An optional list may be empty, so that a late
+// backend does not delay the others. c.mu is held.
 func (c *Conn) usableList(l *list) func(long bool) bool {
 	invalidated := l.Invalidated
 	return func(long bool) bool {
@@ -143,8 +141,7 @@ func (c *Conn) invalidateWhole(l *list) {
 	c.refreshInBackground(l)
 }
 
-// observe remembers the answer to request seq, which was made at the time at in epoch. lacks
-// reports whether the answer lacks items that match the request in memory.
+// observe remembers the answer to request seq, made at a time in an epoch. lacks is that of [inventory.Listing.Merge].
 func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,10 +161,10 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	return lacks
 }
 
-// spares reports whether an error in place of the list says nothing about the backend: it has no such list, or Run never
-// asks for the list, and clients can do without it, or memory does not have all of it. A runtime may fail such a list once,
-// because a container was removed meanwhile, or for ever, as containerd 1.6 does with ListPodSandboxStats while it has a
-// sandbox that has ended. Conn.mu is held.
+// spares reports whether an error in place of the list says nothing about the backend: it has no such list, or Run never asks
+// for it and clients can do without it, or memory does not have all of it. A runtime may fail such a list once, because a
+// container was removed meanwhile, or as containerd 1.6 does with ListPodSandboxStats while it has a sandbox that has ended.
+// Conn.mu is held.
 func (l *list) spares(err error) bool {
 	return l.lacking(err) || !l.Spec.Gate && l.Spec.Every == 0 && (l.Spec.Optional || !l.Complete)
 }
@@ -330,8 +327,7 @@ func (c *Conn) hasNothing(ctx context.Context) bool {
 	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
 }
 
-// comesBack waits for a backend that may just be starting, and of which memory has too little. It
-// reports whether the backend came back.
+// comesBack waits for a backend that may just be starting, and reports whether it came back.
 func (c *Conn) comesBack(ctx context.Context) bool {
 	c.mu.Lock()
 	wait := c.cfg.RequiredWait
@@ -351,8 +347,7 @@ func (c *Conn) comesBack(ctx context.Context) bool {
 	return false
 }
 
-// unknown is the error of a list of a backend that may have items that memory lacks: because of its condition, unless why says
-// more.
+// unknown is the error of a list of which memory lacks items. why is nil if the backend's condition says it.
 func (c *Conn) unknown(why error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,9 +9,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// listStream answers a list that a client wants in several messages. It receives the whole list from
-// the backend before it hands on the first message, because it could not take back half a list
-// if the other half did not come.
+// listStream answers a list that a client wants in several messages. It has the whole list before it hands on the first one,
+// because it could not take back half a list if the other half did not come.
 func (c *Conn) listStream(ctx context.Context, l *list, name string, request *codec.Frame) codec.Stream {
 	if request == nil {
 		request = &codec.Frame{}
@@ -28,8 +27,7 @@ func streamOf(call *codec.Call, err error) codec.Stream {
 	return call.Ended(split(call.Reply))
 }
 
-// batch is how many bytes of items a message of a stream holds, at least one
-// item. It is below gRPC's default limit of 4 MiB.
+// batch is how many bytes of items a message of a stream holds, at least one item. It is below gRPC's limit of 4 MiB.
 const batch = 1 << 20
 
 // split cuts a list into messages.

@@ -16,8 +16,7 @@ type round struct {
 	ended chan struct{} // closed when memory has the answer, or after Config.Budget
 }
 
-// Refresh asks for the lists of a kind, so that [Conn.Match] is up to date. It returns when they
-// have come, or have used up their budgets.
+// Refresh asks for the lists of a kind, and returns when they have come, or have used up their budgets.
 func (c *Conn) Refresh(ctx context.Context, kind string) {
 	for _, l := range c.lists {
 		if l.Spec.Kind != kind {
@@ -30,8 +29,7 @@ func (c *Conn) Refresh(ctx context.Context, kind string) {
 	}
 }
 
-// nextRound returns the round of a list that has not begun yet. It begins when the one before it has ended, and no
-// earlier than lookUpEvery after that one began.
+// nextRound returns the round of a list that has not begun yet: it begins after the one before it, see lookUpEvery.
 func (c *Conn) nextRound(l *list) *round {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,8 +31,7 @@ func NewMemory(name string) *Memory {
 	return &Memory{name: name, inv: inventory.New(), late: map[string]string{}, file: file{write: writeFile}}
 }
 
-// Err returns why an earlier memory could not be read, nil if it could, or if the backend
-// has answered since.
+// Err returns why an earlier memory could not be read, nil if it could, or if the backend has answered since.
 func (m *Memory) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

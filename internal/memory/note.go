@@ -17,8 +17,7 @@ func (m *Memory) HandOn(to func(inventory.Note)) {
 	m.successor = to
 }
 
-// Learn remembers a call that another process has made. It fails if no connection remembers in
-// m yet.
+// Learn remembers a call that another process has made. It fails if no connection remembers in m yet.
 func (m *Memory) Learn(n inventory.Note) error {
 	m.mu.Lock()
 	c := m.conn
@@ -49,8 +48,7 @@ func (c *Conn) note(n inventory.Note) {
 	}
 }
 
-// remember does the work of note. It returns the function that takes the Note for another
-// process, nil if there is none.
+// remember does the work of note. It returns the function that takes the Note for another process, nil if there is none.
 func (c *Conn) remember(n inventory.Note) (successor func(inventory.Note)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

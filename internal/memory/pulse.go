@@ -9,9 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// pulse measures for how long a backend has left all calls unanswered. A backend that nobody has
-// called is not silent, so pulse counts the calls under way and the answers. It is safe for concurrent
-// use, except that only one goroutine may call beat.
+// pulse measures for how long a backend has left all calls unanswered. It counts the calls under way, too: a backend that
+// nobody has called is not silent. It is safe for concurrent use, except that only one goroutine may call beat.
 type pulse struct {
 	underWay atomic.Int64
 	answers  atomic.Uint64

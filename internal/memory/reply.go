@@ -19,9 +19,7 @@ type kept struct {
 	lag lag // guarded by Memory.mu
 }
 
-// keptReply answers a call whose reply is kept, from the backend if that answers within its
-// budget, otherwise from memory. It marks an answer from memory, for callers that need a fresh
-// one.
+// keptReply answers a call whose reply is kept, from the backend if that answers within its budget, otherwise from memory.
 func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 	live := c.cfg.Primary && k.Spec.Live
 	// Calls wait for a late primary if memory has no reply. Other backends must not delay calls.
@@ -83,8 +81,7 @@ func (c *Conn) askReply(ctx context.Context, k *kept, call *codec.Call, usable f
 	return err
 }
 
-// refreshReplyInBackground asks for a reply in the background, unless such a request is under way. c.mu is
-// held.
+// refreshReplyInBackground asks for a reply in the background, unless such a request is under way. c.mu is held.
 func (c *Conn) refreshReplyInBackground(k *kept) {
 	c.askInBackground(&k.lag, k.Method.Name, false, func(ctx context.Context) {
 		call := &codec.Call{Method: k.Method.Name, Request: &codec.Frame{}}
@@ -94,8 +91,7 @@ func (c *Conn) refreshReplyInBackground(k *kept) {
 	})
 }
 
-// Reply returns what the backend last replied to an empty request of a method
-// whose replies are kept, and whether it ever did. The bytes must not be changed.
+// Reply returns the latest reply to an empty request of a method whose replies are kept. The bytes must not be changed.
 func (c *Conn) Reply(method string) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -131,8 +131,7 @@ func (c *Conn) askDue() {
 	}
 }
 
-// pause is the time between two requests of a late method that no client calls: twice as long as
-// its latest answer took, within bounds.
+// pause is the time between two requests of a late method that no client calls: twice as long as its latest answer took.
 func (c *Conn) pause(g *lag) time.Duration {
 	return max(c.cfg.Interval, min(2*g.took, c.cfg.Silence))
 }
@@ -157,8 +156,7 @@ func (c *Conn) probe() {
 	})
 }
 
-// older reports whether the time at is longer ago than d. A time in the future counts as long ago:
-// the clock was set back.
+// older reports whether a time is longer ago than d. One in the future counts as long ago: the clock was set back.
 func older(at time.Time, d time.Duration) bool {
 	since := time.Since(at)
 	return since < 0 || since >= d

@@ -11,8 +11,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// statusOf answers a status call, from the backend if that answers within its budget, otherwise
-// from memory.
+// statusOf answers a status call, from the backend if that answers within its budget, otherwise from memory.
 func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 	body := call.Request.Bytes()
 	named, _, err := l.Status.ID.Lookup(body)
@@ -66,8 +65,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 	return err
 }
 
-// usableStatus reports whether memory can answer for a backend that is late with the status of an
-// item. c.mu is held.
+// usableStatus reports whether memory can answer for a backend that is late with a status. c.mu is held.
 func (c *Conn) usableStatus(l *list, id string) bool {
 	if c.cfg.Policy != LastKnown || !l.AsksStatus() && l.Stale() {
 		return false
