@@ -78,7 +78,7 @@ func (l *Listing) Observe(seq uint64, at time.Time, answer *codec.Frame) {
 	l.shownSince(seq)
 }
 
-// settle reads a pending answer. A malformed one changes nothing, but if there are no items, the list is not complete.
+// settle reads a pending answer. A malformed one changes nothing, except that a list without items is not complete then.
 func (l *Listing) settle() {
 	if l.pending == nil {
 		return
@@ -118,9 +118,9 @@ func (l *Listing) settle() {
 	l.become(items)
 }
 
-// Merge remembers the items in the answer to a request with a filter, which may lack others. lacks reports whether it lacks
-// items that match the request in l, and that no client has created or changed since the request. An answer that is older
-// than the latest complete one counts for nothing.
+// Merge remembers the items in the answer to a request with a filter, which may lack others. lacks reports whether the answer
+// lacks items that match the request in l, and that no client has created or changed since the request. An answer that is
+// older than the latest complete one counts for nothing.
 func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
 	if seq <= l.answered {
 		return false

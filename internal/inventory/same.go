@@ -30,8 +30,8 @@ func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
 }
 
 // same reports whether two messages have the same content, apart from stamps. It compares the entries of maps in any order,
-// because backends that are written in Go send them in another order each time, but fields in theirs. Malformed messages are
-// the same only if their bytes are.
+// because backends that are written in Go send them in another order each time, but fields only in the same order. Malformed
+// messages are the same only if their bytes are.
 func (s stamps) same(md protoreflect.MessageDescriptor, a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true

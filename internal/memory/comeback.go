@@ -13,7 +13,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// comeBack asks a backend that is gone for its gates, after asking Alive, and reports whether it is up or slow: see Condition.
+// comeBack asks a backend that is gone for its gates, after asking Alive, and reports whether it is up or slow: see [Condition].
 // A backend without gates is up when it answers Alive, with any status: that it accepts connections proves nothing.
 func (c *Conn) comeBack(ctx context.Context) bool {
 	c.mu.Lock()

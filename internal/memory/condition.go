@@ -279,7 +279,7 @@ func (c *Conn) judge(epoch context.Context, err error) error {
 	return err
 }
 
-// unreachable reports whether the backend could not be reached: such errors have a method Unreachable, its own have not.
+// unreachable reports whether the backend could not be reached: such errors have a method Unreachable, unlike its own ones.
 func unreachable(err error) bool {
 	var u interface{ Unreachable() bool }
 	return status.Code(err) == codes.Unavailable && errors.As(err, &u) && u.Unreachable()
@@ -305,8 +305,8 @@ func failedError(method string, err error) error {
 // of a call that has come back to it: see [codes.FailedPrecondition]. A runtime that is starting answers with other errors.
 func mustBeMended(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
-// ours reports whether a call failed because of a limit of this process: such errors have a method Ours. They say nothing
-// about the backend, and there is no room for an answer from memory either.
+// ours reports whether a call failed because of a limit of this process: such errors have a method Ours. Such an error says
+// nothing about the backend, and there is no room for an answer from memory either.
 func ours(err error) bool {
 	var o interface{ Ours() bool }
 	return errors.As(err, &o) && o.Ours()

@@ -92,7 +92,7 @@ func New(cfg Config) (*Conn, error) {
 	cfg.RequiredWait = cmp.Or(cfg.RequiredWait, cfg.Silence)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.Memory == nil {
-		cfg.Memory = NewMemory(cfg.Name)
+		cfg.Memory = newMemory(cfg.Name, File{})
 	}
 	plan, err := inventory.Compile(cfg.Spec, cfg.Schema, cfg.Package, cfg.Equivalents)
 	if err != nil {

@@ -47,7 +47,7 @@ func (f *File) bootID() string {
 // everything that ran then is dead. If the file cannot be read or written, the backend's lists fail until it has answered,
 // with the reason: see [Memory.Err].
 func Open(name string, at File) *Memory {
-	m := newMemoryAt(name, at)
+	m := newMemory(name, at)
 	if at.Path == "" {
 		return m
 	}
@@ -62,17 +62,11 @@ func Open(name string, at File) *Memory {
 	}
 	if err == nil && !m.inv.Empty() {
 		if failure := writable(at.Path); failure != nil { // the previous process could not write it either
-			m = newMemoryAt(name, at)
+			m = newMemory(name, at)
 			err = fmt.Errorf("%s may be old, because its folder cannot be written (%w); make it writable, or remove the file", at.Path, failure)
 		}
 	}
 	m.unsure, m.file.read = err, true
-	return m
-}
-
-func newMemoryAt(name string, at File) *Memory {
-	m := NewMemory(name)
-	m.file.File = at
 	return m
 }
 
@@ -87,7 +81,7 @@ func writable(path string) error {
 
 // Receive returns the Memory that another process has encoded. It is kept in a file from now on, as after [Open].
 func Receive(name string, at File, data []byte) (*Memory, error) {
-	m := newMemoryAt(name, at)
+	m := newMemory(name, at)
 	if err := m.decode(data, "the memory that was handed over", true); err != nil {
 		return nil, err
 	}
@@ -130,7 +124,7 @@ func brokenError(from string, why error) error {
 func (m *Memory) Save() error {
 	m.file.Lock()
 	defer m.file.Unlock()
-	if m.file.Path == "" || m.file.released || !m.takeNews() && !m.lost() && !m.outlived() {
+	if m.file.Path == "" || m.file.released || !m.takeNews() && !m.file.disturbed() {
 		return nil
 	}
 	if err := m.file.write(m.file.Path, m.content()); err != nil {
@@ -214,17 +208,14 @@ func (m *Memory) Forget() error {
 	return nil
 }
 
-// lost reports whether a file that this process has written has been removed.
-func (m *Memory) lost() bool {
-	_, err := os.Lstat(m.file.Path)
-	return m.file.written && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR))
-}
-
-// outlived reports whether a file is there that this process has neither written nor read: it did not know the folder when it
-// began. A later process would believe what that file says, which was true for an earlier one.
-func (m *Memory) outlived() bool {
-	_, err := os.Lstat(m.file.Path)
-	return err == nil && !m.file.written && !m.file.read
+// disturbed reports whether the file that this process has written was removed, or another one is there, of which it did not
+// know when it began. A later process would believe what that says, which was true for an earlier one. The lock is held.
+func (f *file) disturbed() bool {
+	_, err := os.Lstat(f.Path)
+	if f.written {
+		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+	}
+	return err == nil && !f.read
 }
 
 // takeNews reports whether the file is out of date, once for each change.

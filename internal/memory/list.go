@@ -162,8 +162,8 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 }
 
 // spares reports whether an error in place of the list says nothing about the backend: it has no such list, or Run never asks
-// for it and clients can do without it, or memory does not have all of it. A runtime may fail such a list once, because a
-// container was removed meanwhile, or as containerd 1.6 does with ListPodSandboxStats while it has a sandbox that has ended.
+// for it and clients can do without it, or memory does not have all of it. Such a list may fail once, because a container was
+// removed meanwhile, or for ever, as ListPodSandboxStats of containerd 1.6 does while there is a sandbox that has ended.
 // Conn.mu is held.
 func (l *list) spares(err error) bool {
 	return l.lacking(err) || !l.Spec.Gate && l.Spec.Every == 0 && (l.Spec.Optional || !l.Complete)

@@ -26,9 +26,9 @@ type Memory struct {
 	successor         func(inventory.Note) // passes the calls of this process to its successor; nil if there is none
 }
 
-// NewMemory returns an empty Memory that no file keeps.
-func NewMemory(name string) *Memory {
-	return &Memory{name: name, inv: inventory.New(), late: map[string]string{}, file: file{write: writeFile}}
+// newMemory returns an empty Memory.
+func newMemory(name string, at File) *Memory {
+	return &Memory{name: name, inv: inventory.New(), late: map[string]string{}, file: file{File: at, write: writeFile}}
 }
 
 // Err returns why an earlier memory could not be read, nil if it could, or if the backend has answered since.
