@@ -205,9 +205,9 @@ func (c *connection) ended(began time.Time, err error) {
 // become sets the state that decide returns, and the reason. decide is called with c.mu held.
 func (c *connection) become(decide func() (state string, why error)) {
 	c.mu.Lock()
-	was := fmt.Sprint(c.now, c.why)
+	was, why := c.now, c.why
 	c.now, c.why = decide()
-	changed := fmt.Sprint(c.now, c.why) != was
+	changed := c.now != was || (c.why != nil || why != nil) && fmt.Sprint(c.why) != fmt.Sprint(why)
 	c.mu.Unlock()
 	if changed {
 		c.changed()

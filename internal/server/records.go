@@ -148,9 +148,11 @@ func (r *records) notePlugins(all plugins.Conditions, now time.Time, log func(st
 	for _, one := range all {
 		have[one.Plugin] = true
 	}
-	_, known := r.allNotes()
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if !have[name] && known[name].Condition != "" {
+	r.mu.Lock()
+	known := slices.Sorted(maps.Keys(r.plugins))
+	r.mu.Unlock()
+	for _, name := range known {
+		if !have[name] && r.ofPlugin(name).list().Condition != "" {
 			all = append(all, plugins.Condition{Plugin: name, State: "removed", Err: errors.New("its file is gone")})
 		}
 	}
