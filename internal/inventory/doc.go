@@ -1,4 +1,4 @@
-// Package inventory holds what is known of the items of one backend: its lists, and the statuses of their items.
+// Package inventory holds the lists of one backend, and the statuses of their items.
 //
 // An [Inventory] is a plain value. It has no clock, no network and no lock: its owner calls one method at a time, and
 // says what time it is. It gets each answer of the backend, and each call that may have changed something there:

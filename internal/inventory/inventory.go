@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// An Inventory is what is known of the items of one backend, in all its lists. Its owner calls one method of it and of its
-// Listings at a time.
+// An Inventory has all lists of one backend, as its answers and the calls since then left them. Its owner calls one method of
+// it and of its Listings at a time.
 type Inventory struct {
-	lists   map[string]*Listing // :: key of a list → what is known of it
+	lists   map[string]*Listing // :: key of a list → its items and their statuses
 	replies map[string][]byte   // :: short name of a method → its latest reply to an empty request
 
 	asked   uint64 // the number of the latest request or change, of any list
@@ -54,7 +54,7 @@ func (inv *Inventory) Use(p *Plan) error {
 	return errors.Join(errs...)
 }
 
-// listing returns what is known under a key.
+// listing returns the Listing with a key, which it makes if there is none.
 func (inv *Inventory) listing(key string) *Listing {
 	l := inv.lists[key]
 	if l == nil {

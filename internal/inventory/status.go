@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// known is what is known of the status of an item.
+// known is the status of an item, as the backend last gave it.
 type known struct {
 	reply   []byte // empty: there is none
 	asked   uint64 // the request that it answers; zero: none
