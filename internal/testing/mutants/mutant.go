@@ -26,7 +26,6 @@ type mutant struct {
 	pkg      string   // whose tests must notice
 	tests    []string // each of them must fail
 	run      []string // further tests to run
-	model    []string // a seed and flags of the model; empty if the model need not notice
 }
 
 // read returns the mutants of a table. Its error names every mistake.
@@ -76,10 +75,8 @@ func (m *mutant) set(line string) (err error) {
 		m.tests = strings.Fields(value)
 	case "run":
 		m.run = strings.Fields(value)
-	case "model":
-		m.model = strings.Fields(value)
 	default:
-		err = fmt.Errorf("%q is neither in, by, run nor model", key)
+		err = fmt.Errorf("%q is neither in, by nor run", key)
 	}
 	return err
 }

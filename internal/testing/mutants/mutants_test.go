@@ -212,27 +212,6 @@ func TestTwoBecomesFour(t *testing.T) {
 
 func TestItDoesNotPanic(*testing.T) { Double(2) }
 `,
-		"internal/testing/model/model_test.go": `package model
-
-import (
-	"flag"
-	"testing"
-
-	"example.com/double"
-)
-
-var (
-	seed  = flag.Int("model.seed", 0, "")
-	seeds = flag.Int("model.seeds", 0, "")
-	early = flag.Bool("model.early", false, "")
-)
-
-func TestWhatKubeletGetsIsTrue(t *testing.T) {
-	if (*seed == 7 || *early) && *seeds > 1 && double.Double(2) != 4 {
-		t.Fail()
-	}
-}
-`,
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -250,16 +229,13 @@ func TestAnUnnoticedMutantIsAnError(t *testing.T) {
 	untested.TakesLong(t)
 	const triples = "it: It triples.\n\tin double.Double: swap 2: 3\n\tby "
 	for name, c := range map[string]struct{ text, want string }{
-		"noticed":              {triples + "TestTwoBecomesFour\n", ""},
-		"not noticed":          {triples + "TestItDoesNotPanic\n", "not noticed by TestItDoesNotPanic"},
-		"noticed by one":       {triples + "TestTwoBecomesFour TestItDoesNotPanic\n", "not noticed by TestItDoesNotPanic"},
-		"noticed by no other":  {triples + "TestMain\n\trun TestTwoBecomesFour\n", "not noticed by TestMain"},
-		"noticed by the model": {triples + "TestTwoBecomesFour\n\tmodel 7\n", ""},
-		"noticed with a flag":  {triples + "TestTwoBecomesFour\n\tmodel 8 -model.early\n", ""},
-		"not by the model":     {triples + "TestTwoBecomesFour\n\tmodel 8\n", "the model did not notice it with -model.seed=8"},
-		"does not compile":     {strings.Replace(triples, ": 3", ": three", 1) + "TestTwoBecomesFour\n", "does not compile"},
-		"no such test":         {triples + "TestIt\n", "no test TestIt"},
-		"no such function":     {strings.Replace(triples, ".Double", ".Twice", 1) + "TestTwoBecomesFour\n", "double has no function Twice"},
+		"noticed":             {triples + "TestTwoBecomesFour\n", ""},
+		"not noticed":         {triples + "TestItDoesNotPanic\n", "not noticed by TestItDoesNotPanic"},
+		"noticed by one":      {triples + "TestTwoBecomesFour TestItDoesNotPanic\n", "not noticed by TestItDoesNotPanic"},
+		"noticed by no other": {triples + "TestMain\n\trun TestTwoBecomesFour\n", "not noticed by TestMain"},
+		"does not compile":    {strings.Replace(triples, ": 3", ": three", 1) + "TestTwoBecomesFour\n", "does not compile"},
+		"no such test":        {triples + "TestIt\n", "no test TestIt"},
+		"no such function":    {strings.Replace(triples, ".Double", ".Twice", 1) + "TestTwoBecomesFour\n", "double has no function Twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

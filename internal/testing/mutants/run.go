@@ -21,13 +21,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// modelTest is the test of internal/testing/model that accepts a seed.
-const modelTest = "TestWhatKubeletGetsIsTrue"
-
-// modelSeeds is how many seeds are tried until one notices the mutant: with the same seed, the order
-// of goroutines still varies from run to run.
-const modelSeeds = 60
-
 // testLimit bounds one go test: -timeout bounds the tests, and not what they wait for before and after.
 const testLimit = 10 * time.Minute
 
@@ -117,16 +110,6 @@ func (r runner) one(m mutant) error {
 	if err != nil {
 		return err
 	}
-	if len(m.model) > 0 {
-		flags := append([]string{"-model.seed=" + m.model[0], fmt.Sprint("-model.seeds=", modelSeeds)}, m.model[1:]...)
-		modelFailed, modelSaid, err := r.test("./internal/testing/model", []string{modelTest}, overlay, flags...)
-		if err != nil {
-			return err
-		}
-		if len(modelFailed) == 0 {
-			return fmt.Errorf("%s: the model did not notice it with %s; its output:\n%s", m.broken, strings.Join(flags, " "), modelSaid)
-		}
-	}
 	if blind := slices.DeleteFunc(slices.Clone(m.tests), func(name string) bool { return slices.Contains(failed, name) }); len(blind) > 0 {
 		return fmt.Errorf("%s: not noticed by %s of %s; the output:\n%s", m.broken, strings.Join(blind, ", "), m.pkg, said)
 	}
@@ -138,9 +121,9 @@ type event struct {
 	Action, Test, Output string
 }
 
-// test runs tests of a package with the given flags, and with an overlay unless that is empty. It
-// returns the tests that failed, and the output. An error means that the tests could not run.
-func (r runner) test(pkg string, tests []string, overlay string, flags ...string) (failed []string, said string, err error) {
+// test runs tests of a package, with an overlay unless that is empty. It returns the tests that failed, and
+// the output. An error means that the tests could not run.
+func (r runner) test(pkg string, tests []string, overlay string) (failed []string, said string, err error) {
 	pattern := make([]string, len(tests))
 	for i, name := range tests {
 		pattern[i] = regexp.QuoteMeta(name)
@@ -151,7 +134,7 @@ func (r runner) test(pkg string, tests []string, overlay string, flags ...string
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", append(append(args, pkg), flags...)...)
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir, cmd.WaitDelay = string(r), time.Minute // what go started may hold the output open
 	out, runErr := cmd.CombinedOutput()
 	var text strings.Builder
