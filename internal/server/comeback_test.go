@@ -3,14 +3,12 @@ package server
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -38,7 +36,7 @@ func TestARuntimeThatIsBackBeforeARestartIsUp(t *testing.T) {
 			for range 3 { // one odd answer would be no condition
 				_, _ = n.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{})
 			}
-			assert.Equal(t, memory.Up, n.proxy.backends()[0].lastKnown.State().Condition)
+			n.isUp(0)
 		})
 	}
 }

@@ -238,14 +238,18 @@ func TestInstallRefusesAPathWithoutARuntime(t *testing.T) {
 		runtime error
 		want    string
 	}{
-		"no process": {served: syscall.ECONNREFUSED, want: "no runtime answers at /run/c.sock: connection refused"},
+		"no process": {served: syscall.ECONNREFUSED, want: "no runtime answers at /c.sock: connection refused"},
 		"no CRI":     {runtime: errors.New("unknown service"), want: "containerd (process 0) serves /run/c.sock, but does not answer CRI"},
 		"no folder":  {served: syscall.ENOENT, want: "the folder /no/such/folder does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTakeoverNode(t, "version = 2\n", "")
 			x := n.takeover()
-			if x.Served = func(string) (host.Process, error) { return host.Process{Name: "containerd"}, test.served }; test.served == syscall.ENOENT {
+			x.Served = func(string) (host.Process, error) { return host.Process{Name: "containerd"}, test.served }
+			switch test.served {
+			case syscall.ECONNREFUSED:
+				x.Path = "/c.sock" // a machine need not have /run
+			case syscall.ENOENT:
 				x.Path = "/no/such/folder/c.sock"
 			}
 			x.Runtime = func(string) (string, error) { return "", test.runtime }
