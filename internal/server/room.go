@@ -19,7 +19,7 @@ import (
 func (p *Proxy) room(s *listen.Socket) bool {
 	most := p.mostConns(s)
 	crowd := p.server.Trim(s, most-1, s.Silent)
-	// A connection that was asked to leave keeps its descriptor for a moment.
+	// Without a call, those that were asked to leave have been closed at twice the bound.
 	refused := !s.Limits.Main.Load() && (crowd.Left >= most || crowd.All >= 2*most)
 	ended := int64(crowd.Ended)
 	if refused {

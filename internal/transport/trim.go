@@ -12,7 +12,7 @@ import (
 type Crowd struct {
 	Ended int // by this Trim
 	Left  int // that were not asked to leave
-	All   int // with those that were asked to leave and are not closed yet
+	All   int // with those that were asked to leave and still keep their descriptor
 }
 
 // An Idle is a connection that Trim may end.
@@ -56,10 +56,11 @@ func End(idle []Idle, left, most int) (ended int) {
 
 // Trim ends connections that the listener has accepted until at most most are left: first those in the handshake of which
 // silent reports true, then those without calls. A client is asked to make its next call on another connection, so that no
-// call fails. Trim ends no connection with a call.
+// call fails. A client may be slow to leave: Trim closes connections that were asked to leave until at most twice most are
+// left of all. Trim ends no connection with a call.
 func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) Crowd {
 	var crowd Crowd
-	var idle []Idle
+	var idle, leaving []Idle
 	var conns []*serverConn
 	s.mu.Lock()
 	if n := len(s.greeting) + len(s.conns); n <= most { // of all listeners
@@ -84,7 +85,9 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) Cro
 	for _, c := range conns {
 		crowd.All++
 		c.mu.Lock()
-		if c.leaving == staying && c.err == nil {
+		if c.leaving != staying || c.err != nil {
+			leaving = append(leaving, Idle{true, c.used, c.cutOff})
+		} else {
 			crowd.Left++
 			if c.running == 0 {
 				idle = append(idle, Idle{true, c.used, c.endIdle})
@@ -94,6 +97,7 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) Cro
 	}
 	crowd.Ended = End(idle, crowd.Left, most)
 	crowd.Left -= crowd.Ended
+	crowd.All -= End(leaving, crowd.All, 2*most)
 	return crowd
 }
 
@@ -120,5 +124,17 @@ func (c *serverConn) endIdle() bool {
 	}
 	c.leaving = told
 	c.leaveNow()
+	return true
+}
+
+// cutOff closes a connection that takes no more calls, unless a call is under way or a frame is not written yet, and
+// reports whether it did.
+func (c *serverConn) cutOff() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil || c.busy {
+		return false
+	}
+	go c.nc.Close() // the reader notices; TLS may wait for the client
 	return true
 }

@@ -35,7 +35,7 @@ func busy(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.Str
 // Trim does what [transport.Server.Trim] does.
 func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) transport.Crowd {
 	var crowd transport.Crowd
-	var idle []transport.Idle
+	var idle, leaving []transport.Idle
 	s.mu.Lock()
 	if n := len(s.conns); n <= most { // of all listeners
 		s.mu.Unlock()
@@ -48,6 +48,7 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) tra
 		crowd.All++
 		switch {
 		case c.leaving.Load():
+			leaving = append(leaving, transport.Idle{Begun: true, Used: c.used.Load(), End: c.cutOff})
 			continue
 		case c.begun && c.calls.Load() == 0:
 			idle = append(idle, transport.Idle{Begun: true, Used: c.used.Load(), End: c.endIdle})
@@ -59,6 +60,7 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) tra
 	s.mu.Unlock()
 	crowd.Ended = transport.End(idle, crowd.Left, most)
 	crowd.Left -= crowd.Ended
+	crowd.All -= transport.End(leaving, crowd.All, 2*most)
 	return crowd
 }
 
@@ -100,5 +102,14 @@ func (c *conn) endIdle() bool {
 		}
 		_ = c.Conn.Close() // grpc-go notices
 	}()
+	return true
+}
+
+// cutOff closes a connection that was asked to leave, unless a call is under way, and reports whether it did.
+func (c *conn) cutOff() bool {
+	if c.calls.Load() > 0 {
+		return false
+	}
+	_ = c.accepted.Close() // grpc-go notices
 	return true
 }
