@@ -343,8 +343,7 @@ func TestCallsUnderWayEndWhenTheirBackendGoesDown(t *testing.T) {
 		assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
 		assert.Contains(t, err.Error(), "backend beta.io is gone since")
 	}
-	deadline, _ := ctx.Deadline()
-	assert.Greater(t, time.Until(deadline), 10*time.Second, "they have not just run into their deadlines")
+	assert.NoError(t, ctx.Err(), "they have not just run into their deadlines")
 	assert.Equal(t, memory.Gone, w.State().Condition)
 	<-started
 }
@@ -388,27 +387,29 @@ func TestATrueTimeoutOfABackendThatIsUpPassesAsItIs(t *testing.T) {
 }
 
 func TestABackendComesBackWithACompleteList(t *testing.T) {
-	l := newLibrary(t, "a1", "a2")
-	w := watch(t, l, nil)
-	settled(t, w, l)
-	l.stop()
-	down := w.until(t, memory.Gone)
-	assert.ErrorContains(t, down.Err, "cannot be reached")
-	assert.True(t, down.Seen)
-	l.with(func() {
-		delete(l.books, "a1")
-		l.books["a3"] = ""
-	})
-	got, err := w.list(t, "")
-	require.NoError(t, err)
-	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
-	l.start(t)
-	w.until(t, memory.Up)
-	got, err = w.list(t, "")
-	require.NoError(t, err)
-	assert.Equal(t, `books {id: "a2"} books {id: "a3"}`, got)
-	require.Eventually(t, func() bool { got, err := w.get(t, "a3"); return err == nil && strings.Contains(got, "a3") }, 5*time.Second, 10*time.Millisecond)
-	assert.Empty(t, w.states, "Watch is called once for each change")
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.goes(t, w)
+		down := w.until(t, memory.Gone)
+		assert.ErrorContains(t, down.Err, "connection refused")
+		assert.True(t, down.Seen)
+		n.library.with(func() {
+			delete(n.library.books, "a1")
+			n.library.books["a3"] = ""
+		})
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
+		n.library.with(func() { n.down = false })
+		w.until(t, memory.Up)
+		got, err = w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a2"} books {id: "a3"}`, got)
+		got, err = w.get(t, "a3")
+		require.NoError(t, err)
+		assert.Contains(t, got, "a3")
+		assert.Empty(t, w.states, "Watch is called once for each change")
+	}, "a1", "a2")
 }
 
 func TestRunAsksForNoListThatAClientAsksFor(t *testing.T) {
