@@ -3,12 +3,12 @@ package transport_test
 import (
 	"context"
 	"crypto/tls"
-	"io"
 	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -252,17 +252,29 @@ func TestTooManyPingsEndTheConnection(t *testing.T) {
 }
 
 func TestASilentClientIsPinged(t *testing.T) {
-	l := listen(t)
-	s := serve(t, l, transport.ServerConfig{Handler: echo, PingAfter: 50 * time.Millisecond, PingTimeout: 50 * time.Millisecond})
-	alive := newClient(t, transport.ClientConfig{Dial: dialer(l)})
-	require.NoError(t, alive.Invoke(t.Context(), "/s.S/M", &codec.Frame{}, &codec.Frame{}))
-	p := rawClient(t, l)
-	assert.NotNil(t, p.until(func(f http2.Frame) bool { _, ok := f.(*http2.PingFrame); return ok }))
-	_, err := io.Copy(io.Discard, p.nc) // until its end, or the deadline of the read before, which ends sooner than the default PingTimeout
-	assert.NoError(t, err, "the silent client is still connected")
-	time.Sleep(300 * time.Millisecond) // three times PingAfter and PingTimeout: time is the subject
-	all, _ := s.Conns()
-	assert.Equal(t, 1, all, "the client that answers stays")
+	synctest.Test(t, func(t *testing.T) {
+		const after, timeout = 5 * time.Second, 3 * time.Second
+		s := transport.NewServer(transport.ServerConfig{Handler: echo, PingAfter: after, PingTimeout: timeout})
+		defer s.Stop()
+		connect := func() net.Conn {
+			ours, theirs := net.Pipe()
+			go s.ServeConn(ours, nil)
+			return theirs
+		}
+		alive := newClient(t, transport.ClientConfig{Dial: func(context.Context) (net.Conn, error) { return connect(), nil }})
+		require.NoError(t, alive.Invoke(t.Context(), "/s.S/M", &codec.Frame{}, &codec.Frame{}))
+		p := newRawPeer(t, connect())
+		p.out.WriteString(http2.ClientPreface)
+		require.NoError(t, p.framer.WriteSettings())
+		require.NoError(t, p.say())
+		require.NotNil(t, p.until(func(f http2.Frame) bool { _, ok := f.(*http2.PingFrame); return ok }))
+		pinged := time.Now()
+		require.Nil(t, p.next(), "the silent client is still connected")
+		assert.Equal(t, timeout, time.Since(pinged))
+		time.Sleep(3 * (after + timeout))
+		all, _ := s.Conns()
+		assert.Equal(t, 1, all, "the client that answers stays")
+	})
 }
 
 func TestNothingIsLeftWhenAServerHasStopped(t *testing.T) {
