@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -54,9 +55,9 @@ type past struct {
 	again  bool      // another process answers than before
 	passed time.Time // show none of the events that the process before passed on, until that time
 
-	kept []said // the latest calls, if last is not zero
-	done bool   // all events from now on are later than the start of the command
-	over func() // called when done becomes true; nil calls nothing
+	kept []said       // the latest calls, if last is not zero
+	done bool         // all events from now on are later than the start of the command
+	over func() error // called when done becomes true; nil calls nothing
 }
 
 // flags adds the flags that select and format calls to fs.
@@ -128,6 +129,14 @@ func (l *callView) unmatched() error {
 	return nil
 }
 
+// unmatchedLive is unmatched for calls that are still to come: a full name may be of an API that nobody described.
+func (l *callView) unmatchedLive() error {
+	if strings.Contains(l.filter.Method, "/") {
+		return nil
+	}
+	return l.unmatched()
+}
+
 // holdBack makes the printer keep what it prints until release, if a pattern matches nothing that is known so far: the
 // error about it would come after other output.
 func (l *callView) holdBack() {
@@ -138,8 +147,24 @@ func (l *callView) holdBack() {
 
 // release prints what holdBack has kept, or returns the error about a pattern that has matched nothing up to the end.
 func (l *callView) release() error {
-	if err := l.unmatched(); err != nil || l.late == nil {
+	if err := l.unmatched(); err != nil {
 		return err
+	}
+	return l.print()
+}
+
+// releaseLive is release where more calls follow.
+func (l *callView) releaseLive() error {
+	if err := l.unmatchedLive(); err != nil {
+		return err
+	}
+	return l.print()
+}
+
+// print prints what holdBack has kept.
+func (l *callView) print() error {
+	if l.late == nil {
+		return nil
 	}
 	kept := l.printer.Out.(*bytes.Buffer)
 	l.late, l.printer.Out = nil, l.late
@@ -167,11 +192,13 @@ func (l *callView) add(ev *capture.Event) error {
 		l.event(ev)
 	}
 	before := !l.past.done && ev.Seq <= l.past.until || ev.Passed && !ev.Time.After(l.past.passed)
+	var err error
 	if !before {
-		l.present()
+		if err = l.present(); err != nil {
+			return err
+		}
 	}
 	missed := l.missed(ev)
-	var err error
 	switch p := &l.past; {
 	case before && p.none && !missed:
 		l.assembler.Add(ev)
@@ -193,7 +220,7 @@ func (l *callView) add(ev *capture.Event) error {
 		}
 	}
 	if before && ev.Seq == l.past.until {
-		l.present()
+		err = cmp.Or(err, l.present())
 	}
 	return err
 }
@@ -219,19 +246,20 @@ func (l *callView) write(s said) {
 	}
 }
 
-// present ends the past, and shows the calls kept of it.
-func (l *callView) present() {
+// present ends the past, and shows the calls kept of it. It returns the error of over.
+func (l *callView) present() error {
 	if l.past.done {
-		return
+		return nil
 	}
 	l.past.done = true
 	for _, one := range l.past.kept {
 		l.write(one)
 	}
 	l.past.kept = nil
-	if l.past.over != nil {
-		l.past.over()
+	if l.past.over == nil {
+		return nil
 	}
+	return l.past.over()
 }
 
 // show shows the call of an event, if the event completes it or is a message of a stream.

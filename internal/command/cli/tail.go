@@ -64,7 +64,13 @@ After POD, as in tail web-1, it shows only the calls in the life of these pods.`
 	if look.ends {
 		of = "recorded calls"
 	} else if !look.none {
-		look.over = func() { l.none(errOut, "recorded calls") }
+		look.over = sync.OnceValue(func() error {
+			err := l.releaseLive()
+			if err == nil {
+				l.none(errOut, "recorded calls")
+			}
+			return err
+		})
 	}
 	client := admin.NewClient(nodes[0].Address)
 	response, err := client.Get(ctx, l.asks(look))
@@ -96,10 +102,12 @@ func (l *callView) tail(ctx context.Context, client *admin.Client, response *htt
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				err = fmt.Errorf("the criproxy at %s ended while it sent its calls, as in a handover: the latest are not here", response.Request.URL.Host)
 			}
-			l.present()
-			return false, cmp.Or(err, l.release())
+			return false, cmp.Or(err, l.present(), l.release())
 		}
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return false, err
+		}
+		if err := l.present(); err != nil {
 			return false, err
 		}
 		if response = l.reconnect(ctx, client); response == nil {
@@ -167,7 +175,11 @@ func (l *callView) tailAll(ctx context.Context, asked *nodeFlags, nodes []admin.
 			one, look := *l, look
 			one.story, one.printer.Node, one.printer.Wide, one.printer.Off = story, n.Name, wide, off
 			one.known = nil
-			if look.over = caughtUp; !look.since.IsZero() {
+			look.over = sync.OnceValue(func() error {
+				caughtUp()
+				return one.releaseLive()
+			})
+			if !look.since.IsZero() {
 				look.since = look.since.Add(off)
 			}
 			ended, err := one.tail(ctx, client, response, look, story, func() {
@@ -205,20 +217,22 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 		from = admin.InheritedHeader
 	}
 	look.until, _ = strconv.ParseUint(response.Header.Get(from), 10, 64)
-	if first && look.none && !strings.Contains(l.filter.Method, "/") { // a full name may be of an API that nobody described
-		if err := l.unmatched(); err != nil {
+	if first && look.none {
+		if err := l.unmatchedLive(); err != nil {
 			return err
 		}
 	}
-	switch {
-	case !first || l.printer.JSON || l.story != nil:
-	case look.ends:
-		l.printer.LateHeader()
-	default:
-		l.printer.Header()
-	}
-	if look.ends && l.story == nil {
-		l.holdBack()
+	if first && l.story == nil {
+		titles := !l.printer.JSON
+		if titles && look.ends {
+			l.printer.LateHeader()
+		}
+		if look.ends || l.unmatchedLive() != nil {
+			l.holdBack()
+		}
+		if titles && !look.ends {
+			l.printer.Header()
+		}
 	}
 	switch {
 	case first && !l.printer.JSON:
@@ -227,7 +241,9 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 		look.until, look.passed = min(look.until, latest), at
 	}
 	if l.past = look; look.over != nil && (look.none || look.until == 0) {
-		look.over()
+		if err := look.over(); err != nil {
+			return err
+		}
 	}
 	return l.read(r)
 }
