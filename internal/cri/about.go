@@ -251,10 +251,7 @@ func (n *Names) Complete(a calls.About) calls.About {
 	defer n.mu.Unlock()
 	for i := 0; i < len(a.IDs) && (i == 0 || a.Pod == "" && a.Name == ""); i++ { // it gets more ids: the pod may be known by another one
 		id := a.IDs[i]
-		known, ok := n.get(id)
-		if !ok {
-			known, ok = n.begins(id)
-		}
+		known, ok := n.known(id)
 		if !ok {
 			continue
 		}
@@ -266,6 +263,29 @@ func (n *Names) Complete(a calls.About) calls.About {
 		}
 	}
 	return a
+}
+
+// known finds what an id, or its beginning, belongs to. criproxy's own lists have ids without the prefixes of runtimes.
+func (n *Names) known(id string) (calls.About, bool) {
+	a, ok := n.find(id)
+	bare := n.Bare(id)
+	if ok || bare == "" {
+		return a, ok
+	}
+	a, ok = n.find(bare)
+	native := a.IDs
+	a.IDs = nil
+	for _, one := range native {
+		a.IDs = append(a.IDs, strings.TrimSuffix(id, bare)+one)
+	}
+	return a, ok
+}
+
+func (n *Names) find(id string) (calls.About, bool) {
+	if a, ok := n.get(id); ok {
+		return a, true
+	}
+	return n.begins(id)
 }
 
 // begins finds the only id that begins with start: crictl sends short ids.

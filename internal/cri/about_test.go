@@ -51,6 +51,24 @@ func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 	assert.Equal(t, "web nginx:1", about.String())
 }
 
+// The calls of a pod lacked a failed exec, if only criproxy itself had listed the container.
+func TestNamesInListsOfARuntimeAreThoseOfPrefixedIDs(t *testing.T) {
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	names, err := cri.NewNames(cfg.Profile, cfg.Schema, nil)
+	require.NoError(t, err)
+	names.Learn(calls.About{Namespace: "default", Pod: "web", UID: "u", Container: "main", IDs: []string{"8a", "7f"}})
+	of := func(id string) calls.About { return names.Complete(calls.About{IDs: []string{id}}) }
+	web := calls.About{Namespace: "default", Pod: "web", UID: "u", Container: "main", IDs: []string{"beta.io__8a", "beta.io__7f"}}
+	assert.Equal(t, web, of("beta.io__8a"))
+	web.IDs = []string{"beta.io__8", "beta.io__8a", "beta.io__7f"}
+	assert.Equal(t, web, of("beta.io__8"), "as crictl may send it")
+	assert.Equal(t, calls.About{IDs: []string{"beta.io__9"}}, of("beta.io__9"))
+
+	names.Learn(calls.About{Pod: "vm", IDs: []string{"beta.io__8a"}})
+	assert.Equal(t, "vm", of("beta.io__8a").Pod, "another runtime may have the same id")
+}
+
 func TestAContainerRunsSinceItStartedOrWasCreated(t *testing.T) {
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
