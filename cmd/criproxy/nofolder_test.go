@@ -51,6 +51,7 @@ func TestAHistoryWithoutAStateFolderSaysWhereItBegins(t *testing.T) {
 	p.handOver()
 	is(capture.Up, capture.Gone, capture.Up)
 	assert.NoDirExists(t, state)
+	assert.Equal(t, 2, p.logged("The state folder does not exist, and for a single runtime criproxy makes none"), "by each process")
 	assert.Equal(t, begins(), events())
 	assert.Equal(t, begins(), events("-backend", "primary"))
 	assert.Equal(t, "criproxy: nothing happened in the last 1ns\n", events("-since", "1ns"), "nothing more is asked for")
@@ -60,6 +61,7 @@ func TestAHistoryWithoutAStateFolderSaysWhereItBegins(t *testing.T) {
 	assert.Equal(t, begins(), events())
 	p.end()
 
+	missing := p.logged("The state folder does not exist")
 	require.NoError(t, os.Mkdir(state, 0o700)) // as a package does
 	p.launch()
 	is(capture.Up)
@@ -70,4 +72,5 @@ func TestAHistoryWithoutAStateFolderSaysWhereItBegins(t *testing.T) {
 	assert.Equal(t, []string{capture.Up, capture.Gone, capture.Up, capture.Up}, whats(p.happened("primary")))
 	assert.Empty(t, events())
 	p.end()
+	assert.Equal(t, missing, p.logged("The state folder does not exist"))
 }

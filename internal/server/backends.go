@@ -380,8 +380,8 @@ func (a *answers) each(do func(method string, n uint64)) {
 // AskTimeout bounds how long a backend may take to answer calls that criproxy makes itself.
 const AskTimeout = 5 * time.Second
 
-// makeStateDir creates the state folder, unless there is only one runtime. If the folder cannot be used, makeStateDir logs
-// the consequence and clears it in cfg.
+// makeStateDir creates the state folder, unless there is only one runtime: then it logs that a folder which somebody has
+// chosen does not exist. If the folder cannot be used, makeStateDir logs the consequence and clears it in cfg.
 func makeStateDir(c *config.Config) {
 	if c.StateDir == "" {
 		return
@@ -393,5 +393,9 @@ func makeStateDir(c *config.Config) {
 	if err != nil {
 		klog.ErrorS(err, "The state folder cannot be used: criproxy will forget the backends when it restarts; choose another one with -state-dir", "folder", c.StateDir)
 		c.StateDir = ""
+		return
+	}
+	if _, err := os.Stat(c.StateDir); errors.Is(err, fs.ErrNotExist) && c.StateDir != config.DefaultStateDir {
+		klog.InfoS("The state folder does not exist, and for a single runtime criproxy makes none: it will forget the latest calls, errors and changes when it restarts; make the folder, and restart criproxy", "folder", c.StateDir)
 	}
 }
