@@ -230,7 +230,7 @@ func (l *Legacy) follow(m *Memories) {
 		return
 	}
 	defer close(l.ended)
-	all := l.passage == nil // there is no more to record
+	all := false // that it records has come
 	for {
 		var n successorNote
 		if l.gob.Decode(&n) != nil {
@@ -257,7 +257,11 @@ func (l *Legacy) follow(m *Memories) {
 		}
 	}
 	l.keep(nil)
-	if !all {
+	switch {
+	case l.passage == nil:
+	case all:
+		l.passage.End()
+	default:
 		methods := l.passage.Break()
 		klog.InfoS("The previous process ended before it had passed on all that it recorded: the recording may lack the ends of these calls", "calls", len(methods), "methods", slices.Compact(methods))
 	}

@@ -26,6 +26,7 @@ type archive struct {
 	held    int                  // bytes of these events
 	gap     bool                 // the archive has missed events, perhaps the ends of calls in live
 	free    []*liveCall
+	passing bool // a Passage may have the ends of calls that are not in live
 }
 
 type shelf struct {
@@ -305,6 +306,9 @@ func (a *archive) wanted(s *shelf, want *Want) []bool {
 	var needs []uint64         // blocks with the beginnings of calls that the reader wants
 	for _, c := range a.live { // they may fail while it reads
 		needs = a.all.where(needs, c)
+	}
+	if a.passing {
+		needs = append(needs, anyBlock)
 	}
 	for i, b := range slices.Backward(s.blocks) {
 		if wanted[i] = want.may(&b.blockIndex); wanted[i] {

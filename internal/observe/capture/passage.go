@@ -15,8 +15,23 @@ type Passage struct {
 	calls map[uint64]uint64 // :: number of a call in the other process → its number here
 }
 
-// NewPassage returns a passage to rec.
-func NewPassage(rec *Recorder) *Passage { return &Passage{rec, map[uint64]uint64{}} }
+// NewPassage returns a passage to rec, which must end with End or Break.
+func NewPassage(rec *Recorder) *Passage {
+	rec.setPassing(true)
+	return &Passage{rec, map[uint64]uint64{}}
+}
+
+// setPassing says whether calls of another process may end.
+func (r *Recorder) setPassing(is bool) {
+	if a := r.archive; a != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.passing = is
+	}
+}
+
+// End ends a passage whose other end has said that it is the end.
+func (p *Passage) End() { p.rec.setPassing(false) }
 
 // Add adds an event. A gap in the events becomes one of the recorder.
 func (p *Passage) Add(ev *Event) {
@@ -37,6 +52,7 @@ func (p *Passage) Add(ev *Event) {
 // Break ends a passage whose other end has not said that it is the end. It returns the methods of the calls that it leaves
 // without an end, each of which is a gap of at least one event.
 func (p *Passage) Break() []string {
+	p.End()
 	open := map[uint64]string{} // :: call → its method
 	var ev Event
 	last := p.rec.Recorded()

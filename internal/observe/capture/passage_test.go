@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
@@ -69,6 +71,31 @@ func TestAPassageAddsWhatTheProcessBeforeRecordsLater(t *testing.T) {
 	begin(third).End(nil, nil)
 	all := recorded(t, third)
 	assert.Equal(t, uint64(1), all[len(all)-3].Missed)
+}
+
+// After a handover, tail of failed calls lacked one that had begun before.
+func TestAFollowerOfFailedCallsHasThoseThatBeganBeforeAHandover(t *testing.T) {
+	first, second := archived(0), archived(0)
+	_, leg := first.Begin(t.Context(), capture.LegInfo{Method: muxtest.Method("Get"), Client: true})
+	data, rest := first.Snapshot(&header)
+	require.NoError(t, second.Restore(data))
+	session(t, second)
+	settle(second)
+	started := func() bool {
+		var ev capture.Event
+		f := second.FollowWanted(capture.Want{Failed: true})
+		return f.TryNext(&ev) && ev.Seq == 1
+	}
+	require.False(t, started(), "it may be of a process that has crashed")
+	passage := capture.NewPassage(second)
+	assert.True(t, started(), "it may still fail")
+	leg.End(status.Error(codes.NotFound, ""), nil)
+	for ev := (capture.Event{}); rest.TryNext(&ev); {
+		passage.Add(&ev)
+	}
+	settle(second)
+	passage.End()
+	assert.True(t, started(), "it has failed")
 }
 
 func TestAPassageNamesWhatItMissed(t *testing.T) {
