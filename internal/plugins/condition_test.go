@@ -3,6 +3,7 @@ package plugins_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/internal/plugins"
@@ -124,5 +126,69 @@ func TestAPluginThatHangsIsDownUntilItAnswers(t *testing.T) {
 		if c := w.became("p", state); state == "down" {
 			assert.ErrorContains(t, c.Err, "accepts connections, and has answered nothing for ")
 		}
+	}
+}
+
+// A process that was killed just after it had accepted a connection was said to accept connections, and to answer nothing.
+func TestTheReasonWhyAPluginIsDownIsWhatTheSocketDoes(t *testing.T) {
+	each := func(serve func(net.Conn)) func(net.Listener) {
+		return func(l net.Listener) {
+			for {
+				nc, err := l.Accept()
+				if err != nil {
+					return
+				}
+				serve(nc)
+				nc.Close()
+			}
+		}
+	}
+	for _, one := range []struct {
+		name, says string
+		serve      func(net.Listener)
+	}{
+		{"killed", "connection refused", func(l net.Listener) {
+			nc, err := l.Accept()
+			l.Close()
+			if assert.NoError(t, err) {
+				nc.Close()
+			}
+		}},
+		{"killed before it accepts", "connection refused", func(l net.Listener) {
+			raw, err := l.(*net.UnixListener).SyscallConn()
+			if !assert.NoError(t, err) {
+				return
+			}
+			_ = raw.Control(func(fd uintptr) { // until a connection waits
+				_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
+			})
+			l.Close()
+		}},
+		{"closes", "accepts connections, and closes them before it answers", each(func(net.Conn) {})},
+		{"speaks HTTP/1", "accepts connections, and does not answer as a plugin does", each(func(nc net.Conn) {
+			fmt.Fprint(nc, "HTTP/1.1 400 Bad Request\r\n\r\n")
+			_, _ = io.Copy(io.Discard, nc) // until gRPC closes it
+		})},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			path := filepath.Join(w.dir, "p.sock")
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+			require.NoError(t, err)
+			l.SetUnlinkOnClose(false)
+			served := make(chan struct{})
+			go func() { defer close(served); one.serve(l) }()
+			t.Cleanup(func() { l.Close(); <-served })
+			w.file("p", fmt.Sprintf(`{"remote-endpoint": %q, "runtime-hooks": ["PreRunPodSandbox"]}`, path))
+			w.became("p", "down")
+			for _, all := range happened[plugins.Conditions](w) {
+				for _, c := range all {
+					if c.State == "down" {
+						assert.ErrorContains(t, c.Err, one.says)
+					}
+				}
+			}
+		})
 	}
 }

@@ -25,12 +25,12 @@ import (
 // connection is the connection to one plugin. It is made when the plugin is registered, stays
 // up between calls, and closes when it has been retired and the last call on it has ended.
 type connection struct {
-	address   string
-	cc        *grpc.ClientConn
-	calls     grpc.ClientConnInterface // cc, or a replacement in tests
-	dialError atomic.Pointer[error]    // of the latest attempt to connect
-	cgroup    atomic.Pointer[string]   // of the process to which it connected last
-	changed   func()
+	address string
+	cc      *grpc.ClientConn
+	calls   grpc.ClientConnInterface // cc, or a replacement in tests
+	failed  atomic.Pointer[error]    // why the latest attempt to connect failed, of those that did
+	cgroup  atomic.Pointer[string]   // of the process to which it connected last
+	changed func()
 
 	mu      sync.Mutex // guards the fields below
 	users   int
@@ -109,15 +109,74 @@ func (c *connection) wait(s connectivity.State) {
 }
 
 func (c *connection) dial(ctx context.Context, _ string) (net.Conn, error) {
+	nc, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if cgroup := cgroupOf(nc); cgroup != "" {
+		c.cgroup.Store(&cgroup)
+	}
+	return &attempt{Conn: nc, of: c}, nil
+}
+
+// open opens a connection to the socket, or notes why it cannot.
+func (c *connection) open(ctx context.Context) (net.Conn, error) {
 	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", c.address)
-	c.dialError.Store(&err)
-	if err == nil {
-		if cgroup := cgroupOf(nc); cgroup != "" {
-			c.cgroup.Store(&cgroup)
-		}
+	if err != nil {
+		c.failed.Store(&err)
 	}
 	return nc, err
 }
+
+// attempt is a connection that was accepted. It may still fail before the plugin has answered, and notes why: gRPC tells
+// only that it failed.
+type attempt struct {
+	net.Conn
+	of   *connection
+	over atomic.Bool // the plugin has answered, or the connection has ended
+}
+
+func (a *attempt) Read(b []byte) (int, error) {
+	n, err := a.Conn.Read(b)
+	a.note(n > 0, err)
+	return n, err
+}
+
+func (a *attempt) Write(b []byte) (int, error) {
+	n, err := a.Conn.Write(b)
+	a.note(false, err)
+	return n, err
+}
+
+// note notes what came first, an answer or an error. A process that ends may still accept connections, and breaks them: only
+// the next attempt tells whether anything listens.
+func (a *attempt) note(answered bool, err error) {
+	if !answered && err == nil || a.over.Swap(true) {
+		return
+	}
+	var why error
+	switch {
+	case answered:
+		why = errNotPlugin
+	case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded): // gRPC has waited long enough
+		why = errSilent
+	default:
+		nc, err := a.of.open(context.Background()) // which takes no time
+		if err != nil {
+			return
+		}
+		_ = nc.Close() // nothing was sent
+		why = errBroken
+	}
+	a.of.failed.Store(&why)
+}
+
+// Why an attempt has failed that was accepted.
+var (
+	errNotPlugin = errors.New("accepts connections, and does not answer as a plugin does") // if gRPC then closes it
+	errSilent    = errors.New("accepts connections, and answers nothing")
+	errBroken    = errors.New("accepts connections, and closes them before it answers")
+)
 
 // cgroupOf returns the content of /proc/PID/cgroup for the process at the other end of nc. It is
 // empty if that cannot be read.
@@ -157,9 +216,8 @@ func (c *connection) ask(ctx context.Context, method string, request []byte) ([]
 // knock tries to connect to the socket, which succeeds or fails at once. Without it, a call would
 // wait for the end of the pause between gRPC's attempts to connect.
 func (c *connection) knock(ctx context.Context) error {
-	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", c.address)
+	nc, err := c.open(ctx)
 	if err != nil {
-		c.dialError.Store(&err)
 		c.cc.Connect()
 		return status.Error(codes.Unavailable, err.Error())
 	}
@@ -170,10 +228,10 @@ func (c *connection) knock(ctx context.Context) error {
 
 // failure returns why there is no connection.
 func (c *connection) failure() error {
-	if err := c.dialError.Load(); err != nil && *err != nil {
+	if err := c.failed.Load(); err != nil {
 		return *err
 	}
-	return errors.New("accepts connections, and answers nothing")
+	return nil // cannot happen: each attempt that fails is noted
 }
 
 // ended notes how a call ended that has been made. A plugin may hang although it is connected.
