@@ -34,10 +34,8 @@ does not answer. It fails if the list is not complete.`
 		}
 		ask := show.PodsOfAll
 		if q.Nodes == nil {
-			if err := backendsMatch(ctx, q.Path, filter.Backend); err != nil {
-				return err
-			}
 			ask = show.Pods
+			filter.None = func() error { return backendsMatch(ctx, q.Path, filter.Backend) }
 		}
 		silent, err := ask(ctx, q, filter)
 		for _, s := range silent {

@@ -17,6 +17,9 @@ import (
 type PodFilter struct {
 	Namespace string // patterns; empty for all
 	Backend   string // patterns; empty for all
+
+	// None is called before the answer is shown if no pod is selected. If it fails, nothing is shown. Optional.
+	None func() error
 }
 
 // Pods shows the pods of all backends. It returns the backends whose pods are unknown.
@@ -34,6 +37,11 @@ func (q Query) showPods(pods *admin.Pods, f PodFilter) ([]admin.Silent, error) {
 	all := len(pods.Pods)
 	pods.Pods = slices.DeleteFunc(pods.Pods, func(p admin.Pod) bool { return !fits(f.Namespace, p.Namespace) || !fits(f.Backend, p.Backend) })
 	pods.Silent = slices.DeleteFunc(pods.Silent, func(s admin.Silent) bool { return !fits(f.Backend, s.Backend) })
+	if len(pods.Pods) == 0 && f.None != nil {
+		if err := f.None(); err != nil {
+			return nil, err
+		}
+	}
 	if !q.People() {
 		return pods.Silent, Encode(q.Out, q.Format, *pods)
 	}
