@@ -16,8 +16,9 @@ import (
 type Process struct {
 	PID      int32
 	UID, GID uint32
-	Name     string // of the program, in at most 15 bytes; empty if the process has ended
-	Stopped  bool   // by SIGSTOP or a debugger; only [Serving] looks
+	Name     string   // of the program, in at most 15 bytes; empty if the process has ended
+	Stopped  bool     // by SIGSTOP or a debugger; only [Serving] looks
+	Args     []string // its command line; only [Serving] looks
 }
 
 // String returns the name and the number of the process.
@@ -55,7 +56,11 @@ func Serving(path string) (Process, error) {
 	}
 	defer conn.Close() // nothing was sent
 	p, err := Of(conn)
-	p.Stopped = err == nil && stopped(int(p.PID))
+	if err == nil {
+		p.Stopped = stopped(int(p.PID))
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID)) // empty if the process has ended
+		p.Args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	}
 	return p, err
 }
 

@@ -20,7 +20,7 @@ func TestTheServingProcessIsNamed(t *testing.T) {
 	require.NoError(t, err)
 	comm, err := os.ReadFile("/proc/self/comm")
 	require.NoError(t, err)
-	want := Process{PID: int32(os.Getpid()), UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Name: strings.TrimSpace(string(comm))}
+	want := Process{PID: int32(os.Getpid()), UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Name: strings.TrimSpace(string(comm)), Args: os.Args}
 	got, err := Serving(path)
 	require.NoError(t, err)
 	assert.Equal(t, want, got)

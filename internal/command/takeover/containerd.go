@@ -3,16 +3,46 @@ package takeover
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/config"
 )
 
 // imported returns the path of the file that containerd's configuration will import.
 func (t *Takeover) imported() string {
 	return filepath.Join(filepath.Dir(t.Containerd), "criproxy.toml")
+}
+
+// reads returns an error if a containerd was started with another configuration file than the one that Install would change.
+func (t *Takeover) reads(p host.Process) error {
+	file := configFlag(p.Args)
+	if dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID)); err == nil && file != "" && !filepath.IsAbs(file) {
+		file = filepath.Join(dir, file)
+	}
+	changed, err := filepath.Abs(t.Containerd)
+	if file == "" || err == nil && host.Resolve(file) == host.Resolve(changed) {
+		return nil
+	}
+	return fmt.Errorf("%s was started with the configuration file %s, and does not read %s; use -containerd-config %s", p, file, t.Containerd, file)
+}
+
+// configFlag returns the value of -c or --config, empty if there is none.
+func configFlag(args []string) (file string) {
+	for i, arg := range args {
+		name, value, given := strings.Cut(arg, "=")
+		switch name {
+		case "-c", "--c", "-config", "--config":
+			if !given && i+1 < len(args) {
+				value = args[i+1]
+			}
+			file = value
+		}
+	}
+	return file
 }
 
 // containerdFiles returns the new contents of containerd's files, and the order in which to write them: the imported

@@ -196,7 +196,7 @@ func (t *Takeover) unit() (string, error) {
 	}
 	switch name := cmp.Or(p.Name, runtime); {
 	case strings.HasPrefix(name, "containerd"):
-		return containerdUnit, nil
+		return containerdUnit, t.reads(p)
 	case strings.HasPrefix(name, "crio"), name == "cri-o":
 		return crioUnit, nil
 	}

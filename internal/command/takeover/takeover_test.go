@@ -290,3 +290,22 @@ func TestATakeoverOfALinkIsOneOfTheSocket(t *testing.T) {
 func TestATakeoverWithoutAPathSaysOnceWhatItWants(t *testing.T) {
 	assert.EqualError(t, (&Takeover{}).CheckPath(), "-takeover: has no path; want the path of the runtime's socket, such as /run/containerd/containerd.sock or /run/crio/crio.sock")
 }
+
+// Of a containerd that was started with -c FILE, install changed a file that containerd does not read.
+func TestInstallChangesNoFileThatContainerdDoesNotRead(t *testing.T) {
+	n := newTakeoverNode(t, "version = 2\n", "")
+	other := filepath.Join(t.TempDir(), "other.toml")
+	for _, args := range [][]string{{"-c", other}, {"--log-level", "debug", "--config", other}, {"--config=" + other}} {
+		x := n.takeover()
+		x.Served = func(string) (host.Process, error) {
+			return host.Process{PID: 7, Name: "containerd", Args: append([]string{"containerd"}, args...)}, nil
+		}
+		assert.EqualError(t, x.Install(io.Discard), "containerd (process 7) was started with the configuration file "+other+
+			", and does not read "+n.containerd+"; use -containerd-config "+other)
+		assert.Equal(t, "version = 2\n", n.read(n.containerd))
+		x.Containerd = other
+		assert.NoError(t, x.Install(io.Discard))
+		x.Served = nil
+		require.NoError(t, x.Uninstall(io.Discard))
+	}
+}
