@@ -94,6 +94,11 @@ func TestATelephoneCutsNothingInAnOutage(t *testing.T) {
 	p.see(`document.querySelector("main").getBoundingClientRect().top <= 800 / 3`)
 	p.see(`((row) => row.querySelector(".backend").textContent === "primary, gvisor.example.com, kata.io" && [...row.children].every((e) => e.scrollWidth <= e.clientWidth + 1))(document.querySelector(".row:not(.said)"))`)
 	p.see(`[...document.querySelectorAll(".row.said")].length === 3 && [...document.querySelectorAll(".row.said > *")].every(` + whole + `)`)
+	p.keys("2")
+	for _, width := range []int64{1440, 800, 390} {
+		p.do(chromedp.EmulateViewport(width, 800))
+		p.see(`((heads) => heads.length === 3 && heads.every((e) => e.textContent.endsWith("12 pods, none of them in these calls") && (` + whole + `)(e)))([...document.querySelectorAll(".lane.group > div")])`)
+	}
 }
 
 // The kernel gives a process up to 15 letters.
