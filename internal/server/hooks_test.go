@@ -145,6 +145,10 @@ func TestTheEventsOfAPluginAreItsConditions(t *testing.T) {
 	require.NoError(t, <-ended)
 	down = became(capture.PluginDown)
 	assert.Contains(t, down.String(), "plugin p.json is down: dial unix "+socket)
+
+	require.NoError(t, os.Remove(filepath.Join(n.cfg.Hooks, "p.json")))
+	removed := became(capture.Removed) // the history said that it is down
+	assert.Contains(t, removed.String(), "plugin p.json is removed: its file is gone (down for ")
 }
 
 // KoordRuntimeProxy kept running, but never listened, if its runtime started later.

@@ -163,6 +163,8 @@ func (r *records) notePlugins(all plugins.Conditions, now time.Time, log func(st
 			continue // nobody knows yet
 		case "ready":
 			what, why = capture.PluginReady, nil // a mistake in its file has no effect
+		case "removed":
+			what = capture.Removed
 		}
 		n := r.ofPlugin(one.Plugin)
 		c, changed := n.became(what, now, why, nil, nil)

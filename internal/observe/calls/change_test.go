@@ -26,10 +26,12 @@ func TestAChangeIsALineBetweenTheCalls(t *testing.T) {
 	p.Change(gone())
 	p.Change(&capture.Change{Time: gone().Time, What: capture.PluginDown, Plugin: "koordlet", Why: "evil \x1b[31m"})
 	p.Change(&capture.Change{Time: gone().Time, What: capture.PluginReady, Plugin: "koordlet", Was: capture.PluginDown, Since: gone().Since})
+	p.Change(&capture.Change{Time: gone().Time, What: capture.Removed, Plugin: "koordlet", Why: "its file is gone", Was: capture.PluginReady, Since: gone().Since})
 	p.Change(&capture.Change{Time: gone().Time, What: capture.Reloaded})
 	assert.Equal(t, "22:26:30.000  -- beta.io is gone: connection refused (slow for 10s before, 1 pod, 12 containers)\n"+
 		"22:26:30.000  -- plugin koordlet is down: evil  [31m\n"+
 		"22:26:30.000  -- plugin koordlet is ready (down for 10s before)\n"+
+		"22:26:30.000  -- plugin koordlet is removed: its file is gone (ready for 10s before)\n"+
 		"22:26:30.000  -- criproxy has a new configuration\n", text.String())
 	p = calls.Printer{Out: &lines, JSON: true}
 	p.Change(gone())

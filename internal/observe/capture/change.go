@@ -14,7 +14,7 @@ const (
 	Up         = "up"         // a backend answers
 	Slow       = "slow"       // memory answers what a backend does not answer in time
 	Gone       = "gone"       // no call goes to a backend
-	Removed    = "removed"    // a backend is no longer in the configuration
+	Removed    = "removed"    // a backend is no longer in the configuration, or the file of a plugin is gone
 
 	Serving    = "serving"  // the proxy takes calls
 	Reloaded   = "reloaded" // it has a new configuration
@@ -24,7 +24,7 @@ const (
 	Stopped    = "stopped"  // it has ended
 
 	PluginReady = "plugin-ready" // a plugin can be asked
-	PluginDown  = "plugin-down"  // a plugin cannot be reached, or answers no call, or its file is wrong or gone
+	PluginDown  = "plugin-down"  // a plugin cannot be reached, or answers no call, or its file is wrong
 
 	Unread = "unread" // stands where a part of the history cannot be read; it is never stored
 )
@@ -104,10 +104,8 @@ func (c *Change) String() string {
 		s = c.Backend + " is no longer in the configuration"
 	case c.Backend != "":
 		s = c.Backend + " is " + c.What
-	case c.What == PluginReady:
-		s = "plugin " + c.Plugin + " is ready"
-	case c.What == PluginDown:
-		s = "plugin " + c.Plugin + " is down"
+	case c.Plugin != "":
+		s = "plugin " + c.Plugin + " is " + strings.TrimPrefix(c.What, "plugin-")
 	case c.What == Unread:
 		s = "a part of the history cannot be read"
 	default:
