@@ -115,6 +115,31 @@ func TestAPluginInTroubleIsAConditionOfThePage(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+// The report of criproxy waits for a runtime that hangs: until then a page had no plugins, a green sign, and opened on Calls.
+func TestAPageKnowsThePluginsBeforeTheReport(t *testing.T) {
+	hooks := t.TempDir()
+	m := start(t, "-hooks", hooks)
+	happened := func(what string) {
+		t.Helper()
+		testkit.Eventually(t, what, func() bool {
+			out, err := m.output("events", "-admin", m.admin)
+			return err == nil && strings.Contains(out, what)
+		})
+	}
+	for _, name := range []string{"dead", "old"} {
+		require.NoError(t, os.WriteFile(filepath.Join(hooks, name+".json"), []byte(`{"remote-endpoint": "/run/nobody.sock", "runtime-hooks": ["PreStartContainer"]}`), 0o600))
+		happened("plugin " + name + ".json is down")
+	}
+	require.NoError(t, os.Remove(filepath.Join(hooks, "old.json")))
+	happened("plugin old.json is removed")
+	p := open(t, m.link, dark(false), command(page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{ // the report does not come
+		Source: `const add = EventSource.prototype.addEventListener; EventSource.prototype.addEventListener = function (kind, f) { if (kind !== "status") add.call(this, kind, f); };`,
+	}))
+	p.see(`document.querySelector("#tab-status").getAttribute("aria-selected") === "true" && document.querySelector("#link").className === "slow"`)
+	p.see(`((all) => all.length === 1 && /^plugin dead.json down since .*\/run\/nobody.sock/.test(all[0].textContent))([...document.querySelectorAll("#strip .cond")].filter((e) => e.textContent.startsWith("plugin")))`)
+	p.see(`[...document.querySelectorAll(".card.slow")].some((e) => e.textContent.startsWith("plugin dead.json"))`)
+}
+
 // In each place of the page an outage must have the one history that criproxy tells.
 func TestEveryPlaceOfThePageTellsTheSameStory(t *testing.T) {
 	for name, handsOver := range map[string]bool{"one process": false, "over handovers": true} {

@@ -153,7 +153,11 @@ function takeStory(story) {
   model.story = story;
   model.bands = [];
   model.states = new Map();
-  model.plugins = new Map(story.changes.filter((c) => c.plugin).map((c) => [c.plugin, c]));
+  model.plugins = new Map();
+  for (const c of story.changes.filter((c) => c.plugin)) {
+    if (c.what === "removed") model.plugins.delete(c.plugin);
+    else model.plugins.set(c.plugin, c);
+  }
   for (const c of story.changes.filter((c) => c.backend)) {
     const before = model.states.get(c.backend);
     if (before?.what === c.what && c.what !== "up") continue; // a process that began later does not know whether it was up meanwhile
@@ -216,10 +220,11 @@ function conditionsOf() {
   return all.sort((a, b) => rankOf(b.what) - rankOf(a.what));
 }
 
-// pluginsOf returns the conditions of the plugins that criproxy has, or that the changes of a recording are about.
+// pluginsOf returns the conditions of the plugins that criproxy reports. The changes have them in a recording, and until
+// there is a report, which waits for a runtime that hangs.
 function pluginsOf() {
   const changed = [...model.plugins.values()].map((c) => ({ name: c.plugin, state: c.what === "plugin-down" ? "down" : "ready", error: c.why }));
-  return (live.on ? status.report?.hooks?.plugins || [] : changed).map((p) => {
+  return (status.report ? status.report.hooks?.plugins || [] : changed).map((p) => {
     const c = model.plugins.get(p.name);
     return { name: `plugin ${p.name}`, plugin: p, what: p.state === "ready" && p.error ? "refused" : p.state, since: c?.what === "plugin-down" ? c.t : undefined, why: p.error || "" };
   });
