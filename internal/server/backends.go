@@ -261,16 +261,16 @@ func (b *backend) watched(s memory.State) {
 
 // logUp logs that the backend is up again.
 func (b *backend) logUp(change capture.Change) {
-	klog.InfoS("Backend is up", append([]any{"backend", b, "socket", b.cfg.Address, "was", change.Was, "for", change.Lasted().Round(time.Millisecond)}, counts(&change)...)...)
+	klog.InfoS("Backend is up", append([]any{"backend", b, "socket", b.cfg.Address, "was", change.Was, "for", change.Lasted().Round(time.Millisecond)}, counts(change.Pods, change.Containers)...)...)
 }
 
-// counts returns keys and values for the log: how many pods and containers a change concerns, as far as that is known.
-func counts(c *capture.Change) (line []any) {
-	if c.Pods != nil {
-		line = append(line, "pods", *c.Pods)
+// counts returns keys and values for the log: how many pods and containers a condition concerns, as far as that is known.
+func counts(pods, containers *int) (line []any) {
+	if pods != nil {
+		line = append(line, "pods", *pods)
 	}
-	if c.Containers != nil {
-		line = append(line, "containers", *c.Containers)
+	if containers != nil {
+		line = append(line, "containers", *containers)
 	}
 	return line
 }
@@ -311,13 +311,13 @@ func (b *backend) changed(s memory.State) {
 	if changed {
 		b.logged.Store(true)
 	}
-	line := append([]any{"backend", b, "socket", b.cfg.Address}, counts(&change)...)
+	line := append([]any{"backend", b, "socket", b.cfg.Address}, counts(b.concerned())...)
 	switch {
 	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
 	case !changed && s.Condition != memory.Up && !b.logged.Swap(true):
 		_, since, why := b.state() // as its event and status say
-		klog.ErrorS(why, "Backend is still "+s.Condition.String()+", as before the reload or this process", "backend", b, "socket", b.cfg.Address, "since", since.Local().Format(time.DateTime))
+		klog.ErrorS(why, "Backend is still "+s.Condition.String()+", as before the reload or this process", append(line, "since", since.Local().Format(time.DateTime))...)
 	case !changed:
 		// It goes on, for another reason.
 	case s.Condition == memory.Up && change.Was == "":

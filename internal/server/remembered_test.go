@@ -39,6 +39,9 @@ func TestARestartWhileARuntimeIsDownChangesNothing(t *testing.T) {
 			assertProto(t, before[l.name][i], got[i])
 		}
 	}
+	testkit.Eventually(t, "the log says whom it concerns", func() bool {
+		return len(testkit.LogLines("Backend is still gone", n.cfg.Backends[1].Address, `"pods"=1 "containers"=2`)) > 0
+	})
 	status, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: db.containers[1]})
 	require.NoError(t, err)
 	assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, status.GetStatus().GetState())
