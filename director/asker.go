@@ -54,10 +54,7 @@ func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 // is no such method.
 func findList(name string, p *Profile, s *codec.Schema) (*codec.Method, protoreflect.FieldDescriptor) {
 	for _, m := range p.Describes(s) {
-		if profile.ShortName(m.Name) != name || m.Output.Fields().Len() == 0 {
-			continue
-		}
-		if fd := m.Output.Fields().Get(0); fd.IsList() && fd.Message() != nil {
+		if fd := inventory.Repeated(m.Output); fd != nil && profile.ShortName(m.Name) == name {
 			return m, fd
 		}
 	}

@@ -153,7 +153,7 @@ func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
 		`choose: [known: 'List.id = book.id without "a"']`:  `methods.Put.choose: known: path book.id does not lead to a string; "without" is for maps`,
 		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: a has no quotes; want keys in quotes, as in: without "app", "tier"`,
 		`choose: [known: List.id = labels]`:                 `methods.Put.choose: known: path id leads to no map`,
-		`choose: [known: Lost.labels = labels]`:             `methods.Put.choose: known: there is no list method "Lost"`,
+		`choose: [known: Lost.labels = labels]`:             `methods.Put.choose: known: the profile's known.lists has no list "Lost"`,
 		`tells: {labels: book.id}`:                          `methods.Put.tells: path labels does not lead to a string`,
 		`tells: {shelf: book.title}`:                        `methods.Put.tells: book.title holds no name`,
 		`unsure: shelf`:                                     `methods.Put.unsure: is for first`,

@@ -4,24 +4,26 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
 // knownChooser finds a backend by the items of its lists in its memory: it looks for an item that
 // holds the same value, or the same map, as the request.
 type knownChooser struct {
-	path    *rewrite.Path    // in the request
-	item    *rewrite.Path    // in an item, to a map; nil if path leads to a value
-	without map[string]bool  // keys of the map that do not count
-	finders []*memory.Finder // by backend; nil for a backend without a memory
-	newTo   int              // the backend for new objects
-	panics  recovery.Hook
+	list     string          // that has the items
+	path     *rewrite.Path   // in the request
+	item     *rewrite.Path   // in an item; nil: the id and the other names of it
+	without  map[string]bool // keys of the map that do not count; nil if path leads to a value
+	backends []Backend
+	newTo    int // the backend for new objects
+	panics   recovery.Hook
 }
 
 // compileKnown reads `List.path = path` and `List.map = map without "key", "key"`.
@@ -32,16 +34,13 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 	}
 	request, keys, but := strings.Cut(request, " without ")
 	listed, at, _ := strings.Cut(strings.TrimSpace(item), ".")
-	c := &knownChooser{without: map[string]bool{}, newTo: t.newTo, panics: t.panics}
+	c := &knownChooser{list: listed, backends: t.backends, newTo: t.newTo, panics: t.panics}
 	var err error
 	if c.path, err = rewrite.ParsePath(desc.Input, strings.TrimSpace(request)); err != nil {
 		return nil, err
 	}
 	if c.path.Leaf().IsMap() {
-		if c.item, err = itemMap(listed, at, cfg); err != nil {
-			return nil, err
-		}
-		at = ""
+		c.without = map[string]bool{}
 	} else if but || !c.path.IsText() {
 		return nil, fmt.Errorf("path %s does not lead to a string; \"without\" is for maps", c.path)
 	}
@@ -54,29 +53,18 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 		}
 		c.without[key] = true
 	}
-	for _, b := range t.backends {
-		var f *memory.Finder
-		if b.Known != nil {
-			if f, err = b.Known.Finder(listed, at); err != nil {
-				return nil, err
-			}
-		}
-		c.finders = append(c.finders, f)
-	}
-	return c, nil
-}
-
-// itemMap returns the path to a map in the items of a list.
-func itemMap(listed, at string, cfg Config) (*rewrite.Path, error) {
 	_, list := findList(listed, cfg.Profile, cfg.Schema)
-	if list == nil {
-		return nil, fmt.Errorf("there is no list method %q", listed)
+	switch {
+	case list == nil || !slices.ContainsFunc(cfg.Profile.Known.Lists, func(l inventory.List) bool { return l.List == listed }):
+		return nil, fmt.Errorf("the profile's known.lists has no list %q", listed)
+	case c.without != nil:
+		if c.item, err = rewrite.ParsePath(list.Message(), at); err == nil && !c.item.Leaf().IsMap() {
+			err = fmt.Errorf("path %s leads to no map", at)
+		}
+	case at != "":
+		c.item, err = rewrite.ParseTextPath(list.Message(), at)
 	}
-	p, err := rewrite.ParsePath(list.Message(), at)
-	if err == nil && !p.Leaf().IsMap() {
-		err = fmt.Errorf("path %s leads to no map", at)
-	}
-	return p, err
+	return c, err
 }
 
 // recall finds a backend for a request. If wanted is not negative, the request wants that
@@ -92,7 +80,7 @@ func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int
 	if wanted < 0 && c.newTo > 0 {
 		wanted = c.newTo
 	}
-	if wanted >= 0 && c.item == nil {
+	if wanted >= 0 && c.without == nil {
 		if !has(wanted) {
 			_ = c.panics.Run("finding a name", func() { c.renew(ctx, wanted) }) // the hook reports a panic; has then does not find the name
 		}
@@ -103,7 +91,7 @@ func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int
 	if b := c.find(has); b >= 0 {
 		return b, nil
 	}
-	renewUntil(ctx, c.panics, len(c.finders), c.renew, func() bool { return c.item == nil && c.find(has) >= 0 })
+	renewUntil(ctx, c.panics, len(c.backends), c.renew, func() bool { return c.without == nil && c.find(has) >= 0 })
 	return c.find(has), nil
 }
 
@@ -111,10 +99,10 @@ func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int
 // backend that has one: different objects may have the same map.
 func (c *knownChooser) find(has func(int) bool) int {
 	found := -1
-	for i := range c.finders {
+	for i := range c.backends {
 		switch {
 		case !has(i):
-		case c.item == nil:
+		case c.without == nil:
 			return i
 		case found >= 0:
 			return -1
@@ -126,30 +114,37 @@ func (c *knownChooser) find(has func(int) bool) int {
 }
 
 func (c *knownChooser) renew(ctx context.Context, backend int) {
-	if f := c.finders[backend]; f != nil {
-		f.Renew(ctx)
+	if known := c.backends[backend].Known; known != nil {
+		known.Renew(ctx, c.list)
 	}
 }
 
 // matcher returns a function that reports whether a backend has an item with the value or map of
 // the request. The function is nil if the request has neither.
 func (c *knownChooser) matcher(body []byte) (func(backend int) bool, error) {
-	if c.item == nil {
-		value, _, err := c.path.Lookup(body)
-		if err != nil || len(value) == 0 {
+	known := func(b int) *Memory { return c.backends[b].Known }
+	if c.without != nil {
+		want, err := c.entries(c.path, body)
+		if err != nil || len(want) == 0 {
 			return nil, err
 		}
-		return func(b int) bool { return c.finders[b] != nil && c.finders[b].Has(value) }, nil
+		same := func(item []byte) bool {
+			got, err := c.entries(c.item, item)
+			return err == nil && maps.Equal(got, want)
+		}
+		return func(b int) bool { return known(b) != nil && known(b).Any(c.list, same) }, nil
 	}
-	want, err := c.entries(c.path, body)
-	if err != nil || len(want) == 0 {
+	value, _, err := c.path.Lookup(body)
+	if err != nil || len(value) == 0 {
 		return nil, err
 	}
 	same := func(item []byte) bool {
-		got, err := c.entries(c.item, item)
-		return err == nil && maps.Equal(got, want)
+		got, ok, err := c.item.Lookup(item)
+		return err == nil && ok && string(got) == string(value)
 	}
-	return func(b int) bool { return c.finders[b] != nil && c.finders[b].Any(same) }, nil
+	return func(b int) bool {
+		return known(b) != nil && (c.item == nil && known(b).Named(c.list, string(value)) || c.item != nil && known(b).Any(c.list, same))
+	}, nil
 }
 
 func (c *knownChooser) entries(p *rewrite.Path, message []byte) (map[string]string, error) {

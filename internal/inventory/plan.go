@@ -108,11 +108,6 @@ func (l *ListPlan) Method() *codec.Method {
 // AsksStatus reports whether the status of an item says more than the item itself.
 func (l *ListPlan) AsksStatus() bool { return l.Status != nil && l.Status.wrap == 0 }
 
-// Path returns the path of a value of the items.
-func (l *ListPlan) Path(text string) (*rewrite.Path, error) {
-	return rewrite.ParseTextPath(l.item, text)
-}
-
 // compileLists resolves specs against the methods of a package. The error names every mistake.
 func compileLists(specs []List, schema *codec.Schema, pkg string) ([]*ListPlan, error) {
 	var lists []*ListPlan
@@ -156,7 +151,7 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*ListPlan, error)
 		if m.ServerStreams != (to == &l.Stream) || m.ClientStreams {
 			return nil, fmt.Errorf("%s: want a method with one reply for list, and one that streams replies for stream", name)
 		}
-		field := repeatedField(m.Output)
+		field := Repeated(m.Output)
 		if field == nil {
 			return nil, fmt.Errorf("%s: want a reply with a list of messages", name)
 		}
@@ -286,8 +281,9 @@ func findMethod(schema *codec.Schema, pkg, name string) *codec.Method {
 	return nil
 }
 
-// repeatedField returns the list of messages in md with the lowest number: what a newer version of an API adds is about it.
-func repeatedField(md protoreflect.MessageDescriptor) (list protoreflect.FieldDescriptor) {
+// Repeated returns the list of messages in md with the lowest number: what a newer version of an API adds is about it. It
+// returns nil if there is none.
+func Repeated(md protoreflect.MessageDescriptor) (list protoreflect.FieldDescriptor) {
 	for i := range md.Fields().Len() {
 		fd := md.Fields().Get(i)
 		if fd.IsList() && fd.Message() != nil && (list == nil || fd.Number() < list.Number()) {

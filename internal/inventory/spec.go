@@ -142,7 +142,7 @@ func (spec List) CheckDraft(schema *codec.Schema) (lacking []string, err error) 
 		if _, creates := spec.Created[short]; creates {
 			requests = append(requests, m.Input)
 		}
-		if field := repeatedField(m.Output); field != nil && (short == spec.List || short == spec.Stream) {
+		if field := Repeated(m.Output); field != nil && (short == spec.List || short == spec.Stream) {
 			items = append(items, field.Message())
 		}
 	}

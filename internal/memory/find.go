@@ -2,10 +2,8 @@ package memory
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/criproxy/criproxy/internal/inventory"
-	"github.com/criproxy/criproxy/rewrite"
 )
 
 // Match returns which items of a kind have a name.
@@ -30,44 +28,26 @@ func (c *Conn) MayHold(kind string) bool {
 	return may && !c.hasNothing(c.life)
 }
 
-// A Finder finds items of a list by one of their values. It is safe for concurrent use.
-type Finder struct {
-	conn *Conn
-	list *list
-	path *rewrite.Path // nil for the id and the other names
-}
-
-// Finder returns a finder by the value at a path in the items of a list; empty: by their ids and other names.
-func (c *Conn) Finder(listed, path string) (*Finder, error) {
-	f := &Finder{conn: c}
+// called returns the list whose unary method has a short name, nil if there is none.
+func (c *Conn) called(name string) *list {
 	for _, l := range c.lists {
-		if l.Spec.List == listed {
-			f.list = l
+		if l.Spec.List == name {
+			return l
 		}
 	}
-	if f.list == nil {
-		return nil, fmt.Errorf("the profile's known.lists has no list %q", listed)
-	}
-	if path == "" {
-		return f, nil
-	}
-	p, err := f.list.Path(path)
-	if err != nil {
-		return nil, err
-	}
-	f.path = p
-	return f, nil
+	return nil
 }
 
-// Has reports whether memory has an item with the value, which is not empty.
-func (f *Finder) Has(value []byte) bool {
-	if f.path == nil {
-		return f.conn.view().Named(f.list.ListPlan, string(value))
-	}
-	return f.Any(func(item []byte) bool {
-		got, ok, err := f.path.Lookup(item)
-		return err == nil && ok && string(got) == string(value)
-	})
+// Named reports whether memory has an item of a list with a name: its id, another name, or the beginning of only its id.
+func (c *Conn) Named(list, name string) bool {
+	l := c.called(list)
+	return l != nil && c.view().Named(l.ListPlan, name)
+}
+
+// Any reports whether is returns true for an item of a list in memory.
+func (c *Conn) Any(list string, is func(item []byte) bool) bool {
+	l := c.called(list)
+	return l != nil && c.view().Any(l.ListPlan, is)
 }
 
 // view returns all lists as memory has them now.
@@ -77,18 +57,16 @@ func (c *Conn) view() *inventory.View {
 	return c.mem.inv.View()
 }
 
-// Any reports whether is returns true for an item in memory.
-func (f *Finder) Any(is func(item []byte) bool) bool { return f.conn.view().Any(f.list.ListPlan, is) }
-
-// Renew asks the backend for the list if the remembered one may be out of date, so that Has finds
+// Renew asks the backend for a list if the remembered one may be out of date, so that memory has
 // an item that was made a moment ago. If the backend is gone, the remembered items stay.
-func (f *Finder) Renew(ctx context.Context) {
-	f.conn.mu.Lock()
-	due := f.conn.state.Condition != Gone && f.list.Stale()
-	f.conn.mu.Unlock()
+func (c *Conn) Renew(ctx context.Context, list string) {
+	l := c.called(list)
+	c.mu.Lock()
+	due := c.state.Condition != Gone && l != nil && l.Stale()
+	c.mu.Unlock()
 	if due {
-		ctx, cancel := context.WithTimeout(ctx, f.conn.cfg.Budget)
+		ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
 		defer cancel()
-		f.conn.renewWithin(ctx, f.list, never)
+		c.renewWithin(ctx, l, never)
 	}
 }

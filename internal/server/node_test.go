@@ -170,10 +170,8 @@ func (n *node) known() *node {
 			require.NoError(n, err, "this changes nothing, which the proxy cannot know")
 			testkit.Eventually(n, fmt.Sprintf("memory has all of runtime %d", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
 		}
-		images, err := b.lastKnown.Finder("ListImages", "")
-		require.NoError(n, err)
 		for _, image := range m.Images() {
-			testkit.Eventually(n, "memory has an image", func() bool { return images.Has([]byte(image.GetId())) })
+			testkit.Eventually(n, "memory has an image", func() bool { return b.lastKnown.Named("ListImages", image.GetId()) })
 		}
 	}
 	return n
