@@ -14,10 +14,9 @@ type Inventory struct {
 	lists   map[string]*Listing // :: key of a list → its items and their statuses
 	replies map[string][]byte   // :: short name of a method → its latest reply to an empty request
 
-	asked   uint64 // the number of the latest request or change, of any list
-	version uint64 // of the next View
-	news    bool   // see TakeNews
-	view    *View  // the latest one; nil: it would be another one now, or nobody has looked yet
+	asked uint64 // the number of the latest request or change, of any list
+	news  bool   // see TakeNews
+	view  *View  // the latest one; nil: it would be another one now, or nobody has looked yet
 }
 
 // New returns an Inventory of which nothing is known.
@@ -71,10 +70,7 @@ func (inv *Inventory) listing(key string) *Listing {
 func (inv *Inventory) List(p *ListPlan) *Listing { return inv.listing(p.key) }
 
 // changed notes that a View of now is another one.
-func (inv *Inventory) changed() {
-	inv.version++
-	inv.view = nil // it would keep what has changed
-}
+func (inv *Inventory) changed() { inv.view = nil }
 
 // Begin numbers a request that is made now.
 func (inv *Inventory) Begin() uint64 {

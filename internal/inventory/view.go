@@ -8,8 +8,7 @@ import (
 
 // A View is all lists of an Inventory at one instant. It does not change, and is safe for concurrent use.
 type View struct {
-	Version uint64            // grows with each change of an item
-	lists   map[string]viewed // :: key
+	lists map[string]viewed // :: key
 }
 
 // viewed is a list in a View.
@@ -24,7 +23,7 @@ func (inv *Inventory) View() *View {
 	if inv.view != nil {
 		return inv.view
 	}
-	inv.view = &View{inv.version, make(map[string]viewed, len(inv.lists))}
+	inv.view = &View{make(map[string]viewed, len(inv.lists))}
 	for key, l := range inv.lists {
 		l.viewed = true
 		inv.view.lists[key] = viewed{l.items, l.Complete}
