@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
@@ -21,10 +22,10 @@ type polls struct {
 	at map[grpc.ClientConnInterface]*turns // :: runtime → the clients that poll it
 }
 
-// turns has the clients that poll a runtime. polls.mu guards begun and clients.
+// turns has the clients that poll a runtime.
 type turns struct {
-	begun   int // how many lists were begun
-	clients int
+	clients int          // polls.mu guards it
+	begun   atomic.Int64 // how many lists were begun
 
 	token  chan struct{} // a lock that holds a token while a client lists; guards latest
 	latest poll
@@ -32,7 +33,7 @@ type turns struct {
 
 // poll is one list of a runtime.
 type poll struct {
-	number     int // counts from 1
+	number     int64 // counts from 1
 	listed     *snapshot
 	remembered bool
 	err        error
@@ -45,7 +46,8 @@ func newPolls(panics recovery.Hook) *polls {
 // list returns what a runtime has now, and whether some of the answer came from memory. The caller
 // may change the snapshot.
 func (p *polls) list(ctx context.Context, conn grpc.ClientConnInterface) (*snapshot, bool, error) {
-	t, begun := p.join(conn)
+	t := p.join(conn)
+	begun := t.begun.Load()
 	defer p.leave(conn, t)
 	select {
 	case t.token <- struct{}{}:
@@ -54,7 +56,7 @@ func (p *polls) list(ctx context.Context, conn grpc.ClientConnInterface) (*snaps
 	}
 	defer func() { <-t.token }()
 	if t.latest.number <= begun {
-		one := poll{number: p.begin(t)}
+		one := poll{number: t.begun.Add(1)}
 		one.err = p.panics.Do("looking for events", func() (err error) {
 			one.listed, one.remembered, err = lookAt(ctx, conn)
 			return err
@@ -71,23 +73,15 @@ func (p *polls) list(ctx context.Context, conn grpc.ClientConnInterface) (*snaps
 	return &snapshot{maps.Clone(s.pods), maps.Clone(s.containers), s.order, s.asked}, t.latest.remembered, nil
 }
 
-// join adds a client. begun is how many lists were begun before.
-func (p *polls) join(conn grpc.ClientConnInterface) (t *turns, begun int) {
+// join adds a client.
+func (p *polls) join(conn grpc.ClientConnInterface) *turns {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.at[conn] == nil {
 		p.at[conn] = &turns{token: make(chan struct{}, 1)}
 	}
-	t = p.at[conn]
-	t.clients++
-	return t, t.begun
-}
-
-func (p *polls) begin(t *turns) (number int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t.begun++
-	return t.begun
+	p.at[conn].clients++
+	return p.at[conn]
 }
 
 func (p *polls) leave(conn grpc.ClientConnInterface, t *turns) {
