@@ -135,6 +135,24 @@ func (c *call) answered(runtime string) bool {
 	return c.ok() && (runtime == "" || slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == runtime && one.ended && one.code == codes.OK }))
 }
 
+// replied reports whether the one runtime that a call went to has answered it. It has not if the client gave up, or if criproxy
+// ended the call because it lost the runtime or had an answer from memory.
+func (c *call) replied() bool {
+	one, lost := c.legs[0], c.code == codes.Unavailable && (c.own || calls.BackendIn(c.message) != "")
+	return one.ended && one.code != codes.Canceled && !c.gaveUp(0) && !lost
+}
+
+// failedBy reports whether a call failed because of a runtime, and not because of another one.
+func (c *call) failedBy(runtime string) bool {
+	if !c.failed() {
+		return false
+	}
+	if name := calls.BackendIn(c.message); name != "" {
+		return name == runtime
+	}
+	return c.runtime() == runtime || len(c.legs) == 0 && c.code == codes.Unavailable
+}
+
 // meant reports whether a call was meant for a runtime, as flags of criproxy view select it.
 func (c *call) meant(runtime string) bool {
 	if len(c.legs) == 0 && len(c.memory) == 0 {

@@ -52,7 +52,7 @@ var causes = []cause{
 		cure: "add the handler to the runtime's configuration and restart the runtime, or correct the RuntimeClass. If another runtime of the node has the handler, map it there with backends[].handlers; criproxy check shows where each goes"},
 	{of: asking, misfit: true, words: []string{"unknown service runtime."}, text: "the runtime does not serve this version of CRI",
 		cure: "see whether the runtime serves CRI at all: packages of containerd turn it off, with cri in disabled_plugins of /etc/containerd/config.toml. If it does, use a runtime and a kubelet that share a version of CRI; criproxy status shows the version of each runtime"},
-	{of: asking, misfit: true, words: []string{" did not answer within "}, text: "a plugin of criproxy does not answer in time, and its policy is Fail",
+	{of: asking, misfit: true, words: []string{": refused at *: plugin * did not answer within "}, text: "a plugin of criproxy does not answer in time, and its policy is Fail",
 		cure: "criproxy hooks shows the plugins and how long each takes; mend the slow one, or set its policy to Ignore"},
 	{of: asking, misfit: true, words: []string{": refused at "}, text: "a plugin of criproxy refuses it",
 		cure: "read the plugin's reason; criproxy hooks shows the plugins, and what each has refused"},

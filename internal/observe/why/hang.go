@@ -27,7 +27,7 @@ type hang struct {
 }
 
 // hangsOf returns the times in which runtimes answered nothing, although they were asked several things. A call waits until it
-// is answered or gives up.
+// is answered, or until its client or criproxy ends it.
 func (v *view) hangsOf() []hang {
 	var found []hang
 	open, answered := map[string][]*call{}, map[string]time.Time{} // :: runtime → calls that it has not answered, and when it answered last
@@ -45,7 +45,7 @@ func (v *view) hangsOf() []hang {
 		if !slices.Contains(waits, c.method) {
 			steps = append(steps, step{begin(c), c, false})
 		}
-		if (c.legs[0].ended || c.ended) && !c.gaveUp(0) {
+		if c.replied() {
 			steps = append(steps, step{begin(c).Add(c.legs[0].took), c, true})
 		}
 	}

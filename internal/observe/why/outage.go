@@ -298,7 +298,7 @@ func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*
 			}
 		case len(c.memory) > 0:
 			remembered++
-		case c.failed() && (here || c.code == codes.Unavailable):
+		case c.failedBy(backend):
 			failed = append(failed, c)
 		case c.method == "RunPodSandbox" && c.ok() && here:
 			sandboxes++

@@ -176,6 +176,41 @@ func TestAHangIsATimeInWhichCallsWaitedAndThatNoConditionTells(t *testing.T) {
 	}
 }
 
+// A hang of half a minute had three parts of 10s, because a call that criproxy ended counted as an answer.
+func TestACallThatCriproxyEndsIsNoAnswer(t *testing.T) {
+	const takes = 9 * time.Second
+	lost := func(method string, second int) *call {
+		return made(method, "primary", second, takes, codes.Unavailable, "criproxy: backend primary accepts connections, and has answered nothing for 9s")
+	}
+	ping := made("Status", "primary", 2, takes, codes.Unavailable, "error reading from server: EOF")
+	ping.own = true
+	remembered := made("ListPodSandbox", "primary", 9, takes, codes.OK, "")
+	remembered.memory, remembered.legs[0].code = []string{"primary"}, codes.Canceled
+	left := made("ContainerStatus", "primary", 11, takes, codes.OK, "")
+	left.legs[0].ended = false
+	v := &view{now: at(59), calls: []*call{lost("ListContainers", 0), ping, remembered, left, lost("Version", 20), made("Status", "primary", 30, time.Millisecond, codes.OK, "")}}
+	v.hung = v.hangsOf()
+	require.Len(t, v.hung, 1)
+	assert.Contains(t, v.hangs()[0].Text, "primary answered nothing for 29s, from 09:00:00.000 on: 5 calls waited")
+	v.calls = append(v.calls[:2], made("StopContainer", "primary", 8, time.Second, codes.Unavailable, "ttrpc: closed"), v.calls[2])
+	assert.Empty(t, v.hangsOf(), "the runtime's own Unavailable is an answer")
+}
+
+// Of a call that another runtime failed, or a plugin refused after its answer, why said that it failed because of this one.
+func TestACallThatAnotherRuntimeFailedIsNoneOfThisOutage(t *testing.T) {
+	const quick = time.Millisecond
+	elsewhere := made("StopContainer", "primary", 3, quick, codes.Unavailable, "ttrpc: closed")
+	refused := made("StopContainer", "", 4, quick, codes.Unavailable, "criproxy: backend primary is gone since 09:00:01: connection refused")
+	refused.legs = nil
+	list := made("ListContainers", "kata.io", 5, quick, codes.Internal, "no")
+	list.legs[0].code = codes.Canceled
+	list.legs = append(list.legs, leg{backend: "primary", ended: true, code: codes.Internal})
+	v := &view{now: at(9), calls: []*call{elsewhere, refused, list}, changes: []*capture.Change{{Time: at(1), Backend: "kata.io", What: capture.Slow, Was: capture.Up}}}
+	assert.Contains(t, v.outages()[0].Text, "; no call of kubelet failed because of it")
+	v.calls = append(v.calls, made("StopContainer", "kata.io", 6, quick, codes.Unavailable, "ttrpc: closed"))
+	assert.Contains(t, v.outages()[0].Text, "; of the calls of kubelet, 1 failed")
+}
+
 // Of pods that began between two outages, why said that kubelet had made them anew, and its command selected the calls of other
 // runtimes.
 func TestWhatHappenedBetweenTwoOutagesIsNotOfThem(t *testing.T) {
