@@ -1,0 +1,73 @@
+package why
+
+import "time"
+
+// endWithPods ends a finding whose pods have all ended since.
+func (v *view) endWithPods(f *Finding) {
+	end := v.podsEnded(f)
+	if f.Over || end == nil {
+		return
+	}
+	what := "the pod"
+	if len(f.Pods) > 1 {
+		what = "the last of these pods"
+	}
+	f.end("; "+what+" ended at "+clock(end.end()), end)
+}
+
+// podsEnded returns the call with which the last pod of a finding ended, or nil if one may be there still.
+func (v *view) podsEnded(f *Finding) (last *call) {
+	for _, pod := range f.Pods {
+		end := v.ended(pod, f.Last)
+		if end == nil {
+			return nil
+		}
+		if last == nil || end.end().After(last.end()) {
+			last = end
+		}
+	}
+	return last
+}
+
+// ended returns the first call after a time that stopped or removed the latest sandbox of a pod, or nil if there is none or the
+// pod was there afterwards.
+func (v *view) ended(pod string, after time.Time) (end *call) {
+	latest := "" // the id of its sandbox, as far as the calls say
+	for _, c := range v.calls {
+		if c.own || c.pod() != pod {
+			continue
+		}
+		switch c.method {
+		case "StopPodSandbox", "RemovePodSandbox":
+			if end == nil && c.ok() && !c.end().Before(after) && (latest == "" || c.id() == latest) {
+				end = c
+			}
+		case "RunPodSandbox":
+			end = nil
+			if c.ok() {
+				latest = c.id()
+			}
+		case "PodSandboxStatus": // of the pod's sandbox, after kubelet has removed an older one
+			if c.ok() && latest == "" && end != nil && c.id() != end.id() {
+				end = nil
+			}
+		case "CreateContainer", "StartContainer", "PullImage", "ExecSync":
+			end = nil
+		}
+	}
+	return end
+}
+
+// backOff is the longest time that kubelet waits between two tries to pull an image, or to start a pod or a container.
+const backOff = 5 * time.Minute
+
+const notTried = "; kubelet has not tried since"
+
+// stopped reports whether kubelet has stopped trying: its last try is twice as long ago as two tries were apart, or as least.
+func (v *view) stopped(tries []*call, least time.Duration) bool {
+	every := least
+	for i, c := range tries[1:] {
+		every = max(every, c.began.Sub(tries[i].began))
+	}
+	return v.now.Sub(tries[len(tries)-1].end()) > 2*every
+}
