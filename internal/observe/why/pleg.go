@@ -11,7 +11,7 @@ import (
 var pleg = Rule{
 	Name: "pleg",
 	Symptoms: []string{"pleg is not healthy", "pleg was last seen active", "pleg: write status", "skipping pod synchronization*pleg", "genericpleg: unable to retrieve pods", "kubelet not ready*pleg",
-		"listpodsandbox with filter*deadlineexceeded", "listcontainers with filter*deadlineexceeded", "containerstatus*deadlineexceeded", "podsandboxstatus*deadlineexceeded", "getpodcontainerstatuses for pod failed", "error determining status", "unable to get pod sandbox status"},
+		"listpodsandbox with filter*deadlineexceeded", "listcontainers with filter*deadlineexceeded", "streampodsandboxes*deadlineexceeded", "streamcontainers*deadlineexceeded", "failed to list pod sandboxes", "failed to list sandboxes for pod", "failed to get pod sandbox status", "containerstatus*deadlineexceeded", "podsandboxstatus*deadlineexceeded", "getpodcontainerstatuses for pod failed", "error determining status", "unable to get pod sandbox status"},
 	Means: "kubelet looks at all pods once a second (PLEG), with two lists and the status of what has changed, one after the other. When one of these calls hangs, kubelet sees nothing new; after 3 minutes the node is not ready.",
 	Shown: "lists and statuses that kubelet asks for, and that a runtime takes seconds to answer",
 	Not:   "the network or the API server: these calls do not leave the node",

@@ -171,7 +171,7 @@ func (v *view) noEvents() []Finding {
 
 var repeated = Rule{
 	Name:     "keeps-failing",
-	Symptoms: []string{"createpodsandboxerror", "createcontainererror", "runcontainererror", anyFailure, "runpodsandbox from runtime service failed", "createcontainer in sandbox from runtime service failed", "startcontainer from runtime service failed", "failed to create pod sandbox", "failed to start container", "failedcreatepodsandbox"},
+	Symptoms: []string{"createpodsandboxerror", "createcontainererror", "runcontainererror", anyFailure, "runpodsandbox from runtime service failed", "createcontainer in sandbox from runtime service failed", "startcontainer from runtime service failed", "failed to create pod sandbox", "failed to create sandbox for pod", "failed to start container", "failedcreatepodsandbox"},
 	Means:    "kubelet repeats a call, and it fails each time in the same way.",
 	Shown:    "RunPodSandbox, CreateContainer or StartContainer for one pod that fail at least three times with the same code",
 	Not:      "a deadline: the runtime has answered",
