@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -53,8 +52,8 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 		is, colour = "ready, DEGRADED: "+wrong, Yellow
 	}
 	path := ""
-	if r.DataPath == config.GRPCPath {
-		path = ", on the data path grpc"
+	if r.DataPath != "" { // of a version that has two
+		path = fmt.Sprintf(", data path %s", r.DataPath)
 	}
 	out.Paint(colour, 0, "criproxy %s, process %d, for %s%s, %s", r.Version, r.PID, ago(now, r.Started), path, is)
 	out.Gap()
