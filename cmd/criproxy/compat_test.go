@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,25 +14,42 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/hook/plugin"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // writeCompat makes a file of each kind that this version writes, in a folder of testdata/compat: the recordings; the state
-// folder of a process that was killed while a runtime was gone; and the JSON of its admin socket.
+// folder of a process that was killed while a runtime was gone; and the JSON of its admin socket. A plugin's pod is known
+// by its uid in the cgroup of the process that serves the plugin, which is this one.
 func writeCompat(t *testing.T, dir string) {
 	p := newProcess(t)
+	hooks := p.hooks()
+	served := plugin.Plugin{Name: "priority", Folder: hooks, Socket: filepath.Join(p.dir, "priority.sock"),
+		PreRunPodSandbox: func(context.Context, *plugin.Pod) (*plugin.PodAnswer, error) { return nil, nil }}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- served.Run(ctx) }()
+	defer func() { cancel(); assert.NoError(t, <-ended) }()
 	cmd := p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	for _, pod := range []string{"web", "db"} {
+	cgroups, err := os.ReadFile("/proc/self/cgroup")
+	require.NoError(t, err)
+	uid := regexp.MustCompile(`(?m)[^/\n]{8,}$`).FindString(string(cgroups))
+	require.NotEmpty(t, uid, "this process must run in a cgroup that has a name, as with systemd-run --scope")
+	serving := pluginsPod("priority-5x7")
+	serving.Metadata.Uid = uid
+	_, err = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: serving})
+	require.NoError(t, err)
+	for _, pod := range []string{"web", "db"} { // before each, the plugin is asked, and its pod identified
 		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
 			Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod, Uid: pod, Namespace: "default"},
 			Annotations: map[string]string{"kubernetes.io/target-runtime": map[string]string{"db": "beta.io"}[pod]},
 		}})
 		require.NoError(t, err)
 	}
-	_, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	_, err = client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 	require.NoError(t, err)
 	p.incident()
 	p.restartRuntime(true, false)
@@ -52,7 +70,8 @@ func writeCompat(t *testing.T, dir string) {
 		changes, _ := os.ReadFile(filepath.Join(state, "changes.jsonl"))
 		known, _ := filepath.Glob(filepath.Join(state, "*.known"))
 		recorded, _ := filepath.Glob(filepath.Join(state, "record*"))
-		return strings.Contains(string(evidence), "out of order") && strings.Contains(string(changes), "gone") && len(known) == 2 && len(recorded) > 0
+		servers, _ := os.ReadFile(filepath.Join(state, "hook-servers.json"))
+		return strings.Contains(string(servers), "priority-5x7") && strings.Contains(string(evidence), "out of order") && strings.Contains(string(changes), "gone") && len(known) == 2 && len(recorded) > 0
 	})
 	require.NoError(t, cmd.Process.Kill())
 	_, _ = cmd.Process.Wait()
@@ -60,11 +79,26 @@ func writeCompat(t *testing.T, dir string) {
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "state"), os.DirFS(state)))
 }
 
+// hooks makes a folder of plugins, and a configuration that names it.
+func (p *process) hooks() (folder string) {
+	folder = filepath.Join(p.dir, "hooks")
+	require.NoError(p, os.Mkdir(folder, 0o700))
+	p.write("hooks: " + folder + "\n")
+	return folder
+}
+
+// pluginsPod is a pod that serves the plugin priority, as a controller would make it.
+func pluginsPod(name string) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Uid: name, Namespace: "kube-system"},
+		Labels:   map[string]string{"app": "priority"},
+	}
+}
+
 // compatRecordings are the endings of files of calls.
 var compatRecordings = []string{"jsonl", "pcapng", "binlog", "jsonl.zst", "pcapng.zst", "binlog.zst"}
 
-// Memory files, which a process of another boot does not use, and the pods of plugins are read by tests of internal/memory
-// and internal/plugins.
+// Memory files, which a process of another boot does not use, are read by a test of internal/memory.
 func TestThisVersionReadsWhatReleasesHaveWritten(t *testing.T) {
 	t.Parallel()
 	if *updatePromises != "" {
@@ -105,8 +139,15 @@ func TestThisVersionReadsWhatReleasesHaveWritten(t *testing.T) {
 			for i, path := range recorded { // another criproxy of this machine may have the process id in the name
 				require.NoError(t, os.Rename(path, filepath.Join(p.dir, "state", fmt.Sprintf("recorder-%d%s", 1<<22+1+i, filepath.Ext(path)))))
 			}
+			missing := `{"remote-endpoint": "` + p.dir + `/none.sock", "runtime-hooks": ["PreRunPodSandbox"], "failure-policy": "Fail"}`
+			require.NoError(t, os.WriteFile(filepath.Join(p.hooks(), "priority.json"), []byte(missing), 0o600))
 			p.launch()
 			p.remembers()
+			client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+			_, err = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig("web")})
+			assert.Error(t, err, "the plugin may refuse it, and is missing")
+			_, err = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: pluginsPod("priority-9k3")})
+			assert.NoError(t, err, "the pod that served the plugin comes back")
 			_, err = p.ask("status")
 			require.NoError(t, err)
 			var events strings.Builder

@@ -25,14 +25,3 @@ func TestServersAreKeptWhateverTheirFileHeld(t *testing.T) {
 		assert.Equal(t, map[string]identity{"plugin.json": {Name: "pod"}}, s.seen)
 	}
 }
-
-func TestThisVersionReadsThePodsOfPluginsOfReleases(t *testing.T) {
-	files, err := filepath.Glob("../../testdata/compat/*/hook-servers.json")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, path := range files {
-		s, err := readServers(path)
-		require.NoError(t, err)
-		assert.Equal(t, identity{"kube-system", "priority-5x7", map[string]string{"app": "priority"}}, s.seen["priority.json"], path)
-	}
-}
