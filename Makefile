@@ -69,7 +69,7 @@ release: ## all files of release VERSION, from a clean clone, in dist; SIGNING_K
 	@rm -rf $(DIST)/criproxy[-_]* $(DIST)/kubectl-criproxy-* $(DIST)/krew.yaml $(DIST)/linux-*
 	@$(MAKE) --no-print-directory dist deb rpm krew image
 	cp $(DIST)/licences.txt $(R)-licences.txt
-	for a in $(ARCHS); do $(CYCLONEDX) bin -json -std -licenses -noserial -notimestamp -version v$(VERSION) -output $(R)-linux-$$a.cdx.json $(DIST)/linux-$$a/criproxy 2> $(DIST)/sbom.log || { cat $(DIST)/sbom.log; exit 1; }; done
+	for a in $(ARCHS); do for p in '' -on-node; do $(CYCLONEDX) bin -json -std -licenses -noserial -notimestamp -version v$(VERSION) -output $(R)$$p-linux-$$a.cdx.json $(DIST)/linux-$$a/criproxy$$p 2> $(DIST)/sbom.log || { cat $(DIST)/sbom.log; exit 1; }; done; done
 	$(RELEASE) provenance -out $(abspath $(R).provenance.json) -root $(CURDIR) -version $(VERSION) -commit "$(COMMIT)" $$(find $(abspath $(DIST)) -maxdepth 1 $(RELEASED))
 	cd $(DIST) && LC_ALL=C sha256sum $$(find . -maxdepth 1 $(RELEASED) -printf '%P\n' | LC_ALL=C sort) > criproxy-$(VERSION).sha256
 	packaging/release.sh sign $(R).sha256 "$(SIGNING_KEY)"

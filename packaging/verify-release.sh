@@ -46,6 +46,11 @@ if [ -e "$name.provenance.json" ]; then
 	ok "the provenance has all files; they were made of commit $commit with $(sed -n 's/.*"goVersion": "\(.*\)".*/\1/p' "$name.provenance.json")"
 fi
 
+for bom in "$name"-*.cdx.json; do
+	[ -e "$bom" ] || continue
+	grep -q '"bomFormat": "CycloneDX"' "$bom" || fail "$bom is not a bill of materials of CycloneDX"
+done
+
 # The packages and the image hold the same program.
 for binary in "$name"-linux-amd64 "$name"-linux-arm64; do
 	[ -e "$binary" ] || continue
@@ -59,10 +64,6 @@ for binary in "$name"-linux-amd64 "$name"-linux-arm64; do
 	if [ -e "$rpm" ] && command -v rpm > /dev/null; then
 		rpm -qp --nosignature --qf '[%{FILENAMES} %{FILEDIGESTS}\n]' "$rpm" | grep -x "/usr/bin/criproxy $want" > /dev/null || fail "$rpm holds another program than $binary"
 		checked+=" $rpm"
-	fi
-	bom=$binary.cdx.json
-	if [ -e "$bom" ]; then
-		grep -q '"bomFormat": "CycloneDX"' "$bom" || fail "$bom is not a bill of materials of CycloneDX"
 	fi
 	ok "$binary is the program in:${checked:- (no package that this machine can open)}"
 done

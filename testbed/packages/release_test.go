@@ -88,9 +88,11 @@ func TestAReleaseIsWhatItSays(t *testing.T) {
 	require.NoError(t, json.Unmarshal(data, &provenance))
 	assert.Equal(t, strings.TrimSpace(must(clone, "git", "rev-parse", "HEAD")), provenance.Predicate.BuildDefinition.ExternalParameters["commit"])
 	assert.Contains(t, string(data), "pkg:golang/google.golang.org/grpc@", "the modules")
-	bom, err := os.ReadFile(filepath.Join(dist, "criproxy-1.0.0-linux-"+runtime.GOARCH+".cdx.json"))
-	require.NoError(t, err)
-	assert.Contains(t, string(bom), "pkg:golang/google.golang.org/grpc@")
+	for program, module := range map[string]string{"": "google.golang.org/grpc", "-on-node": "golang.org/x/sys"} {
+		bom, err := os.ReadFile(filepath.Join(dist, "criproxy-1.0.0"+program+"-linux-"+runtime.GOARCH+".cdx.json"))
+		require.NoError(t, err)
+		assert.Contains(t, string(bom), "pkg:golang/"+module+"@")
+	}
 	licences, err := os.ReadFile(filepath.Join(dist, "criproxy-1.0.0-licences.txt"))
 	require.NoError(t, err)
 	assert.Contains(t, string(licences), "google.golang.org/grpc v")
