@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -201,6 +202,25 @@ func TestAHeaderComesBeforeTheFirstMessage(t *testing.T) {
 	}
 }
 
+// due is a context whose deadline passes when the test says so.
+type due struct {
+	context.Context
+	passed <-chan struct{}
+}
+
+func (due) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
+
+func (d due) Done() <-chan struct{} { return d.passed }
+
+func (d due) Err() error {
+	select {
+	case <-d.passed:
+		return context.DeadlineExceeded
+	default:
+		return d.Context.Err()
+	}
+}
+
 func TestTheDeadlineAndTheEndOfAClientReachTheBackends(t *testing.T) {
 	for _, kind := range kinds {
 		for _, how := range []string{"deadline", "cancel"} {
@@ -214,18 +234,17 @@ func TestTheDeadlineAndTheEndOfAClientReachTheBackends(t *testing.T) {
 					return stream.Context().Err()
 				}
 				cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, hang, hang)
-				ctx, cancel := context.WithCancel(t.Context())
+				ctx, end := context.WithCancel(t.Context())
 				if how == "deadline" {
-					ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+					passed := make(chan struct{})
+					ctx, end = due{t.Context(), passed}, sync.OnceFunc(func() { close(passed) })
 				}
-				defer cancel()
+				defer end()
 				cs, err := cc.NewStream(ctx, &kind.desc, kind.method)
 				require.NoError(t, err)
 				require.NoError(t, cs.SendMsg(&codec.Frame{}))
 				assert.Equal(t, how == "deadline", <-started)
-				if how == "cancel" {
-					cancel()
-				}
+				end()
 				select {
 				case <-ended:
 				case <-time.After(30 * time.Second):
