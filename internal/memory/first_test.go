@@ -23,25 +23,17 @@ import (
 
 // On a busy node it also takes a while until memory has all statuses.
 func TestTheFirstListOfAClientIsRemembered(t *testing.T) {
-	l := newLibrary(t, "a1", "a2")
-	following := make(chan struct{}, 10)
-	l.fault = func(ctx context.Context, method string) error {
-		if method == "Get" { // statuses are slow
-			following <- struct{}{}
-			return hang(ctx, method)
-		}
-		return nil
-	}
-	w := watch(t, l, func(c *memory.Config) { c.Budget = 2 * time.Second })
-	<-following // Run has had a complete answer to its own list
-	got, err := w.list(t, "")
-	require.NoError(t, err)
-	require.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "the list that kubelet gets")
-	l.stop()
-	w.until(t, memory.Gone)
-	got, err = w.list(t, "")
-	require.NoError(t, err)
-	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "an empty list kills pods")
+	inNoTime(t, func(t *testing.T, n *near) {
+		n.when(only("Get", hang)) // statuses are slow
+		w := n.watch(t, nil)
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		require.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "the list that kubelet gets")
+		n.goes(t, w)
+		got, err = w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "an empty list kills pods")
+	}, "a1", "a2")
 }
 
 func TestAListThatDidNotFitIsNotEmptyAfterARestart(t *testing.T) {
@@ -91,7 +83,7 @@ func TestABackendWithoutTheServiceIsDown(t *testing.T) {
 func TestAStreamThatWasCancelledIsNotKept(t *testing.T) {
 	type key struct{}
 	l := newLibrary(t, "a1")
-	w := watch(t, l, nil)
+	w := watch(t, l, patient)
 	settled(t, w, l)
 	const n = 20
 	gone := make(chan struct{}, n)
