@@ -578,8 +578,11 @@ func TestAStoreThatHangsCostsABoundedAmountOfMemory(t *testing.T) {
 
 func TestReloadsSendWhatWaitsToTheNewStore(t *testing.T) {
 	store, n := overHTTP(t), newNode(t)
-	n.configure(config.Export{URL: hanging(t)})
-	n.times.attempt = time.Second // the store that answers has it, too
+	full := overGRPC(t)
+	full.answer = func() (*collector.ExportLogsServiceResponse, error) {
+		return nil, status.Error(codes.Unavailable, "full")
+	}
+	n.configure(config.Export{URL: full.url})
 	n.sandbox("web", nil)
 	require.Eventually(t, func() bool { return n.State().Error != "" }, time.Minute, 5*time.Millisecond)
 	n.configure(config.Export{URL: store.url})
