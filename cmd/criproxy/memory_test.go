@@ -23,7 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -50,9 +50,7 @@ func vm(t testing.TB, pid int, what string) int {
 
 func TestMemoryStaysNearGOMEMLIMIT(t *testing.T) {
 	untested.TakesLong(t)
-	if config.DefaultDataPath == config.GRPCPath {
-		t.Skip("grpc-go receives messages before their memory is counted: docs/security.md")
-	}
+	muxtest.SkipOverGRPC(t, muxtest.MemoryFirst)
 	const limit = 768 << 20
 	p := newProcess(t)
 	p.env = append(os.Environ(), "GOMEMLIMIT=768MiB")

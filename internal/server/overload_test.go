@@ -126,7 +126,7 @@ func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 	assert.ErrorContains(t, err, "more than the limit of 16777216")
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)}, grpc.UseCompressor(gzip.Name))
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
-	assert.Regexp(t, "when it is decompressed|after decompression|17825797 bytes, more than the limit", err.Error()) // the last on grpc-go's data path
+	assert.ErrorContains(t, err, "more than the limit of 16777216")
 	allGivenBack()
 }
 

@@ -39,6 +39,20 @@ var libraryYAML []byte
 // OverGRPC says that backends are called with grpc-go's client instead of criproxy's own. make grpc-path builds tests so.
 var OverGRPC = config.DefaultDataPath == config.GRPCPath
 
+// Two of the differences between the data paths, of which docs/security.md and a test of internal/server have the list.
+const (
+	MemoryFirst = "memory for a message"
+	HeaderFirst = "the header of a stream that the profile does not describe"
+)
+
+// SkipOverGRPC skips the rest of a test of what the data path of grpc-go does otherwise.
+func SkipOverGRPC(t testing.TB, difference string) {
+	t.Helper()
+	if OverGRPC {
+		t.Skipf("the data path of grpc-go differs in %s: docs/security.md", difference)
+	}
+}
+
 // Package is the package of the API that tests use.
 const Package = "library.v1"
 

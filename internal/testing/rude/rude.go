@@ -107,7 +107,7 @@ func prefixed(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
 }
 
-// next reads frames, and answers those of the connection, up to one that belongs to a call.
+// next reads frames, and answers those of the connection, up to one that belongs to a call or answers a ping.
 func (c *conn) next() (http2.Frame, error) {
 	for {
 		f, err := c.framer.ReadFrame()
@@ -121,10 +121,11 @@ func (c *conn) next() (http2.Frame, error) {
 				err = c.say()
 			}
 		case *http2.PingFrame:
-			if !f.IsAck() {
-				_ = c.framer.WritePing(true, f.Data) // say returns the error
-				err = c.say()
+			if f.IsAck() {
+				return f, nil
 			}
+			_ = c.framer.WritePing(true, f.Data) // say returns the error
+			err = c.say()
 		case *http2.GoAwayFrame:
 			return nil, fmt.Errorf("the other side ends the connection: %v %s", f.ErrCode, f.DebugData())
 		case *http2.DataFrame:
@@ -259,18 +260,57 @@ func Dial(t testing.TB, socket string) *Client {
 	return c
 }
 
+// open sends the header of a call.
+func (c *Client) open(method string, more []Field) (id uint32, err error) {
+	c.last = max(c.last+2, 1) | 1
+	return c.last, c.fields(c.last, false, append(Fields(":method", "POST", ":scheme", "http", ":path", method, ":authority", "localhost",
+		"content-type", "application/grpc", "te", "trailers"), more...))
+}
+
 // Call makes a call with more fields in its header, and returns the reply.
 func (c *Client) Call(method string, body []byte, more ...Field) (*Message, error) {
-	id := max(c.last+2, 1) | 1
-	c.last = id
-	header := append(Fields(":method", "POST", ":scheme", "http", ":path", method, ":authority", "localhost",
-		"content-type", "application/grpc", "te", "trailers"), more...)
-	if err := c.fields(id, false, header); err != nil {
+	id, err := c.open(method, more)
+	if err != nil {
 		return nil, err
 	}
 	if err := c.body(id, true, body); err != nil {
 		return nil, err
 	}
+	return c.reply(id)
+}
+
+// Begin begins a call whose request says that it has n bytes, sends some of them, and returns when the server has read
+// these. The function that it returns sends the rest, and returns the reply.
+func (c *Client) Begin(method string, n int, some []byte) (end func(rest []byte) (*Message, error), err error) {
+	id, err := c.open(method, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.framer.WriteData(id, false, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(n)), some...)); err != nil {
+		return nil, err
+	}
+	if err := c.framer.WritePing(false, [8]byte{}); err != nil { // a server reads frames in their order
+		return nil, err
+	}
+	if err := c.say(); err != nil {
+		return nil, err
+	}
+	for {
+		if f, err := c.next(); err != nil {
+			return nil, err
+		} else if _, answered := f.(*http2.PingFrame); answered {
+			return func(rest []byte) (*Message, error) {
+				if err := c.framer.WriteData(id, true, rest); err != nil {
+					return nil, err
+				}
+				return c.reply(id)
+			}, nil
+		}
+	}
+}
+
+// reply sends what was written, and returns the reply to a call.
+func (c *Client) reply(id uint32) (*Message, error) {
 	if err := c.say(); err != nil {
 		return nil, err
 	}
