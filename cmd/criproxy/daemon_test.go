@@ -44,7 +44,7 @@ type process struct {
 	runtimes           []*testkit.Machine
 }
 
-func newProcess(t *testing.T) *process {
+func newProcess(t testing.TB) *process {
 	dir := testkit.SocketDir(t)
 	p := &process{TB: t, dir: dir, config: filepath.Join(dir, "c.yaml"), front: filepath.Join(dir, "front.sock"), log: filepath.Join(dir, "log")}
 	for i, name := range []string{"", "beta.io"} {

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// anHour returns what a process leaves that has recorded an hour of a node with 100 pods: three minutes of a real kubelet,
+// over and over.
+func anHour(t testing.TB) []byte {
+	r, err := capture.Open("../../internal/server/testdata/node100.blocks")
+	require.NoError(t, err)
+	defer r.Close()
+	var all []capture.Event
+	for {
+		var ev capture.Event
+		if err := r.Next(&ev); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		all = append(all, ev)
+	}
+	first, last := &all[0], &all[len(all)-1]
+	span := last.Time.Sub(first.Time) + time.Second
+	rounds := int(time.Hour/span) + 1
+	later := time.Since(first.Time) - time.Duration(rounds)*span
+	rec := capture.NewRecorder(capture.Config{Bytes: 16 << 20, Schema: criadapter.Schema()})
+	for n := range rounds {
+		for _, ev := range all {
+			ev.Seq += uint64(n) * last.Seq
+			ev.Call += uint64(n) * (last.Call + 1000)
+			ev.Mono += time.Duration(n) * span
+			ev.Time = ev.Time.Add(later + time.Duration(n)*span)
+			rec.Add(&ev)
+		}
+	}
+	require.Greater(t, time.Since(rec.Reach().All), time.Hour, "of the recorder's memory")
+	data, _ := rec.Snapshot(&capture.FileHeader{Version: 1, Program: "test"})
+	return data
+}
+
+// A firstRow notes when it is given a text.
+type firstRow struct {
+	text string
+	at   time.Time
+	has  context.CancelFunc
+}
+
+func (f *firstRow) Write(b []byte) (int, error) {
+	if f.at.IsZero() && bytes.Contains(b, []byte(f.text)) {
+		f.at = time.Now()
+		f.has()
+	}
+	return len(b), nil
+}
+
+// BenchmarkHour measures how long commands take to the first call that they show of an hour.
+func BenchmarkHour(b *testing.B) {
+	p := newProcess(b)
+	state := filepath.Join(p.dir, "state")
+	require.NoError(b, os.Mkdir(state, 0o700))
+	require.NoError(b, os.WriteFile(filepath.Join(state, fmt.Sprintf("recorder-%d.blocks", 1<<22+1)), anHour(b), 0o600))
+	p.launch()
+	for _, command := range []string{"tail -since 1h", "tail -since 1h -method ContainerStatus", "tail -since 10m", "dump", "dump -since 1h", "dump -since 10m"} {
+		b.Run(command, func(b *testing.B) {
+			var took time.Duration
+			for b.Loop() {
+				ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+				out, began := &firstRow{text: "ContainerStatus", has: cancel}, time.Now()
+				err := run(ctx, append(strings.Fields(command), "-admin", config.AdminBeside(p.front)), out, io.Discard)
+				cancel()
+				require.False(b, out.at.IsZero(), "%v", err)
+				took += out.at.Sub(began)
+			}
+			b.ReportMetric(float64(took.Microseconds())/1000/float64(b.N), "ms-to-first")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+	p.end()
+}
