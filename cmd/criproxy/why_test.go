@@ -10,10 +10,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,7 +63,7 @@ var recordings = []struct {
 	{"runtime-moved", "criproxy is restarted with the address of another containerd as the primary's", map[string]string{"runtime": "criproxy started with this configuration at 21:17:42.922; of the calls of kubelet, 2 made a new sandbox"}},
 	{"network-not-ready", "the CNI configuration is removed for 25s", map[string]string{"wiring": "primary reports NetworkReady=false: NetworkPluginNotReady"}},
 	{"not-removed", "a file in the folder of a sandbox cannot be removed (chattr +i)", map[string]string{"not-removed": "RemovePodSandbox on primary fails for testbed/kept-node-331b66d9: it was tried 3 times, and the last answer was: failed to delete sandbox"}},
-	{"image-held", "an image is used by a container that CRI-O does not show to kubelet, as podman's are, and the disk is too full", map[string]string{"not-removed": "RemoveImage on primary fails for daf3008ad7c1f: it was tried 5 times, and the last answer was: delete image: image used by"}},
+	{"image-held", "an image is used by a container that CRI-O does not show to kubelet, as podman's are, and the disk is too full", map[string]string{"not-removed": "RemoveImage on primary fails for daf3008ad7c1f2404a0fd320c443bd318a0d5785c333e4eb25edfdf8cb650876: it was tried 5 times, and the last answer was: delete image: image used by"}},
 	{"no-handler", "a pod's RuntimeClass has a handler that containerd lacks", map[string]string{"wiring": "no runtime for \"kata\" is configured; it has alt, runc"}},
 	{"no-events", "a runtime lacks GetContainerEvents, and kubelet has the feature gate EventedPLEG", map[string]string{"wiring": "kubelet has given up evented PLEG and lists all pods every second again: GetContainerEvents failed 5 times"}},
 	{"cni-sleeps", "the CNI plugin sleeps for one pod, and kubelet gives up after 4m; two runtimes", map[string]string{"sandbox-reserved": "primary cannot make the sandbox of testbed/slow-node-fa204616: 4 retries failed because the name is reserved"}},
@@ -108,6 +110,27 @@ func TestWhyFailsOnlyForWhatLasts(t *testing.T) {
 		err := cli.Why(t.Context(), []string{recordingAt(file)}, io.Discard, io.Discard)
 		assert.Equal(t, lasts, errors.Is(err, cli.ErrReported), file)
 	}
+}
+
+// A headline had 500 characters, and each line of evidence the same error (issue 42).
+func TestWhyIsShortAndItsJSONIsWhole(t *testing.T) {
+	whole := regexp.MustCompile("[0-9a-f]{33}")
+	for _, one := range recordings {
+		for _, f := range asked(t, recordingAt(one.file)).Findings {
+			assert.LessOrEqual(t, utf8.RuneCountInString(f.Headline), 160)
+			assert.NotRegexp(t, whole, f.Headline)
+		}
+		var out bytes.Buffer
+		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, io.Discard) // it fails if something is wrong now
+		assert.NotRegexp(t, whole, out.String(), one.file)
+	}
+	const last = "[0-9a-f]{64}/held: operation not permitted"
+	f := asked(t, recordingAt("not-removed")).Findings[0]
+	assert.Regexp(t, last, f.Text)
+	assert.Regexp(t, last, f.Evidence[0].Text)
+	var out bytes.Buffer
+	_ = cli.Why(t.Context(), []string{recordingAt("not-removed")}, &out, io.Discard)
+	assert.Equal(t, 1, strings.Count(strings.Join(strings.Fields(out.String()), " "), "operation not permitted"), "it says an error once: %s", out.String())
 }
 
 // A finding that is false costs more than one that is missing: each recording has exactly these.

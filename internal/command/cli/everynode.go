@@ -93,7 +93,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 			limited = append(limited, a.Name)
 		}
 		for _, f := range a.Value.Findings {
-			key := of{fmt.Sprintf("%s: %s", f.Level, f.Sentence()), f.Cure}
+			key := of{fmt.Sprintf("%s: %s", f.Level, f.Brief()), f.Cure}
 			if places[key] == nil {
 				findings = append(findings, f)
 			}
@@ -104,7 +104,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 	why.Sort(findings)
 	if q.People() {
 		for _, f := range findings {
-			key := of{fmt.Sprintf("%s: %s", f.Level, f.Sentence()), f.Cure}
+			key := of{fmt.Sprintf("%s: %s", f.Level, f.Brief()), f.Cure}
 			q.Paint(colourOf(&f), 0, "%s: %s", show.Named(places[key]), key.text)
 			if f.Cure != "" {
 				q.Say(2, "%s", f.Cure)

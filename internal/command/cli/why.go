@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/observe/why"
@@ -261,7 +260,7 @@ func (w *whyFlags) print(s *show.Screen, r *why.Report) {
 			s.Say(0, "... and %d more", len(r.Findings)-i)
 			break
 		}
-		s.Paint(colourOf(f), 0, "%s  %s", strings.ToUpper(string(f.Level)), calls.Cut(f.Text, 200))
+		s.Paint(colourOf(f), 0, "%s  %s", strings.ToUpper(string(f.Level)), f.Headline)
 	}
 	if len(r.Findings) > wholeFindings {
 		s.Say(0, "-o json shows all of each finding.")
@@ -291,13 +290,27 @@ func sayFinding(s *show.Screen, f *why.Finding, command string) {
 	if narrow.Width == 0 || narrow.Width > readable {
 		narrow.Width = readable
 	}
-	s.Paint(colourOf(f), 0, "%s  %s", strings.ToUpper(string(f.Level)), f.About)
-	narrow.Say(4, "%s", f.Text)
+	s.Paint(colourOf(f), 0, "%s  %s", strings.ToUpper(string(f.Level)), why.Short(f.About, answer))
+	if f.Headline == "" { // doctor found it
+		narrow.Say(4, "%s", f.Text)
+	} else {
+		head, more := why.Headline(f.Text)
+		narrow.Say(4, "%s", head)
+		if more != "" {
+			narrow.Say(4, "%s", why.Short(more, 2*answer))
+		}
+	}
 	if f.Cause != "" {
 		narrow.Say(4, "probably: %s", f.Cause)
 	}
+	said := f.Text
 	for _, p := range f.Evidence {
-		s.Paint(show.Dim, 4, "%s  %s", p.Time.UTC().Format("15:04:05.000"), p.Text)
+		text := p.Text
+		if call, answered, ok := strings.Cut(text, ": "); ok && strings.Contains(said, answered) {
+			text = call + ": as above"
+		}
+		said += text
+		s.Paint(show.Dim, 4, "%s  %s", p.Time.UTC().Format("15:04:05.000"), why.Short(text, answer))
 	}
 	if command != "" {
 		s.Say(4, "%s", command)
@@ -322,6 +335,9 @@ func sayFinding(s *show.Screen, f *why.Finding, command string) {
 
 // readable is the greatest width of a line of prose.
 const readable = 100
+
+// answer is how many characters of a line with an answer are shown at most.
+const answer = 200
 
 func colourOf(f *why.Finding) show.Colour {
 	return map[why.Level]show.Colour{why.Error: show.Red, why.Warning: show.Yellow, why.Note: show.Dim}[f.Level]

@@ -82,10 +82,10 @@ func (c *call) object() string {
 		return p
 	}
 	if c.about.Image != "" {
-		return calls.ShortID(c.about.Image)
+		return c.about.Image
 	}
 	if len(c.about.IDs) > 0 {
-		return calls.ShortID(c.about.IDs[0])
+		return c.about.IDs[0]
 	}
 	return ""
 }

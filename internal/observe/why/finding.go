@@ -2,8 +2,13 @@ package why
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 // A Level is how bad a finding is.
@@ -21,16 +26,17 @@ const (
 type Finding struct {
 	Level Level  `json:"level"`
 	About string `json:"about"` // the part of the node: "kubelet", a pod, a runtime, ...
-	Text  string `json:"text"`
-	Cure  string `json:"cure"` // how to fix it; for a note, what to know
+	Text  string `json:"text"`  // all of it, with whole ids and answers
+	Cure  string `json:"cure"`  // how to fix it; for a note, what to know
 
 	// Runbook is the entry of the runbook that says more, such as "docs/runbook.md#a-runtime-is-gone".
 	Runbook string `json:"runbook"`
 
-	Rule     string    `json:"rule,omitempty"`  // which rule found it
-	Cause    string    `json:"cause,omitempty"` // what caused it, inferred; Text has what the calls show
-	Sure     string    `json:"sure,omitempty"`  // "certain", or "likely" if there is a Cause
-	Not      string    `json:"not,omitempty"`   // what it is not, although it looks like it
+	Headline string    `json:"headline,omitempty"` // how Text begins, for people: see Headline
+	Rule     string    `json:"rule,omitempty"`     // which rule found it
+	Cause    string    `json:"cause,omitempty"`    // what caused it, inferred; Text has what the calls show
+	Sure     string    `json:"sure,omitempty"`     // "certain", or "likely" if there is a Cause
+	Not      string    `json:"not,omitempty"`      // what it is not, although it looks like it
 	Since    time.Time `json:"since,omitzero"`
 	Last     time.Time `json:"last,omitzero"`      // when it was last seen
 	Over     bool      `json:"over,omitempty"`     // it has ended by itself
@@ -48,6 +54,53 @@ func (f *Finding) Sentence() string {
 	}
 	return f.Text + "; probably: " + f.Cause
 }
+
+// Brief returns the headline of a finding, with its cause. Findings about a node are their own headlines.
+func (f *Finding) Brief() string {
+	brief := *f
+	brief.Text = cmp.Or(f.Headline, f.Text)
+	return brief.Sentence()
+}
+
+// headline is how many characters a headline has at most.
+const headline = 160
+
+// Headline returns how a text begins, in at most 160 characters, and the rest of it, both for people. The headline ends between
+// two parts of the text, or, if the first one is longer, before what that quotes.
+func Headline(text string) (head, more string) {
+	text = Short(text, len(text))
+	if utf8.RuneCountInString(text) <= headline {
+		return text, ""
+	}
+	const between = "; "
+	head, more, _ = strings.Cut(text, between)
+	for {
+		part, rest, ok := strings.Cut(more, between)
+		if !ok || utf8.RuneCountInString(head+between+part) > headline {
+			break
+		}
+		head, more = head+between+part, rest
+	}
+	if r := []rune(head); len(r) > headline {
+		if i := strings.LastIndex(string(r[:headline]), ": "); i >= 0 {
+			return head[:i+1], text[i+2:]
+		}
+	}
+	return Short(head, headline), more
+}
+
+// Short returns a text for people in at most n characters, or its beginning and its end, where programs written in Go put the
+// cause of an error. It has the first 12 digits of each id.
+func Short(text string, n int) string {
+	text = strings.Join(strings.Fields(calls.Sanitize(ids.ReplaceAllString(text, "$1"))), " ")
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return calls.Cut(text, n-len(" ... "))
+}
+
+// ids are those of containers, sandboxes and images.
+var ids = regexp.MustCompile(`([0-9a-f]{12})[0-9a-f]{20,}`)
 
 // end notes that what a finding says has ended, and how. The calls that show it may be nil.
 func (f *Finding) end(how string, by ...*call) {

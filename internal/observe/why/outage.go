@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/transport"
 )
@@ -258,7 +257,7 @@ func reason(c *capture.Change) string {
 	if c.Why == "" {
 		return ""
 	}
-	return " (" + calls.Cut(c.Why, 120) + ")"
+	return " (" + c.Why + ")"
 }
 
 const (

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 var pulls = Rule{
@@ -100,7 +98,7 @@ func (v *view) failing(pulled []*call) []Finding {
 		if c := causeOf(last.method, last.message); c != nil {
 			why, f.Cure = c.text, c.cure
 		}
-		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, calls.Cut(last.message, 200))
+		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, last.message)
 		if newest := all[len(all)-1]; newest.ok() {
 			f.end("; it succeeded at "+clock(newest.end()), newest)
 		} else if newest.ended && v.stopped(failed, backOff) {

@@ -48,7 +48,7 @@ func staying(v *view) []Finding {
 		if n := len(groups(all, what)) - 1; n > 0 {
 			more = " and " + capture.Count(n, "other image")
 		}
-		f.Text = fmt.Sprintf("%s on %s fails for %s%s: it was tried %s, and the last answer was: %s", last.method, on(last), f.About, more, times(len(all)), calls.Cut(last.message, 200))
+		f.Text = fmt.Sprintf("%s on %s fails for %s%s: it was tried %s, and the last answer was: %s", last.method, on(last), f.About, more, times(len(all)), last.message)
 		if c := causeOf(last.method, last.message); c != nil {
 			f.Cause, f.Cure = c.text, c.cure
 		}

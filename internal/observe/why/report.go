@@ -333,11 +333,11 @@ func (c *call) proof() Proof {
 	case c.code == codes.OK && c.lacks:
 		words = append(words, "OK: it is not there")
 	case c.code == codes.OK && c.said != "":
-		words = append(words, "OK: "+calls.Cut(c.said, 160))
+		words = append(words, "OK: "+c.said)
 	case c.code == codes.OK:
 		words = append(words, "OK")
 	default:
-		words = append(words, c.code.String()+": "+calls.Cut(c.message, 160))
+		words = append(words, c.code.String()+": "+c.message)
 	}
 	return Proof{Time: c.began, Text: strings.Join(words, " ")}
 }

@@ -29,6 +29,7 @@ func Rules() []*Rule { return rules }
 
 // complete fills in what a finding has from its rule.
 func (r *Rule) complete(f Finding) Finding {
+	f.Headline, _ = Headline(f.Text)
 	f.Rule, f.Runbook, f.Sure = r.Name, "docs/runbook.md#"+r.Name, Certain
 	if f.Cause != "" {
 		f.Sure = Likely

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -55,13 +54,13 @@ func stuck(v *view) []Finding {
 			cannot = "could not"
 		}
 		f.About, f.Level = last.target(), Error
-		f.Text = fmt.Sprintf("%s %s end on %s: %s failed %s; the last answer was: %s", f.About, cannot, on(last), and(methodsOf(show)), times(len(show)), calls.Cut(last.message, 160))
+		f.Text = fmt.Sprintf("%s %s end on %s: %s failed %s; the last answer was: %s", f.About, cannot, on(last), and(methodsOf(show)), times(len(show)), last.message)
 		switch c := causeOf(last.method, last.message); {
 		case c == nil:
 		case c.likely:
 			f.Cause, f.Cure = c.text, c.cure
 		default:
-			f.Text = fmt.Sprintf("%s %s end on %s: %s (%s failed %s: %s)", f.About, cannot, on(last), c.text, and(methodsOf(show)), times(len(show)), calls.Cut(last.message, 200))
+			f.Text = fmt.Sprintf("%s %s end on %s: %s (%s failed %s: %s)", f.About, cannot, on(last), c.text, and(methodsOf(show)), times(len(show)), last.message)
 			f.Cure = c.cure
 		}
 		if now != nil {

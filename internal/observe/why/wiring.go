@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-
-	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 var wiring = Rule{
@@ -51,7 +49,7 @@ func (v *view) refused() []Finding {
 		} else {
 			f.About = "criproxy"
 		}
-		f.Text = fmt.Sprintf("%s failed %s: %s: %s", what, times(len(all)), m.text, calls.Cut(last.message, 200))
+		f.Text = fmt.Sprintf("%s failed %s: %s: %s", what, times(len(all)), m.text, last.message)
 		if has := v.handlersOf(on(last)); m.text == noHandler && has != "" {
 			f.Text += "; it has " + has
 		}
@@ -95,7 +93,7 @@ func (v *view) notReady() []Finding {
 			if name != "" {
 				f.Backends = []string{name}
 			}
-			f.Text = fmt.Sprintf("%s reports %s", f.About, calls.Cut(last.saidBy(name), 240))
+			f.Text = fmt.Sprintf("%s reports %s", f.About, last.saidBy(name))
 			f.Not = "a fault of kubelet's: the runtime says so of itself"
 			f.Cure = "NetworkReady=false: install or mend the network plugin, which writes a file to /etc/cni/net.d; RuntimeReady=false: read the runtime's log"
 			ready := slices.IndexFunc(answers, func(c *call) bool { return c.began.After(last.began) && c.saidBy(name) == "" })
@@ -161,7 +159,7 @@ func (v *view) noEvents() []Finding {
 		}
 		f := shown(failed)
 		f.About, f.Pods, f.Backends = "kubelet", nil, nil
-		f.Text = fmt.Sprintf("kubelet has given up evented PLEG and lists all pods every second again: GetContainerEvents failed %s, the last time on %s with %s: %s", times(len(failed)), on(last), last.code, calls.Cut(last.message, 160))
+		f.Text = fmt.Sprintf("kubelet has given up evented PLEG and lists all pods every second again: GetContainerEvents failed %s, the last time on %s with %s: %s", times(len(failed)), on(last), last.code, last.message)
 		f.Not = "an outage of the runtime: kubelet tries no more, even when the runtime has events again"
 		f.Cure = "use a runtime that has GetContainerEvents (containerd from 1.7, CRI-O from 1.26), or turn the feature gate EventedPLEG off; restart kubelet, which then tries anew"
 		found = append(found, f)
@@ -193,7 +191,7 @@ var repeated = Rule{
 			}
 			f, last := shown(failed), failed[len(failed)-1]
 			f.About, f.Level = last.object(), Error
-			said := calls.Cut(last.message, 240)
+			said := last.message
 			if c := causeOf(last.method, last.message); c != nil {
 				said, f.Cure = c.text+": "+said, c.cure
 			}

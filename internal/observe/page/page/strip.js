@@ -15,7 +15,7 @@ function drawStrip() {
   const then = live.on ? $("link").dataset.lost && "When criproxy last answered:" : "At the end of the recording:";
   box.replaceChildren(then && all.length ? el("span", { class: live.on ? "soft" : "soft end" }, then) : "", ...all.map((c) => el("button", { type: "button", class: `cond ${classOf(c.what)}`, onclick: () => showView("status") },
     signOf(classOf(c.what)), el("b", {}, c.name), ` ${c.what}`, c.since && ` ${sinceOf(c.since)}`, c.pods === undefined ? "" : `, ${plural(c.pods, "pod")}`, c.why && el("span", { class: "why" }, c.why))),
-  wrong.length ? el("button", { type: "button", class: `cond found ${levelClass(wrong[0])}`, onclick: () => showView("findings") }, el("b", {}, plural(wrong.length, "finding")), el("span", { class: "why" }, wrong[0].text)) : "",
+  wrong.length ? el("button", { type: "button", class: `cond found ${levelClass(wrong[0])}`, onclick: () => showView("findings") }, el("b", {}, plural(wrong.length, "finding")), el("span", { class: "why" }, wrong[0].headline || wrong[0].text)) : "",
   inferring ? el("span", { class: "soft" }, "No conditions of runtimes are recorded here: bands are inferred from calls.") : "");
   const link = $("link"), worst = all.length ? worstOf(all) : "connecting";
   if (!live.on) {
