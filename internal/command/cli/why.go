@@ -271,15 +271,18 @@ func (w *whyFlags) print(s *show.Screen, r *why.Report) {
 
 // command says which command shows the calls of a finding or, of an outage that no failed call shows, the changes.
 func (w *whyFlags) command(f *why.Finding) string {
-	asked := ""
+	asked, of := "", " -backend "+f.About
+	if len(f.Backends) == 0 { // it is criproxy itself
+		of = ""
+	}
 	if w.nodes.admin.given != "" {
 		asked = " -admin " + w.nodes.admin.given
 	}
 	switch {
 	case w.file != "":
-		return fmt.Sprintf("the calls: criproxy view %s %s", cmp.Or(f.Show, "-backend "+f.About), w.file)
+		return fmt.Sprintf("the calls: criproxy view%s %s", cmp.Or(strings.TrimRight(" "+f.Show, " "), of), w.file)
 	case f.Show == "":
-		return fmt.Sprintf("what happened: criproxy events -backend %s%s", f.About, asked)
+		return fmt.Sprintf("what happened: criproxy events%s%s", of, asked)
 	}
 	return fmt.Sprintf("the calls: criproxy dump%s | criproxy view %s -", asked, f.Show)
 }
@@ -306,7 +309,7 @@ func sayFinding(s *show.Screen, f *why.Finding, command string) {
 	said := f.Text
 	for _, p := range f.Evidence {
 		text := p.Text
-		if call, answered, ok := strings.Cut(text, ": "); ok && strings.Contains(said, answered) {
+		if call, answered, ok := strings.Cut(text, ": "); ok && len(answered) > 20 && strings.Contains(said, answered) {
 			text = call + ": as above"
 		}
 		said += text
