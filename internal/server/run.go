@@ -111,6 +111,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.group.Go(func() {
 		p.Keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
 	})
+	p.group.Go(func() {
+		tick := time.NewTicker(beat)
+		defer tick.Stop()
+		p.Keep(connected, "looking at the clock", func() { watchItself(connected, tick.C, time.Now, p.changes.Add) })
+	})
 	p.group.Go(func() { p.Keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) }) })
 	for _, s := range p.sockets {
 		p.serve(s)

@@ -23,6 +23,8 @@ const (
 	Draining   = "draining" // it takes no new calls, and waits for those under way
 	Stopped    = "stopped"  // it has ended
 
+	StoodStill = "stood-still" // it did not run between Since and Time: it was stopped, or got no time of a processor
+
 	PluginReady = "plugin-ready" // a plugin can be asked
 	PluginDown  = "plugin-down"  // a plugin cannot be reached, or answers no call, or its file is wrong
 
@@ -42,7 +44,7 @@ type Change struct {
 	Why     string    `json:"why,omitempty"` // in the words of the log
 
 	Was   string    `json:"was,omitempty"`  // the condition before; empty if there was none
-	Since time.Time `json:"since,omitzero"` // since when the condition before had lasted
+	Since time.Time `json:"since,omitzero"` // since when the condition before had lasted, or it did not run
 
 	Pods       *int `json:"pods,omitempty"`       // of the backend; missing if not known
 	Containers *int `json:"containers,omitempty"` // likewise
@@ -136,7 +138,7 @@ func (c *Change) String() string {
 // sentences say what happened to the proxy.
 var sentences = map[string]string{
 	Serving: "serves", Reloaded: "has a new configuration", Refused: "refuses a new configuration", HandedOver: "took over",
-	Draining: "takes no new calls", Stopped: "has ended",
+	Draining: "takes no new calls", Stopped: "has ended", StoodStill: "stood still",
 }
 
 // Count returns a number of things, such as "1 pod", "9 pods" or "2 retries". Whatever people read has its numbers from here.

@@ -65,7 +65,7 @@ func (v *view) hangsOf() []hang {
 			}
 			h.till, h.calls = later(h.till, till), append(h.calls, c)
 		}
-		if len(methodsOf(h.calls)) > 2 && h.till.Sub(h.since) >= hung && !v.paused(h.since, h.till) {
+		if len(methodsOf(h.calls)) > 2 && h.till.Sub(h.since) >= hung && !v.paused(h.since, h.till) && !v.stood(h.since, h.till) {
 			found = append(found, h)
 		}
 	}

@@ -79,21 +79,26 @@ func plegSlow(v *view) []Finding {
 
 // slowLooks returns the calls with which kubelet looked at its pods, and that took long, although the runtime answered others.
 func (v *view) slowLooks() []*call {
-	return v.of(func(c *call) bool { return c.kubelet() && c.took >= plegCall && !v.inHang(c) }, plegCalls...)
+	return v.of(func(c *call) bool {
+		return c.kubelet() && c.took >= plegCall && !v.inHang(c) && !v.stood(c.began, c.end())
+	}, plegCalls...)
 }
 
 var kubeletGap = Rule{
 	Name:     "kubelet-gap",
 	Symptoms: []string{"nodestatusunknown", "kubelet stopped posting node status", "nodenotready", "housekeeping took longer than", "readiness probe*client.timeout"},
-	Means:    "kubelet lists pods every second and asks for the runtime's status every five. When it makes no call at all, although none of its calls waits for an answer, kubelet itself stands still.",
-	Shown:    "a gap between kubelet's calls in which it waits for no answer",
+	Means:    "kubelet lists pods every second and asks for the runtime's status every five. When it makes no call at all, although none of its calls waits for an answer, kubelet itself stands still or has ended. If criproxy did not run at that time, it says that of itself, and accuses nobody.",
+	Shown:    "a time in which kubelet makes no call and waits for no answer, or a change that says that criproxy stood still",
 	Not:      "the runtime: kubelet waited for no answer of it in this time",
 	Cure:     "see what kubelet's process did in this time: its log, CPU throttling of its cgroup, memory pressure and swap, a stopped or migrated machine, a debugger. For a kubelet that hangs, read its goroutines (/debug/pprof/goroutine) before the restart",
-	find:     gaps,
+	find:     func(v *view) []Finding { return slices.Concat(gaps(v), v.standstills()) },
 }
 
-// rhythm is the longest time in which a kubelet that works makes no call.
-const rhythm = 10 * time.Second
+// rhythm is the longest time in which a kubelet that works makes no call. One that has made none for the time noCall does not work.
+const (
+	rhythm = 10 * time.Second
+	noCall = 30 * time.Second
+)
 
 func gaps(v *view) []Finding {
 	var found []Finding
@@ -104,7 +109,7 @@ func gaps(v *view) []Finding {
 			continue
 		}
 		gap := c.began.Sub(busy)
-		if before != nil && c.pid == before.pid && c.pid != 0 && gap >= rhythm && !v.paused(busy, c.began) && v.regular(c.pid, busy) {
+		if before != nil && c.pid == before.pid && c.pid != 0 && gap >= rhythm && !v.paused(busy, c.began) && !v.stood(busy, c.began) && v.regular(c.pid, busy) {
 			f := shown([]*call{before, c})
 			f.About, f.Since, f.Last, f.Over = "kubelet", busy, c.began, true
 			f.Pods, f.Backends, f.Show, f.Cause = nil, nil, "-client "+c.from, "kubelet itself stood still, or the whole machine did"
@@ -118,6 +123,14 @@ func gaps(v *view) []Finding {
 			busy = c.began
 		}
 		before = c
+	}
+	if gap := v.now.Sub(busy); before != nil && before.pid != 0 && gap >= noCall && !v.paused(busy, v.now) && !v.stood(busy, v.now) && v.regular(before.pid, busy) {
+		f := shown([]*call{before})
+		f.About, f.Level, f.Since, f.Last = "kubelet", Error, busy, v.now
+		f.Pods, f.Backends, f.Show, f.Cause = nil, nil, "-client "+before.from, "kubelet stands still, or has ended"
+		f.Text = fmt.Sprintf("kubelet has made no call for %s, since %s, and waits for no answer", round(gap), clock(busy))
+		f.Cure = "see whether kubelet runs (systemctl status kubelet); if it does, read its log and its goroutines (/debug/pprof/goroutine) before the restart"
+		found = append(found, f)
 	}
 	return found
 }

@@ -30,7 +30,7 @@ func overTime(c *call) bool { return c.took >= c.asked }
 
 func slowProbes(v *view) []Finding {
 	var found []Finding
-	for _, execs := range groups(v.of(func(c *call) bool { return c.kubelet() && c.asked > 0 }, "ExecSync"), on) {
+	for _, execs := range groups(v.of(func(c *call) bool { return c.kubelet() && c.asked > 0 && !v.stood(c.began, c.end()) }, "ExecSync"), on) {
 		var late [][]*call // by container
 		for _, all := range groups(execs, (*call).object) {
 			slow := filter(all, overTime)
