@@ -17,7 +17,7 @@ import (
 // knownChooser finds a backend by the items of its lists in its memory: it looks for an item that
 // holds the same value, or the same map, as the request.
 type knownChooser struct {
-	list     string          // that has the items
+	list     string          // the full name of the method that lists the items
 	path     *rewrite.Path   // in the request
 	item     *rewrite.Path   // in an item; nil: the id and the other names of it
 	without  map[string]bool // keys of the map that do not count; nil if path leads to a value
@@ -34,7 +34,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 	}
 	request, keys, but := strings.Cut(request, " without ")
 	listed, at, _ := strings.Cut(strings.TrimSpace(item), ".")
-	c := &knownChooser{list: listed, backends: t.backends, newTo: t.newTo, panics: t.panics}
+	c := &knownChooser{backends: t.backends, newTo: t.newTo, panics: t.panics}
 	var err error
 	if c.path, err = rewrite.ParsePath(desc.Input, strings.TrimSpace(request)); err != nil {
 		return nil, err
@@ -53,9 +53,9 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 		}
 		c.without[key] = true
 	}
-	_, list := findList(listed, cfg.Profile, cfg.Schema)
+	m, list := findList(listed, cfg.Profile, cfg.Schema)
 	switch {
-	case list == nil || !slices.ContainsFunc(cfg.Profile.Known.Lists, func(l inventory.List) bool { return l.List == listed }):
+	case m == nil || !slices.ContainsFunc(cfg.Profile.Known.Lists, func(l inventory.List) bool { return l.List == listed }):
 		return nil, fmt.Errorf("the profile's known.lists has no list %q", listed)
 	case c.without != nil:
 		if c.item, err = rewrite.ParsePath(list.Message(), at); err == nil && !c.item.Leaf().IsMap() {
@@ -64,6 +64,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 	case at != "":
 		c.item, err = rewrite.ParseTextPath(list.Message(), at)
 	}
+	c.list = m.Name
 	return c, err
 }
 

@@ -28,25 +28,16 @@ func (c *Conn) MayHold(kind string) bool {
 	return may && !c.hasNothing(c.life)
 }
 
-// called returns the list whose unary method has a short name, nil if there is none.
-func (c *Conn) called(name string) *list {
-	for _, l := range c.lists {
-		if l.Spec.List == name {
-			return l
-		}
-	}
-	return nil
-}
-
-// Named reports whether memory has an item of a list with a name: its id, another name, or the beginning of only its id.
-func (c *Conn) Named(list, name string) bool {
-	l := c.called(list)
+// Named reports whether memory has an item with a name: its id, another name, or the beginning of only its id. The item is
+// in the list that a method, by its full name, returns.
+func (c *Conn) Named(method, name string) bool {
+	l := c.roles[method].list
 	return l != nil && c.view().Named(l.ListPlan, name)
 }
 
-// Any reports whether is returns true for an item of a list in memory.
-func (c *Conn) Any(list string, is func(item []byte) bool) bool {
-	l := c.called(list)
+// Any reports whether is returns true for an item in memory of the list that a method returns.
+func (c *Conn) Any(method string, is func(item []byte) bool) bool {
+	l := c.roles[method].list
 	return l != nil && c.view().Any(l.ListPlan, is)
 }
 
@@ -57,10 +48,10 @@ func (c *Conn) view() *inventory.View {
 	return c.mem.inv.View()
 }
 
-// Renew asks the backend for a list if the remembered one may be out of date, so that memory has
+// Renew asks the backend for the list that a method returns if the remembered one may be out of date, so that memory has
 // an item that was made a moment ago. If the backend is gone, the remembered items stay.
-func (c *Conn) Renew(ctx context.Context, list string) {
-	l := c.called(list)
+func (c *Conn) Renew(ctx context.Context, method string) {
+	l := c.roles[method].list
 	c.mu.Lock()
 	due := c.state.Condition != Gone && l != nil && l.Stale()
 	c.mu.Unlock()
