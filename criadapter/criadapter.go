@@ -88,7 +88,7 @@ func Config(o Options) (director.Config, error) {
 	if err != nil {
 		return director.Config{}, err
 	}
-	m := &metrics{last: map[string]*descriptors{}}
+	m := &metrics{}
 	return director.Config{
 		Profile: p,
 		Schema:  schema,

@@ -38,8 +38,7 @@ import (
 // descriptor of a metric that the primary lacks may change when another runtime appears before the
 // one that it came from.
 type metrics struct {
-	mu   sync.Mutex
-	last map[string]*descriptors // :: backend → its latest answer
+	last sync.Map // :: name of a backend → its latest *descriptors
 }
 
 // descriptors are the metric descriptors of one backend.
@@ -104,18 +103,15 @@ func (m *metrics) learn(backend string, reply []byte, list *runtimeapi.ListMetri
 	for _, one := range list.GetDescriptors() {
 		d.keys[one.GetName()] = append([]string{}, one.GetLabelKeys()...) // never nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.last[backend] = d
+	m.last.Store(backend, d)
 	return d
 }
 
 // keys returns the label keys of a metric in the backend's own descriptor, or nil if metrics does
 // not know it.
 func (m *metrics) keys(b director.Backend, metric string) []string {
-	m.mu.Lock()
-	d := m.last[b.Name]
-	m.mu.Unlock()
+	last, _ := m.last.Load(b.Name)
+	d, _ := last.(*descriptors) // nil: there is none yet
 	if b.Known != nil {
 		if reply, ok := b.Known.Reply(descriptorsMethod); ok && (d == nil || !bytes.Equal(d.reply, reply)) {
 			var list runtimeapi.ListMetricDescriptorsResponse
