@@ -171,7 +171,9 @@ func (n *node) known() *node {
 			testkit.Eventually(n, fmt.Sprintf("memory has all of runtime %d", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
 		}
 		for _, image := range m.Images() {
-			testkit.Eventually(n, "memory has an image", func() bool { return b.lastKnown.Named(runtimeapi.ImageService_ListImages_FullMethodName, image.GetId()) })
+			testkit.Eventually(n, "memory has an image", func() bool {
+				return b.lastKnown.Named(runtimeapi.ImageService_ListImages_FullMethodName, image.GetId())
+			})
 		}
 	}
 	return n
