@@ -157,17 +157,24 @@ func (c *Call) HomeOf(item About) string {
 	if meant := c.Meant(); len(meant) == 1 {
 		return meant[0]
 	}
-	whole := true
+	whole, found := true, ""
 	for _, id := range item.IDs[:min(len(item.IDs), 1)] {
-		id = c.Bare(id)
+		bare := c.Bare(id)
+		prefix := strings.TrimSuffix(id, bare)
 		for _, l := range c.Legs {
 			for _, m := range l.Replies.Kept {
 				whole = whole && !m.Truncated
-				if l.Number != 0 && bytes.Contains(m.Payload, []byte(id)) {
-					return l.Backend
+				switch { // several runtimes may have the same id
+				case l.Number == 0 || !bytes.Contains(m.Payload, []byte(bare)):
+				case prefix == "" && (found == "" || l.Backend == "primary"),
+					strings.HasPrefix(prefix, l.Backend) && len(l.Backend) > len(found):
+					found = l.Backend
 				}
 			}
 		}
+	}
+	if found != "" {
+		return found
 	}
 	if remembered := c.Remembered(); whole && len(remembered) == 1 {
 		return remembered[0] // what no backend listed comes from memory

@@ -8,7 +8,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 // criproxy's own lists, and those of a node with native ids, have ids without a prefix: the page took all their pods for
@@ -34,6 +37,36 @@ func TestAnItemOfAListIsOnTheBackendThatListedIt(t *testing.T) {
 	} {
 		assert.Equal(t, one.want, one.call.HomeOf(item), name)
 	}
+}
+
+// A page showed pods of one runtime on another one that had pods with the same ids, as two demos have.
+func TestAnItemIsOnTheBackendOfItsPrefix(t *testing.T) {
+	rec := capture.NewRecorder(capture.Config{})
+	books := func(text string) *codec.Frame { return muxtest.Frame(t, "ListResponse", text) }
+	ctx, front := rec.Begin(t.Context(), capture.LegInfo{Method: muxtest.Method("List"), Client: true})
+	for name, listed := range map[string]string{"beta.io": `books {id: "7f" title: "Tale"}`, "primary": `books {id: "7f" title: "Fact"}`, "beta": `books {id: "7f" title: "Ode"}`} {
+		_, leg := rec.Begin(ctx, capture.LegInfo{Method: muxtest.Method("List"), Backend: name})
+		leg.Reply(books(listed))
+		leg.End(nil, nil)
+	}
+	front.Reply(books(`books {id: "beta.io__7f" title: "Tale"} books {id: "7f" title: "Fact"} books {id: "beta__7f" title: "Ode"}`))
+	front.End(nil, nil)
+	rec.Close()
+	a := calls.NewAssembler(muxtest.Library, names{})
+	a.Lists = true
+	homes := map[string]string{}
+	for f := rec.Follow(true); ; {
+		var ev capture.Event
+		if f.Next(t.Context(), &ev) != nil {
+			break
+		}
+		if c, what := a.Add(&ev); what == calls.Done {
+			for _, item := range c.Listed {
+				homes[item.Pod] = c.HomeOf(item)
+			}
+		}
+	}
+	assert.Equal(t, map[string]string{"Tale": "beta.io", "Fact": "primary", "Ode": "beta"}, homes)
 }
 
 func TestBackendsOfACallAreInOneOrder(t *testing.T) {

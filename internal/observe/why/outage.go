@@ -54,6 +54,9 @@ func (o outage) until(now time.Time) time.Time {
 	return now
 }
 
+// died reports whether a runtime was gone otherwise than by hanging.
+func died(c *capture.Change) bool { return c.What == capture.Gone && !hangs(c) }
+
 func isBad(c *capture.Change) bool { return c.What == capture.Slow || c.What == capture.Gone }
 
 // outagesOf returns the outages among the changes of a runtime. A process that begins notes the condition as new, also if it
@@ -86,8 +89,10 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	switch {
 	case slices.ContainsFunc(bad, inCircle):
 		f.Cure, f.Not = "run criproxy check: the socket of "+name+" leads back to this criproxy, perhaps through another proxy; give "+name+" the socket of a runtime", "the runtime: the call did not reach one"
-	case !slices.ContainsFunc(bad, func(c *capture.Change) bool { return c.What == capture.Gone && !hangs(c) }): // its process may hang
+	case !slices.ContainsFunc(bad, died) || isBad(last) && !slices.ContainsFunc(all[len(all)-1], died): // its process may hang
 		f.Cure = v.afterHang(name)
+	case slices.ContainsFunc(bad, hangs):
+		f.Cure = v.afterHang(name) + sinceNobody
 	}
 	often := conditions(bad)
 	if len(causes) == 1 {

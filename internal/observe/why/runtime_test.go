@@ -127,6 +127,13 @@ func TestForgottenCallsAreNotTakenForSilence(t *testing.T) {
 	assert.Contains(t, v.outages()[0].Text, "of the calls of kubelet, 1 failed")
 	v.changes[0].Why = "connection refused"
 	assert.Contains(t, v.outages()[0].Cure, "OOM killer")
+	v.changes = append(v.changes, &capture.Change{Time: at(30), Backend: "primary", What: capture.Up, Was: capture.Gone},
+		&capture.Change{Time: at(40), Backend: "primary", What: capture.Gone, Was: capture.Up, Why: "accepts connections, and has answered nothing for 10s"})
+	assert.Contains(t, v.outages()[0].Cure, "T is stopped", "it hangs now")
+	assert.NotContains(t, v.outages()[0].Cure, "OOM killer")
+	v.changes = append(v.changes, &capture.Change{Time: at(50), Backend: "primary", What: capture.Up, Was: capture.Gone})
+	assert.Contains(t, v.outages()[0].Cure, "T is stopped")
+	assert.Contains(t, v.outages()[0].Cure, "OOM killer", "it was gone for each reason once")
 	v.calls, v.changes, v.hung = v.calls[:3], nil, nil
 	v.calls[0].code = codes.OK
 	v.whole = at(30)

@@ -139,7 +139,7 @@ function rewritten(call, d) {
   const legs = d.legs.filter((l) => l.backend).length;
   const changes = d.changes || [];
   const box = el("section", {}, el("h3", {}, "Rewritten on the way"));
-  if (call.memory.length) box.append(el("p", { class: "soft" }, `${call.memory.join(", ")} was slow or gone: values that no runtime sees here are from memory.`));
+  if (call.memory.length) box.append(el("p", { class: "soft" }, `${call.memory.join(", ")} was late, slow or gone: values that no runtime sees here are from memory.`));
   for (const g of d.gaps || []) box.append(el("p", { class: "soft" }, `Not compared${g.way ? `, ${g.way}` : ""}${g.backend ? ` of ${g.backend}` : ""}: ${g.why}.`));
   if (!changes.length) {
     if (!(d.gaps || []).length) {

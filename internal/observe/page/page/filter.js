@@ -15,7 +15,7 @@ const FILTERS = [
 const CHIPS = [
   { name: "failed", label: "failed", filter: "status", value: "!OK,Canceled", title: "calls that failed" },
   { name: "slow", label: "slow", filter: "slower", value: "1s", title: "calls that took a second or longer" },
-  { name: "memory", label: "from memory", title: "calls that criproxy answered from memory, for a runtime that was slow or gone" },
+  { name: "memory", label: "from memory", title: "calls that criproxy answered from memory, for a runtime that was late, slow or gone" },
 ];
 
 const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, memory: false, wrong: [], shown: [], seen: 0, version: 0, made: 0 };
@@ -50,7 +50,7 @@ function matcherOf(pattern, whole) {
 // patternOf returns a test for patterns. namesOf returns the texts of a call that one of them may match: a call without any
 // is not selected. It throws if they are invalid, or select nothing.
 function patternOf(text, namesOf, whole) {
-  const { not, parts } = alternatives(text), more = "| separates several, and a leading ! selects all others";
+  const { not, parts } = alternatives(text), more = "| or a comma separates several, and a leading ! selects all others";
   if (!parts.length) throw new Error(`${JSON.stringify(text)} has no pattern: want one such as web*; ${more}`);
   for (const p of parts) {
     if (!VALID.test(p)) throw new Error(`${JSON.stringify(p)} is not a pattern: want letters, *, ? and [a-z]; ${more}`);
