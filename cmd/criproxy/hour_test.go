@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,38 +16,15 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/recorded"
 )
 
 // anHour returns what a process leaves that has recorded an hour of a node with 100 pods: three minutes of a real kubelet,
 // over and over.
 func anHour(t testing.TB) []byte {
-	r, err := capture.Open("../../internal/server/testdata/node100.blocks")
-	require.NoError(t, err)
-	defer r.Close()
-	var all []capture.Event
-	for {
-		var ev capture.Event
-		if err := r.Next(&ev); errors.Is(err, io.EOF) {
-			break
-		} else {
-			require.NoError(t, err)
-		}
-		all = append(all, ev)
-	}
-	first, last := &all[0], &all[len(all)-1]
-	span := last.Time.Sub(first.Time) + time.Second
-	rounds := int(time.Hour/span) + 1
-	later := time.Since(first.Time) - time.Duration(rounds)*span
+	_, all := recorded.Read(t, "../../internal/server/testdata/node100.blocks")
 	rec := capture.NewRecorder(capture.Config{Bytes: 16 << 20, Schema: criadapter.Schema()})
-	for n := range rounds {
-		for _, ev := range all {
-			ev.Seq += uint64(n) * last.Seq
-			ev.Call += uint64(n) * (last.Call + 1000)
-			ev.Mono += time.Duration(n) * span
-			ev.Time = ev.Time.Add(later + time.Duration(n)*span)
-			rec.Add(&ev)
-		}
-	}
+	recorded.UntilNow(all, time.Hour, rec.Add)
 	require.Greater(t, time.Since(rec.Reach().All), time.Hour, "of the recorder's memory")
 	data, _ := rec.Snapshot(&capture.FileHeader{Version: 1, Program: "test"})
 	return data

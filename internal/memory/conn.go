@@ -59,7 +59,7 @@ type Conn struct {
 	notify    chan struct{} // holds a token if there are some
 }
 
-// list is a list of the Spec: how it is read, what is known of it, and how the backend answers it.
+// list joins what a Conn has of one list of its Spec: how to read it, what the backend last said, and how long it takes to answer.
 type list struct {
 	*inventory.ListPlan
 	*inventory.Listing // of the Memory; Memory.mu guards it, and the fields below

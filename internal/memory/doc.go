@@ -1,7 +1,7 @@
 // Package memory remembers what a backend last said, and answers in its place while the backend is slow or gone.
 //
-// A client takes what a list lacks for gone, and may remove what is left of it; a list that fails stops its work on every
-// other backend, too. A [Conn] stands between the multiplexer and the connection to one backend. It keeps the backend's items
+// If a list lacks an item, a client believes that the item is gone, and may remove its parts. If a list fails, the client
+// cannot work with any backend. A [Conn] stands between the multiplexer and the connection to one backend. It keeps the backend's items
 // in the lists, answers status calls from its [Memory], and lets everything else pass, or fail at once:
 //
 //	remembered := memory.Open("beta.io", memory.File{Path: "/var/lib/mux/beta.io.known"})

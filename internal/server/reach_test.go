@@ -2,8 +2,6 @@ package server
 
 import (
 	"cmp"
-	"errors"
-	"io"
 	"os"
 	"runtime"
 	"testing"
@@ -15,31 +13,19 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/testing/recorded"
 )
 
 // BenchmarkReach measures how far back the flight recorder reaches, and what that costs, on the calls of a real kubelet with
 // 100 pods on two containerds: three minutes of them, over and over, or all of the file CRIPROXY_RECORDING, which
 // go run ./bench record makes in the folder testbed. latest-only is a recorder without compressed blocks.
 func BenchmarkReach(b *testing.B) {
-	r, err := capture.Open(cmp.Or(os.Getenv("CRIPROXY_RECORDING"), "testdata/node100.blocks"))
-	require.NoError(b, err)
-	defer r.Close()
-	var all []capture.Event
-	for {
-		var ev capture.Event
-		if err := r.Next(&ev); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			b.Fatal(err)
-		}
-		all = append(all, ev)
-	}
-	first, last := &all[0], &all[len(all)-1]
+	_, all := recorded.Read(b, cmp.Or(os.Getenv("CRIPROXY_RECORDING"), "testdata/node100.blocks"))
+	first, span := all[0].Time, recorded.Span(all)
 	d, err := criadapter.Config(criadapter.Options{})
 	require.NoError(b, err)
 	recording, err := telemetry.NewRecording(&config.Config{FlightRecorder: -1}, d, nil)
 	require.NoError(b, err)
-	span := last.Time.Sub(first.Time) + time.Second
 	for _, one := range []struct {
 		name  string
 		bytes int
@@ -61,17 +47,13 @@ func BenchmarkReach(b *testing.B) {
 				n, calls := 0, 0
 				var now time.Time
 				for filled := false; !filled; n++ {
-					filled = n > 0 && rec.Reach().Notable.After(first.Time.Add(2*span)) || n == 100
-					for _, ev := range all {
-						ev.Seq += uint64(n) * last.Seq
-						ev.Call += uint64(n) * (last.Call + 1000)
-						ev.Mono += time.Duration(n) * span
-						ev.Time = ev.Time.Add(time.Duration(n) * span)
+					filled = n > 0 && rec.Reach().Notable.After(first.Add(2*span)) || n == 100
+					recorded.Round(all, n, func(ev *capture.Event) {
 						now = ev.Time
-						if rec.Add(&ev); ev.Kind == capture.Start && ev.Leg == 0 {
+						if rec.Add(ev); ev.Kind == capture.Start && ev.Leg == 0 {
 							calls++
 						}
-					}
+					})
 				}
 				took := processorTime(b) - began
 				reach := rec.Reach()

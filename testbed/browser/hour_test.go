@@ -1,9 +1,7 @@
 package browser
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,42 +11,20 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/recorded"
 )
 
-// recorded leaves a recording of a time until now in a state folder, as a criproxy that has crashed does: the calls of a
+// leave leaves a recording of a time until now in a state folder, as a criproxy that has crashed does: the calls of a
 // kubelet with 100 pods, of which the repository has three minutes, over and over. It returns how many calls these are.
-func recorded(t *testing.T, dir string, reach time.Duration) (calls int) {
+func leave(t *testing.T, dir string, reach time.Duration) (calls int) {
 	t.Helper()
-	r, err := capture.Open(filepath.Join("..", "..", "internal", "server", "testdata", "node100.blocks"))
-	require.NoError(t, err)
-	var all []capture.Event
-	for {
-		var ev capture.Event
-		if err := r.Next(&ev); errors.Is(err, io.EOF) {
-			break
-		} else {
-			require.NoError(t, err)
-		}
-		all = append(all, ev)
-	}
-	header := *r.Header()
-	require.NoError(t, r.Close())
-	first, last := &all[0], &all[len(all)-1]
-	span := last.Time.Sub(first.Time) + time.Second
-	times := int(reach/span) + 1
-	shift := time.Since(last.Time) - time.Duration(times-1)*span
+	header, all := recorded.Read(t, filepath.Join("..", "..", "internal", "server", "testdata", "node100.blocks"))
 	rec := capture.NewRecorder(capture.Config{Bytes: 32 << 20, Schema: criadapter.Schema()})
-	for n := range times {
-		for _, ev := range all {
-			ev.Seq += uint64(n) * last.Seq
-			ev.Call += uint64(n) * (last.Call + 1000)
-			ev.Mono += time.Duration(n) * span
-			ev.Time = ev.Time.Add(shift + time.Duration(n)*span)
-			if rec.Add(&ev); ev.Kind == capture.Start && ev.Leg == 0 {
-				calls++
-			}
+	recorded.UntilNow(all, reach, func(ev *capture.Event) {
+		if rec.Add(ev); ev.Kind == capture.Start && ev.Leg == 0 {
+			calls++
 		}
-	}
+	})
 	k := capture.NewKeeper(rec, filepath.Join(dir, "recorder-1.blocks"), func() capture.FileHeader { return header })
 	require.NoError(t, k.Close())
 	return calls
@@ -57,7 +33,7 @@ func recorded(t *testing.T, dir string, reach time.Duration) (calls int) {
 // A page begins with the latest calls, and says so. It has older ones when somebody asks for them.
 func TestOlderCallsAreLoadedWhenSomebodyAsks(t *testing.T) {
 	calls := 0
-	m := startWith(t, func(dir string) { calls = recorded(t, dir, 7*time.Minute) })
+	m := startWith(t, func(dir string) { calls = leave(t, dir, 7*time.Minute) })
 	p := open(t, m.link)
 	const shown = `Number((document.querySelector("#facts b")?.textContent || "0").replaceAll(",", ""))`
 	const note = `document.querySelector(".row.missing")?.textContent`

@@ -145,26 +145,10 @@ func (l *callView) holdBack() {
 	}
 }
 
-// release prints what holdBack has kept, or returns the error about a pattern that has matched nothing up to the end.
-func (l *callView) release() error {
-	if err := l.unmatched(); err != nil {
+// release prints what holdBack has kept, or returns the error of unmatched: that method of l, or unmatchedLive.
+func (l *callView) release(unmatched func() error) error {
+	if err := unmatched(); err != nil || l.late == nil {
 		return err
-	}
-	return l.print()
-}
-
-// releaseLive is release where more calls follow.
-func (l *callView) releaseLive() error {
-	if err := l.unmatchedLive(); err != nil {
-		return err
-	}
-	return l.print()
-}
-
-// print prints what holdBack has kept.
-func (l *callView) print() error {
-	if l.late == nil {
-		return nil
 	}
 	kept := l.printer.Out.(*bytes.Buffer)
 	l.late, l.printer.Out = nil, l.late

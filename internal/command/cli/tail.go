@@ -65,7 +65,7 @@ After POD, as in tail web-1, it shows only the calls in the life of these pods.`
 		of = "recorded calls"
 	} else if !look.none {
 		look.over = sync.OnceValue(func() error {
-			err := l.releaseLive()
+			err := l.release(l.unmatchedLive)
 			if err == nil {
 				l.none(errOut, "recorded calls")
 			}
@@ -102,7 +102,7 @@ func (l *callView) tail(ctx context.Context, client *admin.Client, response *htt
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				err = fmt.Errorf("the criproxy at %s ended while it sent its calls, as in a handover: the latest are not here", response.Request.URL.Host)
 			}
-			return false, cmp.Or(err, l.present(), l.release())
+			return false, cmp.Or(err, l.present(), l.release(l.unmatched))
 		}
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return false, err
@@ -177,7 +177,7 @@ func (l *callView) tailAll(ctx context.Context, asked *nodeFlags, nodes []admin.
 			one.known = nil
 			look.over = sync.OnceValue(func() error {
 				caughtUp()
-				return one.releaseLive()
+				return one.release(one.unmatchedLive)
 			})
 			if !look.since.IsZero() {
 				look.since = look.since.Add(off)

@@ -86,7 +86,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	if err := l.read(r); errors.Is(err, io.ErrUnexpectedEOF) {
 		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, perhaps because it is still being written\n", fs.Arg(0))
 	} else if err != nil {
-		return cmp.Or(fmt.Errorf("%s: %w", fs.Arg(0), err), l.release())
+		return cmp.Or(fmt.Errorf("%s: %w", fs.Arg(0), err), l.release(l.unmatched))
 	}
 	for _, c := range l.assembler.UnderWay() {
 		l.known.add(c)
@@ -105,7 +105,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 			l.printer.Print(c)
 		}
 	}
-	if err := l.release(); err != nil {
+	if err := l.release(l.unmatched); err != nil {
 		return err
 	}
 	l.none(errOut, "calls in "+fs.Arg(0))

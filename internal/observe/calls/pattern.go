@@ -76,15 +76,17 @@ func matchesAny(pattern string, names []string) bool {
 	})
 }
 
+const grammar = "| or a comma separates several, and a leading ! selects all others"
+
 // checkPatterns returns the first mistake in the patterns of a flag.
 func checkPatterns(flag, patterns string) error {
 	parts, not := alternatives(patterns)
 	if len(parts) == 0 && patterns != "" {
-		return fmt.Errorf("-%s: %q has no pattern: want one such as web*; | or a comma separates several, and a leading ! selects all others", flag, patterns)
+		return fmt.Errorf("-%s: %q has no pattern: want one such as web*; %s", flag, patterns, grammar)
 	}
 	for _, p := range parts {
 		if _, err := path.Match(p, ""); err != nil {
-			return fmt.Errorf("-%s: %q is not a pattern: want letters, *, ? and [a-z]; | or a comma separates several, and a leading ! selects all others", flag, p)
+			return fmt.Errorf("-%s: %q is not a pattern: want letters, *, ? and [a-z]; %s", flag, p, grammar)
 		}
 		if not && strings.Trim(p, "*") == "" {
 			return fmt.Errorf("-%s: %q selects nothing: * is any text, and a leading ! selects all others", flag, patterns)
