@@ -4,7 +4,6 @@ import (
 	"context"
 	"path"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // lateBookcase lists its books late.
@@ -38,7 +38,7 @@ func (s *lateBookcase) Invoke(ctx context.Context, method string, args, reply an
 
 // A look-up waited for all runtimes, and so for one that hangs. See issue 40.
 func TestALookUpTakesTheAnswerOfTheBackendThatHasTheName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, NativeNames: true}
 		shelves := []*lateBookcase{{bookcase: &bookcase{books: `books {id: "a"}`}}, {bookcase: &bookcase{books: `books {id: "b"}`}}}
 		for i, s := range shelves {

@@ -3,7 +3,6 @@ package memory_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -15,6 +14,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // near is a connection to a library without a socket. Time in these tests is that of
@@ -83,9 +83,9 @@ func (e *exchange) SendMsg(m any) (err error) {
 	return err
 }
 
-// inNoTime runs a test with a library on a simulated clock, that of testing/synctest.
+// inNoTime runs a test with a library on a simulated clock.
 func inNoTime(t *testing.T, test func(t *testing.T, n *near), ids ...string) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		l := &library{books: map[string]string{}}
 		for _, id := range ids {
 			l.books[id] = ""

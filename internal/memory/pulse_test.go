@@ -2,15 +2,16 @@ package memory
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // While this process is stopped, or its machine sleeps, no answer can come.
 func TestAPauseOfThisProcessIsNoSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		var p pulse
 		p.underWay.Add(1)
 		assert.Zero(t, p.beat(2*time.Second))

@@ -7,12 +7,13 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // A process that did not get the memories of the previous one used to serve without them: if there were no files, a
@@ -77,7 +78,7 @@ func TestAnAbandonedSuccessorGetsNoMoreEvents(t *testing.T) {
 
 // A successor that took more than five seconds to start got none of the notes: it did not know the pods that were made meanwhile.
 func TestASuccessorThatIsStillStartingGetsItsNotes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		h := &successor{conn: ours, gob: gob.NewEncoder(ours)}
 		sent := make(chan bool)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -409,7 +409,7 @@ func TestCallsWaitAtTheServersStreamLimit(t *testing.T) {
 }
 
 func TestCallsFailAtOnceWhileTheServerIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		down := errors.New("connection refused")
 		c := newClient(t, transport.ClientConfig{Dial: func(context.Context) (net.Conn, error) { return nil, down }})
 		began := time.Now()

@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -142,7 +142,7 @@ func FuzzServer(f *testing.F) {
 			serves(t, in, sockets)
 			return
 		}
-		synctest.Test(t, func(t *testing.T) {
+		testkit.OnSimulatedClock(t, func(t *testing.T) {
 			began := time.Now()
 			serves(t, in, sockets)
 			require.Less(t, time.Since(began), patience/2, "the server waits for a peer that has gone")

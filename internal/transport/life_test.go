@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -252,7 +252,7 @@ func TestTooManyPingsEndTheConnection(t *testing.T) {
 }
 
 func TestASilentClientIsPinged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		const after, timeout = 5 * time.Second, 3 * time.Second
 		s := transport.NewServer(transport.ServerConfig{Handler: echo, PingAfter: after, PingTimeout: timeout})
 		defer s.Stop()

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // t.Context has no deadline: a test that waited with it for what never came took its package's 40 minutes (issue 44).
@@ -30,7 +31,7 @@ func TestNothingWaitsWithoutABound(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			testkit.OnSimulatedClock(t, func(t *testing.T) {
 				began := time.Now()
 				late := func() bool { return time.Since(began) > time.Hour }
 				require.ErrorIs(t, wait(t.Context(), late), context.DeadlineExceeded)
@@ -39,7 +40,7 @@ func TestNothingWaitsWithoutABound(t *testing.T) {
 		})
 	}
 	t.Run("Lock", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		testkit.OnSimulatedClock(t, func(t *testing.T) {
 			began := time.Now()
 			outer, cancel := context.WithCancel(t.Context())
 			defer cancel()

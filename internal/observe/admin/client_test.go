@@ -6,10 +6,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -21,7 +22,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func TestAnAnswerToARequestThatHasEndedIsNone(t *testing.T) {
 	for _, address := range []string{"/run/a.sock", "ssh://node"} {
 		for _, answer := range []string{"", `{"version":"1"}`} {
-			synctest.Test(t, func(t *testing.T) {
+			testkit.OnSimulatedClock(t, func(t *testing.T) {
 				c := NewClient(address)
 				c.http.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 					<-r.Context().Done()

@@ -26,6 +26,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/mounttest"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // archived returns a recorder that has an archive. All calls of Put are notable.
@@ -365,7 +366,7 @@ func TestTheFileHasWhatTheProcessThatCrashedHad(t *testing.T) {
 
 // A simulation of the daemon can stop time while nothing is recorded.
 func TestTheArchiveWaitsForNothingButEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		rec := archived(0)
 		done := make(chan struct{})
 		go func() { rec.Archive(context.Background()); close(done) }()

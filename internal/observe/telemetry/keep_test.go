@@ -15,6 +15,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // The next process reads the file of a process that has ended, even if the parent has not waited for that one yet.
@@ -50,7 +51,7 @@ func TestAFileThatWasNotReadIsKept(t *testing.T) {
 
 // What a process has from the one before it is in its file before any time passes: a crash must not lose an hour.
 func TestAnInheritedRecordingIsKeptAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		dir := t.TempDir()
 		r := &Recording{cfg: &config.Config{}, rec: capture.NewRecorder(capture.Config{Schema: codec.NewSchema()}), Schema: codec.NewSchema()}
 		stop := make(chan struct{})
@@ -67,7 +68,7 @@ func TestAnInheritedRecordingIsKeptAtOnce(t *testing.T) {
 // A process that ends, or hands over, does not wait for the compression of what it has recorded last.
 func TestTheEndWaitsForNoCompression(t *testing.T) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1) // the goroutine of package signal starts outside of the bubble
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		rec := capture.NewRecorder(capture.Config{Schema: codec.NewSchema()})
 		r := &Recording{cfg: &config.Config{}, rec: rec, Schema: codec.NewSchema()}
 		stop, err := r.Start()

@@ -26,3 +26,10 @@ func TestNoTestWaitsForEver(t *testing.T) {
 		}
 	})
 }
+
+// The race detector of Go 1.26 crashes in a bubble with several processors.
+func TestSimulatedClocksHaveOneProcessor(t *testing.T) {
+	eachFile(t, ".go", func(path, text string) {
+		assert.False(t, strings.Contains(text, "synctest"+".Test(") && path != "internal/testing/testkit/clock.go", "%s: use testkit.OnSimulatedClock", path)
+	})
+}

@@ -2,7 +2,6 @@ package model
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -10,13 +9,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // inPeace runs a test with a client, in a world in which nothing happens by itself, and of which criproxy knows all. It fails
 // if the oracle finds anything wrong.
 func inPeace(t *testing.T, test func(t *testing.T, w *world, c *client, second *runtime)) {
 	w := newWorld(t, 4)
-	synctest.Test(t, func(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
 		w.begins(time.Hour)
 		defer w.ends()
 		c := w.client(0)

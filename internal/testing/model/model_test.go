@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -76,7 +77,7 @@ func run(t *testing.T, seed uint64, lasts time.Duration, without []string) *worl
 		defer f.Close()
 		w.log = f
 	}
-	synctest.Test(t, func(t *testing.T) { w.simulate(lasts) })
+	testkit.OnSimulatedClock(t, func(t *testing.T) { w.simulate(lasts) })
 	return w
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -36,7 +37,7 @@ func TestAClientThatIsSlowToLeaveIsCutOff(t *testing.T) {
 		"grpc": func(cfg transport.ServerConfig) trimmer { return NewServer(cfg) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // its clock stands still: no client that leaves runs out of time
+			testkit.OnSimulatedClock(t, func(t *testing.T) { // its clock stands still: no client that leaves runs out of time
 				end := make(chan struct{})
 				s := newServer(transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
 					<-end
