@@ -28,6 +28,7 @@ import (
 	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/server/limits"
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
@@ -49,25 +50,19 @@ type backend struct {
 	top       grpc.ClientConnInterface
 	stop      context.CancelFunc // nil until it runs; only the proxy uses it
 
-	remembered *answers // from memory
-	notes      *notes
-	notify     func(c capture.Change, changed bool)
-	do         func(func())                            // see [records.do]
-	prefix     string                                  // of its ids, as clients see them
-	retired    atomic.Bool                             // another connection to the runtime reports its condition, or none
-	logged     atomic.Bool                             // the log has its condition
-	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has said it
+	answers *answers // of all backends
+	changes *telemetry.Changes
+	prefix  string                                  // of its ids, as clients see them
+	retired atomic.Bool                             // another connection to the runtime reports its condition, or none
+	logged  atomic.Bool                             // the log has its condition
+	driver  atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has said it
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
 // newBackend builds the stack for the i-th runtime of cfg, which s has the memories and the earlier names for.
-func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *records, budget dial.Budget) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator()}
-	own := r.of(b.String())
-	b.remembered, b.notes = &own.answers, &own.notes
-	b.notify = func(c capture.Change, changed bool) { r.notify(b.String(), c, changed) }
-	b.do = r.do
+func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *assembly) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator(), answers: &p.answers, changes: p.changes}
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
 	}
@@ -83,23 +78,20 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		Conversions: d.Conversions,
 		MaxMessage:  cfg.MaxMessageBytes,
 		GRPC:        cfg.DataPath == config.GRPCPath,
-		Budget:      budget,
+		Budget:      p.memory,
 		Dial:        s.dial,
 		Via:         s.via,
 		Watch:       b.connected,
 		Primary:     i == 0,
 		Tracer:      d.Tracer,
-		Lost:        r.losses.Of(b.String()),
+		Lost:        p.losses.Of(b.String()),
 	})
 	if err != nil {
 		return nil, err
 	}
 	pkg := d.Profile.Versions[0].Package
 	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
-	var before memory.State
-	if source := s.sources[b.String()]; source != "" {
-		before = r.of(source).notes.before()
-	}
+	before := stateOf(p.changes.Of(s.sources[b.String()]))
 	if d.Profile.Probe != "" {
 		b.alive = "/" + pkg + "." + d.Profile.Probe
 	}
@@ -128,9 +120,9 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 		Budget:      cfg.ListBudget,
 		Silence:     cfg.GoneAfter,
 		Alive:       b.alive,
-		Watch:       func(s memory.State) { b.do(func() { b.changed(s) }) },
+		Watch:       func(s memory.State) { b.changes.Do(func() { b.changed(s) }) },
 		Before:      before,
-		Remembered:  b.remembered.count,
+		Remembered:  func(ctx context.Context, method string) { p.answers.count(ctx, b.String(), method) },
 		Reserve:     limits.Keep,
 		Streamed:    limits.Streamed,
 		Panicked:    recovery.Report,
@@ -146,12 +138,13 @@ func newBackend(cfg *config.Config, i int, d director.Config, s *assembly, r *re
 }
 
 // newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
-func newPlainBackend(cfg *config.Config, d director.Config, s *assembly, r *records, budget dial.Budget) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}, notify: func(capture.Change, bool) {}, do: func(f func()) { f() }}
+// Nobody is told of its condition.
+func (p *Proxy) newPlainBackend(cfg *config.Config, d director.Config, s *assembly) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), answers: &p.answers, changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
 	var err error
 	b.conn, err = dial.New(dial.Config{
-		Address: b.cfg.Address, GRPC: cfg.DataPath == config.GRPCPath, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
-		Via: s.via, Lost: r.losses.Of(b.String()),
+		Address: b.cfg.Address, GRPC: cfg.DataPath == config.GRPCPath, MaxMessage: cfg.MaxMessageBytes, Budget: p.memory, Primary: true, Watch: b.connected, Tracer: d.Tracer,
+		Via: s.via, Lost: p.losses.Of(b.String()),
 	})
 	if err != nil {
 		return nil, err
@@ -165,7 +158,7 @@ func newPlainBackend(cfg *config.Config, d director.Config, s *assembly, r *reco
 func (b *backend) watch(next codec.Caller, before memory.State, silence time.Duration) {
 	b.watcher = memory.NewWatcher(next, before)
 	b.watcher.Alive, b.watcher.Silence = b.alive, silence
-	b.watcher.Watch = func(s memory.State) { b.do(func() { b.watched(s) }) }
+	b.watcher.Watch = func(s memory.State) { b.changes.Do(func() { b.watched(s) }) }
 	b.top = codec.Conn{Caller: b.watcher}
 }
 
@@ -228,13 +221,13 @@ func (b *backend) connected(err error) {
 	}
 	b.lastKnown.Check()
 	if now := time.Now(); err == nil {
-		b.do(func() { b.reached(now) })
+		b.changes.Do(func() { b.reached(now) })
 	}
 }
 
 // reached notes that the socket of a backend with memory can be reached since now, which counts the first time.
 func (b *backend) reached(now time.Time) {
-	if !b.retired.Load() && b.notes.list().Condition == "" && b.lastKnown.State().Condition == memory.Up {
+	if !b.retired.Load() && b.condition().State == "" && b.lastKnown.State().Condition == memory.Up {
 		b.became(memory.Up, now, nil)
 	}
 }
@@ -275,12 +268,27 @@ func counts(pods, containers *int) (line []any) {
 	return line
 }
 
-// became notes the condition of the backend, and returns the change.
-func (b *backend) became(condition memory.Condition, since time.Time, why error) (capture.Change, bool) {
-	pods, containers := b.concerned()
-	change, changed := b.notes.became(condition.String(), since, why, pods, containers)
-	b.notify(change, changed)
-	return change, changed
+// became notes the condition of the backend: see [telemetry.Changes.Became].
+func (b *backend) became(condition memory.Condition, since time.Time, why error) (change capture.Change, changed bool) {
+	to := capture.Change{Time: since, What: condition.String(), Backend: b.String()}
+	if why != nil {
+		to.Why = why.Error()
+	}
+	to.Pods, to.Containers = b.concerned()
+	return b.changes.Became(to)
+}
+
+// condition returns the condition of the backend.
+func (b *backend) condition() telemetry.Condition { return b.changes.Of(b.String()) }
+
+// stateOf returns the state in which the next connection to a backend begins: the zero State if nothing is known.
+func stateOf(k telemetry.Condition) memory.State {
+	for _, c := range []memory.Condition{memory.Up, memory.Slow, memory.Gone} {
+		if c.String() == k.State {
+			return memory.State{Condition: c, Since: k.Since}
+		}
+	}
+	return memory.State{}
 }
 
 // concerned returns how many pods and containers of the backend memory has, nil if it has no lists of them, or none yet.
@@ -316,8 +324,7 @@ func (b *backend) changed(s memory.State) {
 	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
 	case !changed && s.Condition != memory.Up && !b.logged.Swap(true):
-		_, since, why := b.state() // as its event and status say
-		klog.ErrorS(why, "Backend is still "+s.Condition.String()+", as before the reload or this process", append(line, "since", since.Local().Format(time.DateTime))...)
+		klog.ErrorS(errors.New(change.Why), "Backend is still "+s.Condition.String()+", as before the reload or this process", append(line, "since", change.Time.Local().Format(time.DateTime))...)
 	case !changed:
 		// It goes on, for another reason.
 	case s.Condition == memory.Up && change.Was == "":
@@ -349,31 +356,33 @@ func (b *backend) ask(ctx context.Context, method string, request, reply any, op
 // ownCall is a key of the contexts of criproxy's own calls.
 type ownCall struct{}
 
-// answers counts the answers from memory, by method. It is safe for concurrent use.
+// answers counts the answers from memory. It is safe for concurrent use.
 type answers struct {
-	mu       sync.Mutex
-	byMethod map[string]uint64
+	mu  sync.Mutex
+	all map[[2]string]uint64 // :: name of the backend, and method
 }
 
 // count counts an answer, unless criproxy asked itself: to look must not change the figures.
-func (a *answers) count(ctx context.Context, method string) {
+func (a *answers) count(ctx context.Context, backend, method string) {
 	if ctx.Value(ownCall{}) != nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.byMethod == nil {
-		a.byMethod = map[string]uint64{}
+	if a.all == nil {
+		a.all = map[[2]string]uint64{}
 	}
-	a.byMethod[path.Base(method)]++
+	a.all[[2]string{backend, path.Base(method)}]++
 }
 
-// each calls do with the count of each method.
-func (a *answers) each(do func(method string, n uint64)) {
+// each calls do with the count of each method of a backend.
+func (a *answers) each(backend string, do func(method string, n uint64)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for method, n := range a.byMethod {
-		do(method, n)
+	for of, n := range a.all {
+		if of[0] == backend {
+			do(of[1], n)
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ func (p *Proxy) begun() {
 func (p *Proxy) conditions() []capture.HeaderBackend {
 	var all []capture.HeaderBackend
 	for _, b := range p.backends() {
-		h := capture.HeaderBackend{Name: b.String(), Address: b.cfg.Address, Why: b.notes.list().Why}
+		h := capture.HeaderBackend{Name: b.String(), Address: b.cfg.Address, Why: b.condition().Why}
 		h.State, h.Since, _ = b.state()
 		h.Pods, h.Containers = b.concerned()
 		all = append(all, h)

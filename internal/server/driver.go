@@ -49,7 +49,7 @@ func (b *backend) askDriver(ctx context.Context) {
 
 // askWhatItIs notes the name and version of the runtime, once, for the time when it cannot be asked.
 func (b *backend) askWhatItIs(ctx context.Context) {
-	if !b.cri || b.notes.list().Runtime != "" {
+	if !b.cri || b.condition().Runtime != "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
@@ -57,7 +57,7 @@ func (b *backend) askWhatItIs(ctx context.Context) {
 	var v runtimeapi.VersionResponse
 	if b.ask(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) == nil {
 		api, _ := b.conn.Versions(ctx) // cannot fail: the Conn knows them after a call
-		b.notes.is(runtimeName(&v), api)
+		b.changes.Is(b.String(), runtimeName(&v), api)
 	}
 }
 

@@ -12,16 +12,16 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
 )
 
 // evidence helps people find out what went wrong. It passes to the process that takes over. A file
 // has it too, without the recorded calls and the changes, for the process that starts after a crash.
 type evidence struct {
-	Errors   []admin.CallError `json:"errors,omitempty"`
-	Backends map[string]noted  `json:"backends,omitempty"` // :: name
-	Plugins  map[string]noted  `json:"plugins,omitempty"`  // :: name of the file
-	Changes  []capture.Change  `json:"changes,omitempty"`  // the oldest first; not in the file of evidence, which stands beside theirs
-	At       map[string]string `json:"at,omitempty"`       // :: name → address
+	Errors []admin.CallError `json:"errors,omitempty"`
+	telemetry.Conditions
+	Changes  []capture.Change  `json:"changes,omitempty"` // the oldest first; not in the file of evidence, which stands beside theirs
+	At       map[string]string `json:"at,omitempty"`      // :: name → address
 	Recorded []byte            `json:"recorded,omitempty"`
 	Rest     bool              `json:"rest,omitempty"` // what is recorded later follows, if the next process asks for it
 }
@@ -32,9 +32,7 @@ const evidenceKey = ":evidence"
 
 // evidence returns the evidence of this process, without the recorded calls.
 func (p *Proxy) evidence() evidence {
-	e := evidence{Errors: p.errors.List(), At: p.addresses()}
-	e.Backends, e.Plugins = p.records.allNotes()
-	return e
+	return evidence{Errors: p.errors.List(), Conditions: p.changes.Conditions(), At: p.addresses()}
 }
 
 // encodeEvidence returns the evidence for another process, or nil if that fails, and a follower of what is recorded later,
@@ -80,16 +78,13 @@ func (p *Proxy) restoreEvidence() {
 		}
 	}
 	if ok {
-		p.records.restoreNotes(e.Backends, e.Plugins, true)
+		p.changes.RestoreConditions(e.Conditions)
 	} else { // after the recording, which lacks what came after it
-		p.records.replayNotes(e.Backends, e.Plugins, func(do func(*capture.Change)) {
-			p.changes.Replay(func(c *capture.Change) {
-				p.crashes.follow(c)
-				if c.Addresses != nil {
-					p.before = c.Addresses
-				}
-				do(c)
-			})
+		p.changes.Replay(e.Conditions, func(c *capture.Change) {
+			p.crashes.follow(c)
+			if c.Addresses != nil {
+				p.before = c.Addresses
+			}
 		})
 	}
 	if err != nil {

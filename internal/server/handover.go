@@ -42,7 +42,6 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.records.freeze()
 	p.changes.Hold()
 	start := func() error { return p.startSuccessor(ctx, path) }
 	if p.machine.Succeed != nil {
@@ -54,7 +53,6 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	}
 	if err := start(); err != nil {
 		p.changes.GoOn()
-		p.records.thaw()
 		if p.successor != nil {
 			p.successor.leave()
 			p.successor = nil

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"context"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/base/recovery"
@@ -13,8 +11,8 @@ import (
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-// newHooks returns the plugins, or nil if cfg turns them off. r gets their conditions.
-func newHooks(cfg *config.Config, r *records) (*plugins.Plugins, error) {
+// newHooks returns the plugins, or nil if cfg turns them off. changes gets their conditions.
+func newHooks(cfg *config.Config, changes *telemetry.Changes) (*plugins.Plugins, error) {
 	if cfg.Hooks == "" {
 		return nil, nil
 	}
@@ -29,15 +27,7 @@ func newHooks(cfg *config.Config, r *records) (*plugins.Plugins, error) {
 	if cfg.StateDir != "" {
 		h.Servers = filepath.Join(cfg.StateDir, "hook-servers.json")
 	}
-	log := telemetry.NewHookLog()
-	h.Watch = func(ctx context.Context, e plugins.Event) {
-		if all, ok := e.(plugins.Conditions); ok {
-			now := time.Now()
-			r.do(func() { r.notePlugins(all, now, log.Condition) })
-			return
-		}
-		log.Watch(ctx, e)
-	}
+	h.Watch = telemetry.NewHookLog(changes).Watch
 	h.Panicked = recovery.Report
 	return plugins.New(h)
 }

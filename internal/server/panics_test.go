@@ -58,6 +58,9 @@ func TestThreeReportsOfTheOwnPathAreLoggedWithTheCure(t *testing.T) {
 	assert.Equal(t, before+1, cures(), "three")
 }
 
+// at is a time that is n seconds into the story of a test.
+func at(n int) time.Time { return time.Unix(1_000_000_000+int64(n), 0).UTC() }
+
 func TestThreeCrashesWithinAMinuteAreACrashLoop(t *testing.T) {
 	story := func(changes ...capture.Change) (c crashes) {
 		for _, change := range changes {

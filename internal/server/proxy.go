@@ -55,12 +55,13 @@ type Proxy struct {
 	record       *telemetry.Recording
 	export       *telemetry.Exporter // nil if nothing is recorded, or the proxy only shows calls
 	changes      *telemetry.Changes
+	losses       *telemetry.Losses
+	answers      answers           // from memory
 	crashes      crashes           // of earlier processes
 	before       map[string]string // :: backend → where it was in the process before this one
 	drift        *drift.Watch
 	memory       *limits.Memory // for messages
 	memories     *Memories
-	records      records
 	legacy       *Legacy
 	shows        bool // the proxy passes calls on unchanged: see Options.Shown
 	errors       telemetry.LastErrors
@@ -148,7 +149,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 		via: rand.Text(),
 	}
-	p.records.losses = telemetry.NewLosses(p.metrics.Registry)
+	p.losses = telemetry.NewLosses(p.metrics.Registry)
 	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})
 	p.show()
 	p.shows = o.Shown != nil
@@ -188,7 +189,6 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	}
 	p.now.Store(&assembly{cfg: cfg})
 	p.changes = telemetry.NewChanges(p.record, p.stateDir())
-	p.records.onChange = p.changes.Add
 	p.record.Conditions = p.conditions
 	p.restoreEvidence() // before anything is recorded
 	redactor, err := NewRedactor(cfg, a.Profile, a.Schema)
@@ -209,7 +209,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p.now.Store(s)
 	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
 	p.metrics.Know(d)
-	if p.hooks, err = newHooks(cfg, &p.records); err != nil {
+	if p.hooks, err = newHooks(cfg, p.changes); err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 		UnaryInterceptor: InterceptUnary,
 		MaxMessage:       cfg.MaxMessageBytes,
 		Budget:           p.memory,
-		Lost:             p.records.losses.Of(""),
+		Lost:             p.losses.Of(""),
 		// Clients may ping often: the socket is local.
 		Pings: keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true},
 		// A client on another machine may disappear without closing its connection.
@@ -271,7 +271,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
-		b, err := newPlainBackend(cfg, d, s, &p.records, p.memory)
+		b, err := p.newPlainBackend(cfg, d, s)
 		if err != nil {
 			return nil, d, err
 		}
@@ -298,7 +298,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 		b := old.reuse(cfg, i)
 		if b == nil {
 			var err error
-			if b, err = newBackend(cfg, i, d, s, &p.records, p.memory); err != nil {
+			if b, err = p.newBackend(cfg, i, d, s); err != nil {
 				s.discard(old)
 				return nil, d, err
 			}

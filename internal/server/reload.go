@@ -174,7 +174,7 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 			gone = append(gone, b)
 		}
 	}
-	p.records.follow(s.sources, time.Now(), func(name string) (pods, containers *int) { return numbers[name].pods, numbers[name].containers })
+	p.changes.Follow(s.sources, time.Now(), func(name string) (pods, containers *int) { return numbers[name].pods, numbers[name].containers })
 	for _, b := range s.backends {
 		p.start(b)
 	}

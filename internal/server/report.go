@@ -96,23 +96,23 @@ func groupName(gid uint32) string {
 
 // state returns the state of the backend that is known without a call.
 func (b *backend) state() (state string, since time.Time, err error) {
-	n := b.notes.list()
+	k := b.condition()
 	switch {
-	case n.Condition == "":
-		return capture.Connecting, cmp.Or(n.Since, started), nil
-	case n.Why != "":
-		return n.Condition, n.Since, errors.New(n.reason())
-	case b.lastKnown != nil && n.Condition == capture.Up:
-		return n.Condition, n.Since, b.lastKnown.State().Err
+	case k.State == "":
+		return capture.Connecting, cmp.Or(k.Since, started), nil
+	case k.Why != "":
+		return k.State, k.Since, errors.New(k.Reason())
+	case b.lastKnown != nil && k.State == capture.Up:
+		return k.State, k.Since, b.lastKnown.State().Err
 	}
-	return n.Condition, n.Since, nil
+	return k.State, k.Since, nil
 }
 
 // report asks the backend for its version and its items, and returns its state.
 func (b *backend) report(ctx context.Context) admin.Backend {
 	r := admin.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
-	known, bound := b.notes.list(), StatusTime
-	slow := known.Condition == capture.Slow || known.Condition == capture.Gone // without memory, one that is gone may hang
+	known, bound := b.condition(), StatusTime
+	slow := known.State == capture.Slow || known.State == capture.Gone // without memory, one that is gone may hang
 	if slow {
 		bound = slowTime
 		var cancel func()
@@ -176,13 +176,13 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 	if r.State == memory.Up.String() {
 		r.PodIDs = nil // nothing concerns them
 	}
-	b.remembered.each(func(_ string, n uint64) { r.Remembered += n })
+	b.answers.each(b.String(), func(_ string, n uint64) { r.Remembered += n })
 	if r.State != memory.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
 	}
-	b.notes.is(r.Runtime, r.API)
-	noted := b.notes.list()
-	r.Runtime, r.API, r.Outages = noted.Runtime, noted.API, noted.Outages
+	b.changes.Is(b.String(), r.Runtime, r.API)
+	known = b.condition()
+	r.Runtime, r.API, r.Outages = known.Runtime, known.API, known.Outages
 	return r
 }
 
@@ -232,11 +232,11 @@ func (p *Proxy) plugins() *plugins.State {
 	if p.hooks == nil {
 		return nil
 	}
-	s := p.hooks.State()
+	s, known := p.hooks.State(), p.changes.Conditions().Plugins
 	for i := range s.Plugins {
 		one := &s.Plugins[i]
-		if k := p.records.ofPlugin(one.Name).list(); k.Condition == capture.PluginDown && (one.State == "down" || one.State == "broken") {
-			one.Error = k.reason()
+		if k := known[one.Name]; k.State == capture.PluginDown && (one.State == "down" || one.State == "broken") {
+			one.Error = k.Reason()
 		}
 	}
 	return &s
@@ -249,6 +249,6 @@ func (b *backend) health() admin.BackendHealth {
 		age := b.lastKnown.Age()
 		h.Age, h.Items = &age, b.lastKnown.Items()
 	}
-	b.remembered.each(func(method string, n uint64) { h.Remembered[method] = n })
+	b.answers.each(b.String(), func(method string, n uint64) { h.Remembered[method] = n })
 	return h
 }

@@ -2,8 +2,10 @@ package telemetry
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -16,31 +18,39 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// Changes keeps what happened to the proxy and its backends: in the recording, in memory, and in two files of a folder,
-// which outlive the process and the recording. It is safe for concurrent use.
+// Changes keeps what happened to the proxy, its backends and its plugins: in the recording, in memory, and in two files of a
+// folder, which outlive the process and the recording. It has the conditions to which all of that has led, and nothing else
+// has them. It is safe for concurrent use.
 type Changes struct {
 	rec *Recording
 	dir string // of the files; empty if there are none
+
+	noting  sync.RWMutex // read-locked while a condition is noted and logged
+	silent  bool         // guarded by noting: another process notes conditions, or is about to
+	waits   sync.Mutex   // guards waiting while noting is read-locked
+	waiting []func()     // what [Changes.GoOn] will do
 
 	disk   sync.Mutex // held while a change moves from unwritten to a file, and while the files are read
 	file   appended   // guarded by disk
 	held   bool       // guarded by disk: another process may be about to write
 	unsure bool       // guarded by disk: some of unwritten may be in a file
 
-	mu        sync.Mutex
-	latest    []capture.Change // of this process and of those that handed over to it, the oldest first
-	dropped   uint64           // how many older ones are no longer in latest
-	unwritten []capture.Change
-	handed    uint64        // how many changes [Changes.Latest] had returned, and those before them
-	passedOn  bool          // another process notes what happens
-	news      chan struct{} // closed when a change comes
-	wake      chan struct{} // has room for one; wakes Keep
+	mu         sync.Mutex
+	conditions Conditions
+	latest     []capture.Change // of this process and of those that handed over to it, the oldest first
+	dropped    uint64           // how many older ones are no longer in latest
+	unwritten  []capture.Change
+	handed     uint64        // how many changes [Changes.Latest] had returned, and those before them
+	passedOn   bool          // another process notes what happens
+	news       chan struct{} // closed when a change comes
+	wake       chan struct{} // has room for one; wakes Keep
 }
 
 const (
 	latestChanges = 1000 // that memory holds
 	changesRetry  = 5 * time.Second
 	maxWhy        = 1024 // bytes of a reason
+	maxWaiting    = 1000 // conditions that wait for [Changes.GoOn]
 )
 
 // NewChanges returns the changes of a proxy. They are kept in files of the folder dir, unless dir is empty.
@@ -48,18 +58,135 @@ func NewChanges(rec *Recording, dir string) *Changes {
 	return &Changes{rec: rec, dir: dir, news: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
-// Add adds a change. It does not wait for the disk. After [Changes.PassOn] it does nothing.
+// Add adds a change of the proxy itself. It does not wait for the disk. After [Changes.PassOn] it does nothing.
 func (c *Changes) Add(change capture.Change) {
-	change.PID = os.Getpid()
-	change.Time, change.Since = change.Time.Round(0), change.Since.Round(0) // without the monotonic clock, as in files
-	if len(change.Why) > maxWhy {
-		change.Why = string(bytes.ToValidUTF8([]byte(change.Why[:maxWhy]), nil)) + "..."
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	change.Why = brief(change.Why)
+	c.add(change)
+}
+
+// Do calls f, which notes and logs what a backend or plugin has become. Between [Changes.Hold] and [Changes.GoOn], f waits.
+func (c *Changes) Do(f func()) {
+	c.noting.RLock()
+	defer c.noting.RUnlock()
+	if !c.silent {
+		f()
+		return
+	}
+	c.waits.Lock()
+	defer c.waits.Unlock()
+	c.waiting = append(c.waiting[max(0, len(c.waiting)+1-maxWaiting):], f)
+}
+
+// Became notes that a backend or plugin is to.What since to.Time, because of to.Why. It returns the change, with what was
+// before. If it was so already, it goes on, perhaps for another reason: nothing has changed, and Became returns since when and
+// why it is so.
+func (c *Changes) Became(to capture.Change) (change capture.Change, changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.became(to)
+}
+
+// became is [Changes.Became]. c.mu is held.
+func (c *Changes) became(to capture.Change) (change capture.Change, changed bool) {
+	to.Why = brief(to.Why)
+	c.conditions.edit(&to, func(k *Condition) { changed = k.next(&to) })
+	if changed {
+		c.add(to)
+	}
+	return to, changed
+}
+
+// Follow notes that a configuration is in use since now. sources has, by the names of its backends, the names that their
+// runtimes had before, empty for a new one. The condition of a runtime that has another name now goes on under that name. The
+// outages that are over stay with the name under which they were noted. concerned returns how many pods and containers the
+// runtime with an earlier name has.
+func (c *Changes) Follow(sources map[string]string, now time.Time, concerned func(name string) (pods, containers *int)) {
+	c.noting.Lock()
+	defer c.noting.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	became := func(to capture.Change, counted string) {
+		to.Pods, to.Containers = concerned(counted)
+		c.became(to)
+	}
+	renamed := map[string]string{} // :: name → new name
+	for name, source := range sources {
+		renamed[source] = name
+	}
+	before := maps.Clone(c.conditions.Backends)
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if sources[name] == name {
+			continue
+		}
+		gone := capture.Change{Time: now, What: capture.Removed, Backend: name}
+		if to := renamed[name]; to != "" {
+			gone.Why = "it is called " + to + " now"
+		}
+		became(gone, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		source := sources[name]
+		was, to := before[source], capture.Change{Backend: name}
+		goesOn := source != name && source != ""
+		c.conditions.edit(&to, func(k *Condition) {
+			if goesOn {
+				k.Runtime, k.API, k.Since = was.Runtime, was.API, was.Since
+			}
+			if k.State == "" && k.Since.IsZero() {
+				k.Since = now // connecting
+			}
+		})
+		if goesOn && was.State != "" {
+			to.Time, to.What, to.Why = was.Since, was.State, was.Why
+			became(to, source)
+		}
+	}
+}
+
+// Of returns the condition of a backend.
+func (c *Changes) Of(backend string) Condition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conditions.Backends[backend]
+}
+
+// Conditions returns all conditions.
+func (c *Changes) Conditions() Conditions {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Conditions{maps.Clone(c.conditions.Backends), maps.Clone(c.conditions.Plugins)}
+}
+
+// Is notes the runtime and the API that a backend has reported, as far as they are known.
+func (c *Changes) Is(backend, runtime string, api []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conditions.edit(&capture.Change{Backend: backend}, func(k *Condition) {
+		k.Runtime = cmp.Or(runtime, k.Runtime)
+		if len(api) > 0 {
+			k.API = api
+		}
+	})
+}
+
+// brief returns a reason, cut off if it is long.
+func brief(why string) string {
+	if len(why) <= maxWhy {
+		return why
+	}
+	return string(bytes.ToValidUTF8([]byte(why[:maxWhy]), nil)) + "..."
+}
+
+// add is [Changes.Add], of a change with a brief reason. c.mu is held.
+func (c *Changes) add(change capture.Change) {
 	if c.passedOn {
 		return
 	}
+	c.conditions.take(&change)
+	change.PID = os.Getpid()
+	change.Time, change.Since = change.Time.Round(0), change.Since.Round(0) // without the monotonic clock, as in files
 	if c.rec.rec != nil {
 		c.rec.rec.Change(change)
 	}
@@ -90,20 +217,30 @@ func (c *Changes) put(change capture.Change) {
 	}
 }
 
-// Hold writes what waits, and nothing more: another process is about to take over. Either [Changes.PassOn] or
-// [Changes.GoOn] follows.
+// Hold writes what waits, and nothing more: another process is about to take over, with the conditions that this one has
+// now. When Hold returns, they change no more: there is one story at every moment, without a part that two processes note, or
+// none. Either [Changes.PassOn] or [Changes.GoOn] follows.
 func (c *Changes) Hold() {
+	c.noting.Lock()
+	c.silent = true
+	c.noting.Unlock()
 	_ = c.write() // if it fails, the other process writes
 	c.disk.Lock()
 	defer c.disk.Unlock()
 	c.held, c.unsure = true, true
 }
 
-// GoOn ends [Changes.Hold], because the other process did not take over.
+// GoOn ends [Changes.Hold], because the other process did not take over. It notes what has happened meanwhile.
 func (c *Changes) GoOn() {
 	c.disk.Lock()
-	defer c.disk.Unlock()
 	c.held = false
+	c.disk.Unlock()
+	c.noting.Lock()
+	defer c.noting.Unlock()
+	for _, f := range c.waiting {
+		f()
+	}
+	c.silent, c.waiting = false, nil
 }
 
 // PassOn says that another process notes from now on what happens, and writes what this one has not written. This one writes
@@ -142,6 +279,15 @@ func (c *Changes) Restore(all []capture.Change) {
 	}
 }
 
+// RestoreConditions goes on with the conditions of the process that hands over.
+func (c *Changes) RestoreConditions(handed Conditions) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	goOn(handed.Backends, true)
+	goOn(handed.Plugins, true)
+	c.conditions = handed
+}
+
 // Keep writes the changes to the files until stop is closed, and then those that are left.
 func (c *Changes) Keep(stop <-chan struct{}) {
 	if c.dir == "" {
@@ -172,7 +318,7 @@ func (c *Changes) Keep(stop <-chan struct{}) {
 func (c *Changes) write() error {
 	c.disk.Lock()
 	defer c.disk.Unlock()
-	if c.held {
+	if c.held || c.dir == "" {
 		return nil
 	}
 	if err := c.compare(); err != nil {
@@ -275,21 +421,29 @@ func (c *Changes) now() (files changeFiles, rest []capture.Change, next uint64) 
 	return files, slices.Clone(rest), c.dropped + uint64(len(c.latest))
 }
 
-// Replay calls do with the changes of the files, which the processes before this one have noted, and adds to the recording
-// those that it lacks, because a crash has cut off its end. It must be called before Add.
-func (c *Changes) Replay(do func(*capture.Change)) {
+// Replay calls do with the changes of the files, which the processes before this one have noted, and goes on with the
+// conditions to which they have led. evidence has what the latest process knew of them not long before it ended. Replay adds
+// to the recording the changes that it lacks, because a crash has cut off its end. It must be called before Add.
+func (c *Changes) Replay(evidence Conditions, do func(*capture.Change)) {
 	if c.dir == "" {
 		return
 	}
 	var latest []capture.Change
+	var now Conditions
 	_, _ = c.each(time.Time{}, func(one *capture.Change) error { // fails only if do fails
 		if one.What != capture.Unread {
 			do(one)
+			now.take(one)
 			latest = append(latest[max(len(latest)+1-latestChanges, 0):], *one)
 		}
 		return nil
 	})
 	c.rec.complete(latest)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conditions = Conditions{newest(now.Backends, evidence.Backends), newest(now.Plugins, evidence.Plugins)}
+	goOn(c.conditions.Backends, false)
+	goOn(c.conditions.Plugins, false)
 }
 
 // after returns the changes from number next on, with the number of the change after them, and a channel that is

@@ -235,7 +235,7 @@ func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
 			next.rec.rec.Change(one) // as a file of the recording had them
 		}
 		var told, recorded []capture.Change
-		next.Replay(func(one *capture.Change) { told = append(told, *one) })
+		next.Replay(Conditions{}, func(one *capture.Change) { told = append(told, *one) })
 		next.Add(down("d", 4))
 		var ev capture.Event
 		for f := next.rec.Follow(); f.TryNext(&ev); {

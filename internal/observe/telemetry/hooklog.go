@@ -3,6 +3,8 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,20 +37,52 @@ func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
 
 // hookLog logs what happens between criproxy and the plugins.
 type hookLog struct {
+	changes *Changes
+
 	mu      sync.Mutex
 	failing map[string]bool // :: plugin → its latest call failed
 	known   map[string]bool // :: plugin → its condition is in the log
 	logged  map[string]bool // messages that are logged only once
 }
 
-// NewHookLog returns a log of what happens between criproxy and the plugins.
-func NewHookLog() *hookLog {
-	return &hookLog{failing: map[string]bool{}, known: map[string]bool{}, logged: map[string]bool{}}
+// NewHookLog returns a log of what happens between criproxy and the plugins. Their conditions go to changes.
+func NewHookLog(changes *Changes) *hookLog {
+	return &hookLog{changes: changes, failing: map[string]bool{}, known: map[string]bool{}, logged: map[string]bool{}}
 }
 
-// Condition logs the condition of a plugin, which is in a state, since c.Time. changed says that it is a change; otherwise
+// conditions notes the conditions of all plugins that have a file, since now unless they were so before, and logs them.
+func (l *hookLog) conditions(all plugins.Conditions, now time.Time) {
+	have := map[string]bool{}
+	for _, one := range all {
+		have[one.Plugin] = true
+	}
+	known := l.changes.Conditions().Plugins
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if !have[name] && known[name].State != "" {
+			all = append(all, plugins.Condition{Plugin: name, State: "removed", Err: errors.New("its file is gone")})
+		}
+	}
+	for _, one := range all {
+		to := capture.Change{Time: now, What: capture.PluginDown, Plugin: one.Plugin}
+		if one.Err != nil {
+			to.Why = one.Err.Error()
+		}
+		switch one.State {
+		case "connecting":
+			continue // nobody knows yet
+		case "ready":
+			to.What, to.Why = capture.PluginReady, "" // a mistake in its file has no effect
+		case "removed":
+			to.What = capture.Removed
+		}
+		c, changed := l.changes.Became(to)
+		l.condition(one.State, c, changed)
+	}
+}
+
+// condition logs the condition of a plugin, which is in a state, since c.Time. changed says that it is a change; otherwise
 // only the first is logged, of a plugin that was down for an earlier process.
-func (l *hookLog) Condition(state string, c capture.Change, changed bool) {
+func (l *hookLog) condition(state string, c capture.Change, changed bool) {
 	l.mu.Lock()
 	known := l.known[c.Plugin]
 	l.known[c.Plugin] = true
@@ -73,6 +107,9 @@ func (l *hookLog) Condition(state string, c capture.Change, changed bool) {
 // Watch logs an event.
 func (l *hookLog) Watch(_ context.Context, e plugins.Event) {
 	switch e := e.(type) {
+	case plugins.Conditions:
+		now := time.Now()
+		l.changes.Do(func() { l.conditions(e, now) })
 	case plugins.Loaded:
 		klog.InfoS("Plugin will be asked", "plugin", e.Plugin, "socket", e.File.Endpoint, "points", e.File.Hooks, "fail", e.File.Fail, "timeout", e.File.Timeout, "again", e.Replaced)
 		for _, w := range e.Warnings {
