@@ -24,7 +24,7 @@ func (p *Proxy) stateDir() string {
 // begun adds the change that this process serves.
 func (p *Proxy) begun() {
 	at := p.addresses()
-	c := capture.Change{Time: time.Now(), What: capture.Serving, Why: strings.Join(moved(p.before, at), "; "), Addresses: at}
+	c := capture.Change{Time: time.Now(), What: capture.Serving, Why: strings.Join(moved(p.changes.Conditions().At, at), "; "), Addresses: at}
 	if p.legacy != nil {
 		c.What = capture.HandedOver
 	} else {

@@ -20,10 +20,9 @@ import (
 type evidence struct {
 	Errors []admin.CallError `json:"errors,omitempty"`
 	telemetry.Conditions
-	Changes  []capture.Change  `json:"changes,omitempty"` // the oldest first; not in the file of evidence, which stands beside theirs
-	At       map[string]string `json:"at,omitempty"`      // :: name → address
-	Recorded []byte            `json:"recorded,omitempty"`
-	Rest     bool              `json:"rest,omitempty"` // what is recorded later follows, if the next process asks for it
+	Changes  []capture.Change `json:"changes,omitempty"` // the oldest first; not in the file of evidence, which stands beside theirs
+	Recorded []byte           `json:"recorded,omitempty"`
+	Rest     bool             `json:"rest,omitempty"` // what is recorded later follows, if the next process asks for it
 }
 
 // evidenceKey is the key of the evidence among the memories of backends. Names of backends have no
@@ -32,7 +31,7 @@ const evidenceKey = ":evidence"
 
 // evidence returns the evidence of this process, without the recorded calls.
 func (p *Proxy) evidence() evidence {
-	return evidence{Errors: p.errors.List(), Conditions: p.changes.Conditions(), At: p.addresses()}
+	return evidence{Errors: p.errors.List(), Conditions: p.changes.Conditions()}
 }
 
 // encodeEvidence returns the evidence for another process, or nil if that fails, and a follower of what is recorded later,
@@ -64,7 +63,6 @@ func (p *Proxy) restoreEvidence() {
 		err = json.Unmarshal(handed, &e)
 	}
 	if err == nil {
-		p.before = e.At
 		if e.Rest {
 			p.legacy.passage = p.record.Passage()
 		}
@@ -80,12 +78,7 @@ func (p *Proxy) restoreEvidence() {
 	if ok {
 		p.changes.RestoreConditions(e.Conditions)
 	} else { // after the recording, which lacks what came after it
-		p.changes.Replay(e.Conditions, func(c *capture.Change) {
-			p.crashes.follow(c)
-			if c.Addresses != nil {
-				p.before = c.Addresses
-			}
-		})
+		p.changes.Replay(e.Conditions, p.crashes.follow)
 	}
 	if err != nil {
 		klog.ErrorS(err, "Some of the latest errors and calls of the previous process cannot be read")

@@ -56,9 +56,8 @@ type Proxy struct {
 	export       *telemetry.Exporter // nil if nothing is recorded, or the proxy only shows calls
 	changes      *telemetry.Changes
 	losses       *telemetry.Losses
-	answers      answers           // from memory
-	crashes      crashes           // of earlier processes
-	before       map[string]string // :: backend → where it was in the process before this one
+	answers      answers // from memory
+	crashes      crashes // of earlier processes
 	drift        *drift.Watch
 	memory       *limits.Memory // for messages
 	memories     *Memories

@@ -156,7 +156,7 @@ func (c *Changes) Of(backend string) Condition {
 func (c *Changes) Conditions() Conditions {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Conditions{maps.Clone(c.conditions.Backends), maps.Clone(c.conditions.Plugins)}
+	return Conditions{maps.Clone(c.conditions.Backends), maps.Clone(c.conditions.Plugins), c.conditions.At}
 }
 
 // Is notes the runtime and the API that a backend has reported, as far as they are known.
@@ -429,7 +429,7 @@ func (c *Changes) Replay(evidence Conditions, do func(*capture.Change)) {
 		return
 	}
 	var latest []capture.Change
-	var now Conditions
+	now := Conditions{At: evidence.At}
 	_, _ = c.each(time.Time{}, func(one *capture.Change) error { // fails only if do fails
 		if one.What != capture.Unread {
 			do(one)
@@ -441,7 +441,7 @@ func (c *Changes) Replay(evidence Conditions, do func(*capture.Change)) {
 	c.rec.complete(latest)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conditions = Conditions{newest(now.Backends, evidence.Backends), newest(now.Plugins, evidence.Plugins)}
+	c.conditions = Conditions{newest(now.Backends, evidence.Backends), newest(now.Plugins, evidence.Plugins), now.At}
 	goOn(c.conditions.Backends, false)
 	goOn(c.conditions.Plugins, false)
 }

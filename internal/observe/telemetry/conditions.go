@@ -101,6 +101,7 @@ func sameTrouble(a, b string) bool {
 type Conditions struct {
 	Backends map[string]Condition `json:"backends,omitempty"` // :: name
 	Plugins  map[string]Condition `json:"plugins,omitempty"`  // :: name of the file
+	At       map[string]string    `json:"at,omitempty"`       // :: name of a backend → where it is; never changed in place
 }
 
 // edit has f change the condition that a change is about. A change of the proxy itself is about none.
@@ -121,6 +122,9 @@ func (s *Conditions) edit(of *capture.Change, f func(*Condition)) {
 
 // take takes in a change.
 func (s *Conditions) take(c *capture.Change) {
+	if c.Addresses != nil {
+		s.At = c.Addresses
+	}
 	s.edit(c, func(k *Condition) { k.take(c) })
 }
 
