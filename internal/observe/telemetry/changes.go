@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -30,20 +31,19 @@ type Changes struct {
 	waits   sync.Mutex   // guards waiting while noting is read-locked
 	waiting []func()     // what [Changes.GoOn] will do
 
-	disk   sync.Mutex // held while a change moves from unwritten to a file, and while the files are read
+	disk   sync.Mutex // held while changes are written, and while the files are read
 	file   appended   // guarded by disk
 	held   bool       // guarded by disk: another process may be about to write
-	unsure bool       // guarded by disk: some of unwritten may be in a file
+	unsure bool       // guarded by disk: more than written may be in a file
 
 	mu         sync.Mutex
 	conditions Conditions
 	latest     []capture.Change // of this process and of those that handed over to it, the oldest first
 	dropped    uint64           // how many older ones are no longer in latest
-	unwritten  []capture.Change
-	handed     uint64        // how many changes [Changes.Latest] had returned, and those before them
-	passedOn   bool          // another process notes what happens
-	news       chan struct{} // closed when a change comes
-	wake       chan struct{} // has room for one; wakes Keep
+	written    uint64           // how many of all, the oldest first, need not be written; only who holds disk changes it
+	handed     uint64           // how many changes [Changes.Latest] had returned, and those before them
+	passedOn   bool             // another process notes what happens
+	news       chan struct{}    // closed when a change comes, or may be written
 }
 
 const (
@@ -55,7 +55,7 @@ const (
 
 // NewChanges returns the changes of a proxy. They are kept in files of the folder dir, unless dir is empty.
 func NewChanges(rec *Recording, dir string) *Changes {
-	return &Changes{rec: rec, dir: dir, news: make(chan struct{}), wake: make(chan struct{}, 1)}
+	return &Changes{rec: rec, dir: dir, news: make(chan struct{})}
 }
 
 // Add adds a change of the proxy itself. It does not wait for the disk. After [Changes.PassOn] it does nothing.
@@ -191,27 +191,31 @@ func (c *Changes) add(change capture.Change) {
 		c.rec.rec.Change(change)
 	}
 	c.put(change)
-	if c.dir != "" {
-		c.unwritten = append(c.unwritten, change)
-		c.unwritten = c.unwritten[max(len(c.unwritten)-fileChanges, 0):]
-		c.awake()
-	}
+	c.announce()
+}
+
+// announce wakes Keep, and those that follow. c.mu is held.
+func (c *Changes) announce() {
 	close(c.news)
 	c.news = make(chan struct{})
 }
 
-// awake wakes Keep.
-func (c *Changes) awake() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+// next returns the number of the next change that comes. c.mu is held.
+func (c *Changes) next() uint64 { return c.dropped + uint64(len(c.latest)) }
+
+// unwritten returns the changes that are to be written. c.mu is held.
+func (c *Changes) unwritten() []capture.Change {
+	return c.latest[max(c.written, c.dropped)-c.dropped:]
 }
 
-// put appends to latest. c.mu is held.
+// put appends to latest. Changes that cannot be written stay longer. c.mu is held.
 func (c *Changes) put(change capture.Change) {
 	c.latest = append(c.latest, change)
-	if over := len(c.latest) - latestChanges; over > 0 {
+	keep := latestChanges
+	if c.dir != "" {
+		keep = max(keep, min(len(c.unwritten()), fileChanges))
+	}
+	if over := len(c.latest) - keep; over > 0 {
 		c.latest = slices.Delete(c.latest, 0, over)
 		c.dropped += uint64(over)
 	}
@@ -250,17 +254,16 @@ func (c *Changes) PassOn() {
 	defer c.disk.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	since := int(c.dropped + uint64(len(c.latest)) - c.handed)
-	c.unwritten = c.unwritten[max(0, len(c.unwritten)-since):]
+	c.written = max(c.written, c.handed)
 	c.held, c.passedOn = false, true
-	c.awake()
+	c.announce()
 }
 
 // Latest returns the latest changes, the oldest first, for another process.
 func (c *Changes) Latest() []capture.Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.handed = c.dropped + uint64(len(c.latest))
+	c.handed = c.next()
 	return slices.Clone(c.latest)
 }
 
@@ -274,9 +277,7 @@ func (c *Changes) Restore(all []capture.Change) {
 	for _, one := range all {
 		c.put(one)
 	}
-	if c.dir != "" {
-		c.unwritten, c.unsure = slices.Clone(c.latest), true
-	}
+	c.unsure = true
 }
 
 // RestoreConditions goes on with the conditions of the process that hands over.
@@ -295,6 +296,7 @@ func (c *Changes) Keep(stop <-chan struct{}) {
 	}
 	failed := false
 	for {
+		_, _, news := c.after(math.MaxUint64)
 		err := c.write()
 		if err != nil && !failed {
 			klog.ErrorS(err, "Changes of conditions cannot be written now; criproxy tries again, and criproxy events shows them meanwhile", "folder", c.dir)
@@ -306,7 +308,7 @@ func (c *Changes) Keep(stop <-chan struct{}) {
 		}
 		select {
 		case <-again:
-		case <-c.wake:
+		case <-news:
 		case <-stop:
 			_ = c.write() // a failure is in the log already, or concerns only the last moment
 			return
@@ -325,7 +327,7 @@ func (c *Changes) write() error {
 		return err
 	}
 	c.mu.Lock()
-	waiting := slices.Clone(c.unwritten)
+	waiting, written := slices.Clone(c.unwritten()), c.next()
 	c.mu.Unlock()
 	if len(waiting) == 0 {
 		return nil
@@ -336,13 +338,12 @@ func (c *Changes) write() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unwritten = c.unwritten[min(len(waiting), len(c.unwritten)):]
+	c.written = written
 	return nil
 }
 
-// compare drops from unwritten the changes that are in a file: another process may have written them, or a write failed that
-// had written all. They are there in the order in which they were noted: what came after the last of them is not. c.disk is
-// held.
+// compare notes which changes are in a file: another process may have written them, or a write failed that had written all.
+// They are there in the order in which they were noted: what came after the last of them is not. c.disk is held.
 func (c *Changes) compare() error {
 	if !c.unsure {
 		return nil
@@ -353,19 +354,19 @@ func (c *Changes) compare() error {
 		return files[len(files)-1].err
 	}
 	c.mu.Lock()
-	place := map[identity]int{} // in unwritten, from one on
-	for i := range c.unwritten {
-		place[identify(&c.unwritten[i])] = i + 1
+	number := map[identity]uint64{} // of each that may have to be written, from one on
+	written, all := c.written, c.unwritten()
+	for i := range all {
+		number[identify(&all[i])] = c.next() - uint64(len(all)-1-i)
 	}
 	c.mu.Unlock()
-	written := 0
 	_ = files.each(func(one *capture.Change) error { // fails only if this fails
-		written = max(written, place[identify(one)])
+		written = max(written, number[identify(one)])
 		return nil
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unwritten, c.unsure = c.unwritten[min(written, len(c.unwritten)):], c.held
+	c.written, c.unsure = written, c.held
 	return nil
 }
 
@@ -415,10 +416,10 @@ func (c *Changes) now() (files changeFiles, rest []capture.Change, next uint64) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if rest = c.unwritten; !whole {
+	if rest = c.unwritten(); !whole {
 		rest = c.latest
 	}
-	return files, slices.Clone(rest), c.dropped + uint64(len(c.latest))
+	return files, slices.Clone(rest), c.next()
 }
 
 // Replay calls do with the changes of the files, which the processes before this one have noted, and goes on with the
@@ -452,7 +453,7 @@ func (c *Changes) after(next uint64) ([]capture.Change, uint64, <-chan struct{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	from := max(next, c.dropped) - c.dropped
-	return slices.Clone(c.latest[min(from, uint64(len(c.latest))):]), c.dropped + uint64(len(c.latest)), c.news
+	return slices.Clone(c.latest[min(from, uint64(len(c.latest))):]), c.next(), c.news
 }
 
 // begins returns the time of the oldest change, if what happened earlier was forgotten when the proxy began. Otherwise it is zero.

@@ -281,6 +281,9 @@ func TestAHandoverOnAFullDiskLosesNoChange(t *testing.T) {
 	_, file := changesFiles(dir)
 	require.NoError(t, os.Mkdir(file, 0o700)) // no change can be written
 	first, second := NewChanges(&Recording{}, dir), NewChanges(&Recording{}, dir)
+	for i := range latestChanges {
+		first.Add(down("many", -i))
+	}
 	first.Add(down("a", 1))
 	first.Hold()
 	second.Restore(first.Latest())
@@ -293,7 +296,9 @@ func TestAHandoverOnAFullDiskLosesNoChange(t *testing.T) {
 	first.GoOn() // the second failed after all
 	first.Add(down("c", 3))
 	require.NoError(t, first.write())
-	assert.Equal(t, "a b c", pluginsOf(since(NewChanges(&Recording{}, dir), time.Time{})))
+	all := since(NewChanges(&Recording{}, dir), time.Time{})
+	require.Len(t, all, latestChanges+3)
+	assert.Equal(t, "a b c", pluginsOf(all[latestChanges:]))
 }
 
 // A plugin is down while the next process starts. The process that hands over notes it, once.
