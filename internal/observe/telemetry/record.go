@@ -136,13 +136,8 @@ func (r *Recording) Header() capture.FileHeader {
 		Listen: r.cfg.Listen, UnsafeRaw: r.cfg.UnsafeRaw, Descriptors: r.descriptors, About: r.about,
 	}
 	if r.Conditions != nil {
-		if h.Backends = r.Conditions(); len(h.Backends) > 0 {
-			h.Changes = true
-			return h
-		}
-	}
-	for _, b := range r.cfg.Backends {
-		h.Backends = append(h.Backends, capture.HeaderBackend{Name: director.Backend{Name: b.Name}.String(), Address: b.Address})
+		h.Backends = r.Conditions()
+		h.Changes = len(h.Backends) > 0
 	}
 	return h
 }
