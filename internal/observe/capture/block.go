@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
@@ -68,6 +69,7 @@ type blockIndex struct {
 	Methods []string `json:"methods,omitempty"`
 	Codes   uint32   `json:"codes"`           // bit n: a leg ended with code n
 	Needs   []uint64 `json:"needs,omitempty"` // blocks, by their first number, in which calls began that failed in this one; or anyBlock
+	Changes []uint64 `json:"changes"`         // hashes of the keys of its changes; nil if an older criproxy wrote the index, which did not say
 }
 
 // anyBlock stands for the blocks in which a call began of which that is not known.
@@ -88,6 +90,9 @@ func (x *blockIndex) add(ev *Event) {
 	}
 	if ev.Kind == End {
 		x.Codes |= 1 << min(ev.Code, 31)
+	}
+	if ev.Change != nil {
+		x.Changes = include(x.Changes, ev.Change.Key().hash())
 	}
 }
 
@@ -136,7 +141,7 @@ func newEncoder(w io.Writer, window int) *zstd.Encoder {
 func (p *packer) add(ev *Event) (begun *block) {
 	if p.block == nil {
 		p.packing = newPacking(p.shapes)
-		p.block = &block{kind: p.kind}
+		p.block = &block{kind: p.kind, blockIndex: blockIndex{Changes: []uint64{}}}
 		begun = p.block
 		p.sink.Reset()
 		if p.enc == nil {
@@ -271,7 +276,8 @@ func readBlocks(data []byte) (h FileHeader, blocks []*block, atEnd bool, lost er
 			return
 		}
 		if b.Last == 0 { // its index is missing
-			u, began := newUnpacker(b.parts), map[uint64]bool{}
+			u, began := b.unpack(), map[uint64]bool{}
+			b.Changes = []uint64{}
 			for ev := (Event{}); u.next(&ev); {
 				b.add(&ev)
 				if ev.Kind == Start && ev.front() {
@@ -356,6 +362,13 @@ func newUnpacker(parts []byte) *unpacker {
 	}
 	defer dec.Close()
 	u.b, _ = io.ReadAll(io.LimitReader(dec, maxUnpack)) // what is before an error is good
+	return u
+}
+
+// unpack returns an unpacker of the events without their messages.
+func (b *block) unpack() *unpacker {
+	u := newUnpacker(b.parts)
+	u.u.from.seq = math.MaxUint64
 	return u
 }
 

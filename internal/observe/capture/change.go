@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"time"
 )
@@ -83,6 +84,13 @@ type ChangeKey struct {
 // Key returns what identifies the change.
 func (c *Change) Key() ChangeKey {
 	return ChangeKey{c.Time.UnixNano(), c.What, c.Backend, c.Plugin, c.Why}
+}
+
+// hash returns a number that stands for the key in the index of a block.
+func (k ChangeKey) hash() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %q %q %q %q", k.at, k.what, k.backend, k.plugin, k.why)
+	return h.Sum64()
 }
 
 // Change records a change. It returns when the change is in the recording.

@@ -40,7 +40,7 @@ func (p *Passage) Add(ev *Event) {
 		return
 	}
 	one := *ev
-	if one.Passed = true; ev.Call > p.rec.restoredCalls {
+	if one.Passed = true; ev.Call > p.rec.earlier.last.Call {
 		if p.calls[ev.Call] == 0 {
 			p.calls[ev.Call] = p.rec.calls.Add(1)
 		}

@@ -55,9 +55,9 @@ type Recorder struct {
 	began   time.Time
 	calls   atomic.Uint64
 
-	restored      uint64 // number of the last event that Restore has added; zero: none
-	restoredCalls uint64 // the largest number of a call of these
-	kept          time.Time
+	earlier  inheritance
+	restored uint64 // number of the last event that Restore or Inherit has added; zero: none
+	kept     time.Time
 }
 
 // NewRecorder returns a recorder.

@@ -12,30 +12,48 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
+// An inheritance is what is known of the recordings that a recorder continues.
+type inheritance struct {
+	last    blockIndex      // the largest numbers of an event and of a call, and the time of the last event
+	oldest  int64           // time of the first event of a part with calls; zero: there are none
+	changes map[uint64]bool // hashes of the keys of the changes
+}
+
+// note takes in the index of a block.
+func (in *inheritance) note(x *blockIndex) {
+	if x.Last > in.last.Last {
+		in.last.Last = x.Last
+		if x.At != 0 { // it has more than changes
+			in.last.At, in.last.Mono = x.At, x.Mono
+		}
+	}
+	in.last.Call = max(in.last.Call, x.Call)
+	if x.At != 0 && (in.oldest == 0 || x.From < in.oldest) {
+		in.oldest = x.From
+	}
+	for _, hash := range x.Changes {
+		if in.changes == nil {
+			in.changes = map[uint64]bool{}
+		}
+		in.changes[hash] = true
+	}
+}
+
 // Restore adds the events of earlier recordings, the oldest first, as if r had recorded them. They keep their numbers, and
 // new calls and events continue these numbers. Each recording is what [Recorder.Snapshot] or a [Keeper] has written, or a
 // capture. Restore must be called before r records anything. After an error, all that could be read is there.
 func (r *Recorder) Restore(recordings ...[]byte) error {
 	var errs []error
-	var last blockIndex
+	var in inheritance
 	var atEnd bool // events after these are lost
-	note := func(x *blockIndex) {
-		if x.Last > last.Last {
-			last.Last = x.Last
-			if x.At != 0 { // it has more than changes
-				last.At, last.Mono = x.At, x.Mono
-			}
-		}
-		last.Call = max(last.Call, x.Call)
-	}
 	for _, data := range recordings {
 		if r.archive != nil && bytes.HasPrefix(data, []byte(blockMagic)) {
 			_, blocks, end, lost := readBlocks(data)
 			errs, atEnd = append(errs, lost), end
 			for _, b := range r.archive.adopt(blocks) {
-				note(&b.blockIndex)
+				in.note(&b.blockIndex)
 			}
-			r.follow(last.Last)
+			r.follow(in.last.Last)
 			continue
 		}
 		from, err := NewReader(bytes.NewReader(data))
@@ -51,25 +69,65 @@ func (r *Recorder) Restore(recordings ...[]byte) error {
 				}
 				break
 			}
-			if ev.Kind < Start || ev.Kind == Missed || ev.Seq <= last.Last {
+			if ev.Kind < Start || ev.Kind == Missed || ev.Seq <= in.last.Last {
 				continue // a gap, or a repeated event
 			}
 			r.Add(&ev)
-			note(&blockIndex{Last: ev.Seq, Call: ev.Call, At: ev.Time.UnixNano(), Mono: int64(ev.Mono)})
+			var x blockIndex
+			x.add(&ev)
+			in.note(&x)
 		}
 	}
-	if last.Last > 0 {
-		r.calls.Store(last.Call)
-		r.restored, r.restoredCalls = last.Last, last.Call
-		if last.At != 0 {
-			r.kept = time.Unix(0, last.At)
-			r.began = r.began.Add(-time.Duration(last.Mono) - max(time.Since(r.kept), 0)) // so that Mono continues from there
-		}
-		if atEnd {
-			r.skip(1) // at least
-		}
+	r.goOn(&in)
+	if atEnd && in.last.Last > 0 {
+		r.skip(1) // at least
 	}
 	return errors.Join(errs...)
+}
+
+// goOn makes the next events and calls follow those of earlier recordings.
+func (r *Recorder) goOn(in *inheritance) {
+	if r.earlier = *in; in.last.Last == 0 {
+		return
+	}
+	r.calls.Store(in.last.Call)
+	r.restored = in.last.Last
+	if in.last.At != 0 {
+		r.kept = time.Unix(0, in.last.At)
+		r.began = r.began.Add(-time.Duration(in.last.Mono) - max(time.Since(r.kept), 0)) // so that Mono continues from there
+	}
+}
+
+// Lacks returns those of the changes, the latest that earlier processes have noted, that came after what r has restored. It
+// need not unpack the recordings for that, unless an older criproxy has written them.
+func (r *Recorder) Lacks(latest []Change) []Change {
+	in := &r.earlier
+	if r.archive != nil {
+		r.archive.each(func(b *block) {
+			if b.Changes == nil {
+				b.Changes = []uint64{}
+				for u, ev := b.unpack(), (Event{}); u.next(&ev); {
+					b.add(&ev)
+				}
+				in.note(&b.blockIndex)
+			}
+		})
+	}
+	for i := range slices.Backward(latest) {
+		if in.changes[latest[i].Key().hash()] {
+			return latest[i+1:]
+		}
+	}
+	from := slices.IndexFunc(latest, func(c Change) bool {
+		if in.oldest == 0 { // nothing is left: begin with the process that has crashed
+			return c.PID == latest[len(latest)-1].PID
+		}
+		return c.Time.UnixNano() >= in.oldest
+	})
+	if from < 0 {
+		return nil
+	}
+	return latest[from:]
 }
 
 // Add adds an event of another recording, as it is. Its number must be larger than those before.

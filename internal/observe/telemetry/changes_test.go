@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -229,11 +230,13 @@ func TestTheRecordingGetsTheChangesThatItLacks(t *testing.T) {
 	}
 	stop()
 	for _, has := range []int{0, 1, 3} {
-		next := NewChanges(&Recording{rec: capture.NewRecorder(capture.Config{Bytes: 64 << 10})}, dir)
-		all := since(c, time.Time{})
-		for _, one := range all[:has] {
-			next.rec.rec.Change(one) // as a file of the recording had them
+		crashed := capture.NewRecorder(capture.Config{Schema: codec.NewSchema()})
+		for _, one := range since(c, time.Time{})[:has] {
+			crashed.Change(one)
 		}
+		left, _ := crashed.Snapshot(&capture.FileHeader{})
+		next := NewChanges(&Recording{rec: capture.NewRecorder(capture.Config{Schema: codec.NewSchema()})}, dir)
+		require.NoError(t, next.rec.rec.Restore(left))
 		var told, recorded []capture.Change
 		next.Replay(Conditions{}, func(one *capture.Change) { told = append(told, *one) })
 		next.Add(down("d", 4))

@@ -86,34 +86,11 @@ func (r *Recording) RestoreFiles(dir string) error {
 // complete records those of the changes, the latest that earlier processes have noted, that came after the recording that
 // they have left.
 func (r *Recording) complete(latest []capture.Change) {
-	if r.rec == nil || len(latest) == 0 {
+	if r.rec == nil {
 		return
 	}
-	recorded := map[capture.ChangeKey]bool{}
-	var oldest time.Time
-	var ev capture.Event
-	for f := r.rec.Follow(true); f.TryNext(&ev); {
-		if ev.Change != nil {
-			recorded[ev.Change.Key()] = true
-		} else if oldest.IsZero() {
-			oldest = ev.Time
-		}
-	}
-	last := latest[len(latest)-1].PID
-	from := slices.IndexFunc(latest, func(c capture.Change) bool {
-		if oldest.IsZero() { // nothing is left: begin with the process that has crashed
-			return c.PID == last
-		}
-		return !c.Time.Before(oldest)
-	})
-	for i := range slices.Backward(latest) {
-		if recorded[latest[i].Key()] {
-			from = i + 1
-			break
-		}
-	}
-	for i := from; i >= 0 && i < len(latest); i++ {
-		r.rec.Inherit(latest[i])
+	for _, c := range r.rec.Lacks(latest) {
+		r.rec.Inherit(c)
 	}
 }
 
