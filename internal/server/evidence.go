@@ -72,7 +72,7 @@ func (p *Proxy) restoreEvidence() {
 		case len(e.Recorded) > 0:
 			err = p.record.Restore(e.Recorded)
 		case !ok && dir != "":
-			err = p.record.RestoreFiles(dir)
+			p.record.RestoreFiles(dir, p.machine.left)
 		}
 	}
 	if ok {

@@ -133,11 +133,21 @@ type Machine struct {
 	// memories of this one from a connection, with [ReadLegacy].
 	Succeed func(ctx context.Context, memories net.Conn) error
 
+	// Left returns what reads a file that an earlier process has left, with its recording.
+	Left func(io.ReaderAt) io.ReaderAt
+
 	Boot string // differs after each boot
 
 	// Patience is how long calls may take to end after a handover or a reload, unless their own deadlines are later. Zero
 	// means 10 minutes.
 	Patience time.Duration
+}
+
+func (m *Machine) left(file io.ReaderAt) io.ReaderAt {
+	if m.Left == nil {
+		return file
+	}
+	return m.Left(file)
 }
 
 // New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts

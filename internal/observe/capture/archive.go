@@ -17,6 +17,9 @@ import (
 type archive struct {
 	notes func(method string) bool // reports whether all calls of a method are notable
 
+	load    func() // reads what earlier processes have left, the first time; nil: there is nothing to read
+	earlier uint64 // number of the last event of that
+
 	mu      sync.Mutex // guards all below
 	ring    *Follower  // reads what the archive does not have yet
 	all     shelf
@@ -275,8 +278,18 @@ type past struct {
 	reader reader
 }
 
+// whole returns when the archive has what earlier processes have left.
+func (a *archive) whole() {
+	if a.load != nil {
+		a.load()
+	}
+}
+
 // past returns a reader of the events from number from on.
 func (a *archive) past(from uint64, want *Want) *past {
+	if from <= a.earlier {
+		a.whole()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.notable.packer.flush()
@@ -403,6 +416,7 @@ type Reach struct {
 func (r *Recorder) Reach() Reach {
 	var reach Reach
 	if a := r.archive; a != nil {
+		a.whole()
 		a.mu.Lock()
 		reach.Archived = a.ring.next - 1
 		for i, at := range []*time.Time{&reach.All, &reach.Notable} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -401,6 +402,9 @@ func FuzzBlocks(f *testing.F) {
 			for n := 0; r.Next(&ev) == nil && n < 1000; n++ {
 				require.LessOrEqual(t, len(ev.Payload), 256<<20)
 			}
+			next := archived(0)
+			next.RestoreLater([]*io.SectionReader{io.NewSectionReader(bytes.NewReader(file), 0, int64(len(file)))}, func(error) {})
+			next.Reach()
 		}
 	})
 }

@@ -39,12 +39,13 @@ const Linger = 20 * time.Millisecond
 // Follow returns a follower of future events. If everything is set, the follower first reads the
 // events that are still in memory. Before the time from which all are, these are those of calls that failed, were slow, or
 // are notable for their method.
-func (r *Recorder) Follow(everything bool) *Follower { return r.follower(everything, nil) }
+func (r *Recorder) Follow(everything bool) *Follower { return r.follower(everything, 0, nil) }
 
-func (r *Recorder) follower(everything bool, want *Want) *Follower {
+// follower returns a follower, if everything is set from event number from on.
+func (r *Recorder) follower(everything bool, from uint64, want *Want) *Follower {
 	f := &Follower{ring: r.ring, archive: r.archive, redact: r.redact, linger: Linger, reader: newReader(), want: want}
 	if everything && r.archive != nil {
-		f.past = r.archive.past(0, want)
+		f.past = r.archive.past(from, want)
 	}
 	r.ring.mu.Lock()
 	defer r.ring.mu.Unlock()
@@ -67,12 +68,13 @@ func (r *Recorder) follower(everything bool, want *Want) *Follower {
 // not count them as missing.
 func (r *Recorder) FollowWanted(want Want) *Follower {
 	want.began = r.Recorded()
-	return r.follower(true, &want)
+	return r.follower(true, 0, &want)
 }
 
-// FollowOwn returns a follower of the events that this process records itself.
+// FollowOwn returns a follower of the events that this process records itself. It waits for nothing that earlier processes have
+// left.
 func (r *Recorder) FollowOwn() *Follower {
-	f := r.Follow(true)
+	f := r.follower(true, r.restored+1, nil)
 	f.own, f.skip = true, r.restored
 	return f
 }

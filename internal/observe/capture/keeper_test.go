@@ -1,8 +1,11 @@
 package capture
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -92,4 +95,71 @@ func TestTheChangesThatARecordingHasAreKnown(t *testing.T) {
 		long := Change{Time: time.Unix(0, 1), What: Up, Backend: "c"}
 		assert.Equal(t, all[2:], next.Lacks([]Change{long, all[2]}), "none is there: those since it began")
 	}
+}
+
+// What a process reads before it serves says the same as all of the file, whenever its owner was killed. If it cannot, it says so.
+func TestTheOutlineOfAFileIsThatOfItsBlocks(t *testing.T) {
+	rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	path := filepath.Join(t.TempDir(), "recorder-1.blocks")
+	k := NewKeeper(rec, path, func() FileHeader { return FileHeader{} })
+	outlined := func(data []byte) ([]*block, bool) {
+		return outline(io.NewSectionReader(bytes.NewReader(data), 0, int64(len(data))))
+	}
+	indices := func(blocks []*block) (all []blockIndex) {
+		for _, b := range blocks {
+			all = append(all, b.blockIndex)
+		}
+		return all
+	}
+	var data []byte
+	for seq := uint64(1); seq <= 59; seq++ {
+		ev := Event{Kind: Start, Seq: seq, Call: seq, Method: "/x.Y/Z", Time: time.Unix(int64(seq), 0)}
+		if seq%4 == 0 {
+			ev = Event{Kind: Changed, Seq: seq, Time: ev.Time, Change: &Change{Time: ev.Time, What: Reloaded}}
+		}
+		rec.Add(&ev)
+		rec.archive.drain()
+		for every, p := range map[uint64]*packer{7: rec.archive.all.packer, 10: rec.archive.notable.packer} {
+			if seq%every == 0 && p.block != nil {
+				p.end()
+			}
+		}
+		require.NoError(t, k.Write())
+		var err error
+		data, err = os.ReadFile(path)
+		require.NoError(t, err)
+		got, ok := outlined(data)
+		require.True(t, ok)
+		_, want, _, lost := readBlocks(data)
+		require.NoError(t, lost)
+		require.Equal(t, indices(want), indices(got), "after %d", seq)
+	}
+	require.NoError(t, k.Close())
+	var parts [][]byte
+	for r := (partReader{rest: data}); ; {
+		whole, _, _, ok := r.next()
+		if !ok {
+			break
+		}
+		parts = append(parts, whole)
+	}
+	for i, part := range parts {
+		if kind := part[4]; kind != partIndex && kind != partIndexNotable {
+			continue
+		}
+		changed := bytes.Clone(part)
+		changed[partHead] ^= 1
+		for name, instead := range map[string][]byte{"damaged": changed, "missing": nil, "cut off": part[:20]} {
+			other := slices.Concat(slices.Concat(parts[:i]...), instead, slices.Concat(parts[i+1:]...))
+			got, ok := outlined(other)
+			if ok && name == "missing" { // it is read like a block that goes on
+				_, want, _, _ := readBlocks(other)
+				assert.Equal(t, indices(want), indices(got))
+				continue
+			}
+			assert.False(t, ok, "part %d is %s", i, name)
+		}
+	}
+	_, ok := outlined(data[:len(data)-1])
+	assert.False(t, ok)
 }

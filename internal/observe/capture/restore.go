@@ -2,11 +2,13 @@ package capture
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
@@ -85,6 +87,106 @@ func (r *Recorder) Restore(recordings ...[]byte) error {
 	return errors.Join(errs...)
 }
 
+// RestoreLater is Restore for files that Keepers have written. At once it reads only what the next events follow, and the rest
+// when somebody looks at it for the first time. Then it calls done with the error of Restore.
+func (r *Recorder) RestoreLater(files []*io.SectionReader, done func(error)) {
+	var in inheritance
+	known := r.archive != nil
+	for _, f := range files {
+		blocks, ok := outline(f)
+		for _, b := range blocks {
+			in.note(&b.blockIndex)
+		}
+		known = known && ok
+	}
+	if !known || in.last.Last == 0 { // it must be read to find out
+		var all [][]byte
+		var errs []error
+		for _, f := range files {
+			data, err := readFile(f)
+			all, errs = append(all, data), append(errs, err)
+		}
+		done(errors.Join(append(errs, r.Restore(all...))...))
+		return
+	}
+	a := r.archive
+	a.earlier = in.last.Last
+	a.load = sync.OnceFunc(func() {
+		var errs []error
+		for _, f := range files {
+			data, err := readFile(f)
+			_, blocks, _, lost := readBlocks(data)
+			a.adopt(blocks)
+			errs = append(errs, err, lost)
+		}
+		done(errors.Join(errs...))
+	})
+	r.follow(a.earlier)
+	r.goOn(&in)
+}
+
+func readFile(f *io.SectionReader) ([]byte, error) {
+	data := make([]byte, f.Size())
+	n, err := io.ReadFull(io.NewSectionReader(f, 0, f.Size()), data)
+	return data[:n], err
+}
+
+// outline returns the blocks of a file with their indices, but without their events. It reads only the indices, and the blocks
+// that have none. It fails if that does not show what is in the file: if a part is damaged, or an older criproxy has written it.
+func outline(f *io.SectionReader) ([]*block, bool) {
+	type part struct {
+		at, size int64
+		kind     byte
+	}
+	var parts []part
+	begun := 0 // blocks
+	for head, at := make([]byte, partHead), int64(0); at < f.Size(); {
+		if _, err := f.ReadAt(head, at); err != nil || string(head[:len(blockMagic)]) != blockMagic || head[3] > blockVersion {
+			return nil, false
+		}
+		p := part{at, int64(partHead) + int64(binary.LittleEndian.Uint32(head[5:])), head[4]}
+		if at += p.size; at > f.Size() {
+			return nil, false
+		}
+		if p.kind == partAll || p.kind == partNotable {
+			begun++
+		}
+		parts = append(parts, p)
+	}
+	var all, notable bool // an index of such a block follows
+	for i, p := range slices.Backward(parts) {
+		indexed := false
+		switch p.kind {
+		case partIndex:
+			all = true
+		case partIndexNotable:
+			notable = true
+		case partAll, partMore:
+			indexed = all
+		case partNotable, partMoreNotable:
+			indexed = notable
+		}
+		if indexed {
+			parts[i].size = 0
+		}
+	}
+	var data []byte
+	for _, p := range parts {
+		if p.size == 0 {
+			data = appendPart(data, p.kind, nil)
+			continue
+		}
+		at := len(data)
+		data = append(data, make([]byte, p.size)...)
+		if _, err := f.ReadAt(data[at:], p.at); err != nil && !errors.Is(err, io.EOF) {
+			return nil, false
+		}
+	}
+	_, blocks, _, lost := readBlocks(data)
+	older := slices.ContainsFunc(blocks, func(b *block) bool { return b.Changes == nil })
+	return blocks, lost == nil && len(blocks) == begun && !older
+}
+
 // goOn makes the next events and calls follow those of earlier recordings.
 func (r *Recorder) goOn(in *inheritance) {
 	if r.earlier = *in; in.last.Last == 0 {
@@ -102,8 +204,8 @@ func (r *Recorder) goOn(in *inheritance) {
 // need not unpack the recordings for that, unless an older criproxy has written them.
 func (r *Recorder) Lacks(latest []Change) []Change {
 	in := &r.earlier
-	if r.archive != nil {
-		r.archive.each(func(b *block) {
+	if a := r.archive; a != nil && a.load == nil { // otherwise all indices say it
+		a.each(func(b *block) {
 			if b.Changes == nil {
 				b.Changes = []uint64{}
 				for u, ev := b.unpack(), (Event{}); u.next(&ev); {
@@ -149,10 +251,14 @@ func (r *Recorder) follow(seq uint64) {
 	r.archive.ring.next = seq + 1
 }
 
-// adopt puts blocks of another archive on the shelves, and returns them.
+// adopt puts blocks of another archive on the shelves, before those of this process, and returns them.
 func (a *archive) adopt(blocks []*block) []*block {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	var last uint64
+	for _, b := range blocks {
+		last = max(last, b.Last)
+	}
 	for _, b := range blocks {
 		s := &a.all
 		if b.kind == partNotable {
@@ -161,7 +267,11 @@ func (a *archive) adopt(blocks []*block) []*block {
 		s.blocks = slices.DeleteFunc(s.blocks, func(has *block) bool { // the next file has all of a block, or has it again
 			return has.First >= b.First && has.Last <= b.Last
 		})
-		s.blocks = append(s.blocks, b)
+		at := slices.IndexFunc(s.blocks, func(has *block) bool { return has.First > last })
+		if at < 0 {
+			at = len(s.blocks)
+		}
+		s.blocks = slices.Insert(s.blocks, at, b)
 	}
 	a.all.forget()
 	a.notable.forget()
@@ -210,6 +320,7 @@ func (a *archive) position() uint64 {
 
 // each calls do for each block, the oldest first.
 func (a *archive) each(do func(*block)) {
+	a.whole()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range []*shelf{&a.notable, &a.all} {

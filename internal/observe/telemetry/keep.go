@@ -2,7 +2,10 @@ package telemetry
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,21 +69,31 @@ func keptFile(dir string, pid int) string {
 	return filepath.Join(dir, fmt.Sprintf("recorder-%d.blocks", pid))
 }
 
-// RestoreFiles is [Recording.Restore] for the files that crashed processes have left in a folder.
-func (r *Recording) RestoreFiles(dir string) error {
+// RestoreFiles is [Recording.Restore] for the files that crashed processes have left in a folder, most of which it reads later,
+// with the function read: an hour of calls must not delay the next one.
+func (r *Recording) RestoreFiles(dir string, read func(io.ReaderAt) io.ReaderAt) {
 	if !r.keeps() {
-		return nil
+		return
 	}
-	files := keptBy(dir)
-	var snapshots [][]byte
-	for _, path := range files {
-		data, err := os.ReadFile(path)
-		if err == nil {
-			snapshots = append(snapshots, data)
-			r.restored = append(r.restored, path)
+	var paths []string
+	var opened []*os.File
+	var files []*io.SectionReader
+	for _, path := range keptBy(dir) {
+		if f, info, err := openRegular(path, os.O_RDONLY); err == nil {
+			paths, opened, files = append(paths, path), append(opened, f), append(files, io.NewSectionReader(read(f), 0, info.Size()))
 		}
 	}
-	return r.Restore(snapshots...)
+	r.rec.RestoreLater(files, func(err error) {
+		for _, f := range opened {
+			_ = f.Close() // it was only read
+		}
+		if unread := new(fs.PathError); !errors.As(err, &unread) { // otherwise the next process tries again
+			r.restored = paths
+		}
+		if err != nil {
+			klog.ErrorS(err, "Some of the latest errors and calls of the previous process cannot be read")
+		}
+	})
 }
 
 // complete records those of the changes, the latest that earlier processes have noted, that came after the recording that
@@ -146,7 +159,6 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 	path := keptFile(dir, os.Getpid())
 	k := capture.NewKeeper(r.rec, path, r.Header)
 	var logged string     // the latest failure, empty after a success
-	before := r.restored  // their events are in memory, and will be written again
 	next := time.After(0) // what this process has from the one before must not wait
 	for open := true; open; {
 		write := k.Write
@@ -159,12 +171,12 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 		switch err := recovery.Do("keeping the recording", write); {
 		case err == nil:
 			logged = ""
-			for _, one := range before {
+			for _, one := range r.restored { // what they have is in the new file
 				if one != path {
 					_ = os.Remove(one)
 				}
 			}
-			before = nil
+			r.restored = nil
 		case err.Error() != logged:
 			logged = err.Error()
 			klog.ErrorS(err, "The recording cannot be written; a crash would lose it", "file", path)

@@ -41,7 +41,7 @@ type Recording struct {
 	about       map[string]string // the About of a capture.FileHeader
 	log         callLog
 	polls       polls
-	restored    []string // files of an earlier process that were read
+	restored    []string // files of earlier processes that were read, once the recorder has what they had
 
 	// Conditions returns the backends with their conditions, for the headers of recordings. Optional.
 	Conditions func() []capture.HeaderBackend
