@@ -51,11 +51,17 @@ type past struct {
 	ends  bool      // show only these calls
 	since time.Time // show no calls that began earlier
 	last  int       // show only the latest calls, so many; zero shows all
+	asked uint64    // only the latest events were asked for, so many, which may have fewer calls; zero: all were
+	more  bool      // the process was asked before, for fewer events
 
 	again  bool      // another process answers than before
 	passed time.Time // show none of the events that the process before passed on, until that time
 
-	kept []said       // the latest calls, if last is not zero
+	kept  []said    // the latest calls, if last is not zero
+	sure  int       // how many of these, at the end, would be the same if more events had been asked for
+	doubt bool      // the latest event is of a call that may not be
+	first time.Time // of the first event
+
 	done bool         // all events from now on are later than the start of the command
 	over func() error // called when done becomes true; nil calls nothing
 }
@@ -172,6 +178,9 @@ func (l *callView) add(ev *capture.Event) error {
 		return nil
 	}
 	l.latest, l.at = ev.Seq, ev.Time
+	if l.past.first.IsZero() && ev.Kind != capture.Changed { // the time of a change is when it began
+		l.past.first = ev.Time.Add(-l.printer.Off)
+	}
 	if l.event != nil {
 		l.event(ev)
 	}
@@ -199,8 +208,12 @@ func (l *callView) add(ev *capture.Event) error {
 		case before && p.last > 0:
 			p.kept = append(p.kept, one)
 			p.kept = p.kept[max(len(p.kept)-p.last, 0):]
+			p.sure++
 		default:
 			l.write(one)
+		}
+		if p.doubt {
+			p.sure, p.doubt = 0, false
 		}
 	}
 	if before && ev.Seq == l.past.until {
@@ -230,25 +243,34 @@ func (l *callView) write(s said) {
 	}
 }
 
-// present ends the past, and shows the calls kept of it. It returns the error of over.
+// errShort says that the latest events have fewer calls than the latest ones that are to be shown, or not all of them as they are.
+var errShort = errors.New("more events are needed")
+
+// present ends the past, and shows the calls kept of it. It returns the error of over, or errShort.
 func (l *callView) present() error {
-	if l.past.done {
+	p := &l.past
+	if p.done {
 		return nil
 	}
-	l.past.done = true
-	for _, one := range l.past.kept {
+	long := len(p.kept) > 0 && len(p.kept) == p.last && p.kept[0].at.Sub(p.first) >= longCall
+	if p.asked > 0 && p.sure < p.last && !long {
+		return errShort
+	}
+	p.done = true
+	for _, one := range p.kept {
 		l.write(one)
 	}
-	l.past.kept = nil
-	if l.past.over == nil {
+	p.kept = nil
+	if p.over == nil {
 		return nil
 	}
-	return l.past.over()
+	return p.over()
 }
 
 // show shows the call of an event, if the event completes it or is a message of a stream.
 func (l *callView) show(ev *capture.Event) error {
 	c, what := l.assembler.Add(ev)
+	l.past.doubt = l.doubts(ev, c)
 	if l.found != nil {
 		l.found(ev, c, what)
 	}
@@ -286,6 +308,18 @@ func (l *callView) show(ev *capture.Event) error {
 		l.printer.Print(c)
 	}
 	return l.printer.Err()
+}
+
+// doubts reports whether what an event ends, a call or a part of one, is perhaps not as it would be if more of the past were
+// known. c is nil if the event does not show any call.
+func (l *callView) doubts(ev *capture.Event, c *calls.Call) bool {
+	if l.filter.Method != "" && !calls.MatchesMethod(l.filter.Method, ev.Method) || ev.Own && !l.filter.Own {
+		return false
+	}
+	if c == nil {
+		return ev.Kind == capture.End && (ev.Leg == 0 || ev.Own)
+	}
+	return c.Partial || c.About.Unnamed()
 }
 
 // none prints a message if there were calls, but the flags selected none of them.

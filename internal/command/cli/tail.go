@@ -56,6 +56,8 @@ After POD, as in tail web-1, it shows only the calls in the life of these pods.`
 	look.ends = !look.none && !*follow
 	if since > 0 {
 		look.since = time.Now().Add(-time.Duration(since))
+	} else if *last > 0 {
+		look.asked = uint64(max(*last, 100)) * perCall
 	}
 	if asked.several() {
 		return l.tailAll(ctx, &asked, nodes, look, out, errOut)
@@ -93,11 +95,23 @@ After POD, as in tail web-1, it shows only the calls in the life of these pods.`
 // over.
 func (l *callView) tail(ctx context.Context, client *admin.Client, response *http.Response, look past, out io.Writer, next func()) (ended bool, err error) {
 	l.changes = map[capture.ChangeKey]bool{}
-	for first := true; ; first = false {
+	for first := true; ; {
 		err := l.follow(response, look, first, out)
 		if ctx.Err() != nil {
 			return false, nil // Ctrl-C
 		}
+		if err == nil && look.ends {
+			err = l.present()
+		}
+		if errors.Is(err, errShort) {
+			look.asked, look.more = further*look.asked, true
+			l.seen, l.shown, l.changes = 0, 0, map[capture.ChangeKey]bool{}
+			if response, err = client.Get(ctx, l.asks(look)); err != nil {
+				return false, err
+			}
+			continue
+		}
+		l.past.asked = 0 // what came is all that comes
 		if look.ends {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				err = fmt.Errorf("the criproxy at %s ended while it sent its calls, as in a handover: the latest are not here", response.Request.URL.Host)
@@ -114,11 +128,17 @@ func (l *callView) tail(ctx context.Context, client *admin.Client, response *htt
 			return ctx.Err() == nil, nil
 		}
 		next()
-		look = past{none: true, again: true, over: look.over}
+		first, look = false, past{none: true, again: true, over: look.over}
 	}
 }
 
-// A call that takes longer may be shown without its beginning, unless all that is recorded was asked for.
+// To show the latest calls, tail asks for perCall events for each of them, and for further times as many if these show too few.
+const (
+	perCall = 20
+	further = 8
+)
+
+// A call that takes longer may be shown without its beginning or its names, unless all that is recorded was asked for.
 const longCall = 10 * time.Minute
 
 // asks returns the path of the events that follow looks at, and those of calls that were under way before.
@@ -132,6 +152,8 @@ func (l *callView) asks(look past) string {
 		q.Set("since", time.Minute.String())
 	case !look.since.IsZero():
 		q.Set("since", (time.Since(look.since) + longCall).String())
+	case look.asked > 0:
+		q.Set("last", strconv.FormatUint(look.asked, 10))
 	}
 	// Version 1.0 separates patterns only by |, and does not know Service/Method.
 	if m := l.filter.Method; !look.none && m != "" && !strings.HasPrefix(m, "!") && !strings.Contains(m, "/") {
@@ -206,9 +228,19 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	if err != nil {
 		return err
 	}
-	latest, at := l.latest, l.at
+	latest, at, begun := l.latest, l.at, l.printer.Out
 	if err := l.open(r.Header(), out); err != nil {
 		return err
+	}
+	if look.more {
+		l.printer.Out = begun // it has what comes before the calls
+	}
+	number := func(header string) uint64 {
+		n, _ := strconv.ParseUint(response.Header.Get(header), 10, 64) // zero of an older criproxy, which sends all
+		return n
+	}
+	if oldest := number(admin.OldestHeader); oldest == 0 || number(admin.RecordedHeader) < oldest+look.asked {
+		look.asked = 0 // it is all that there is
 	}
 	from := admin.RecordedHeader
 	if first {
@@ -216,13 +248,13 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	} else { // what the process before this one recorded after it had passed on its recording has the same numbers
 		from = admin.InheritedHeader
 	}
-	look.until, _ = strconv.ParseUint(response.Header.Get(from), 10, 64)
+	look.until = number(from)
 	if first && look.none {
 		if err := l.unmatchedLive(); err != nil {
 			return err
 		}
 	}
-	if first && l.story == nil {
+	if first && !look.more && l.story == nil {
 		titles := !l.printer.JSON
 		if titles && look.ends {
 			l.printer.LateHeader()
@@ -235,7 +267,7 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 		}
 	}
 	switch {
-	case first && !l.printer.JSON:
+	case first && !look.more && !l.printer.JSON:
 		l.trouble(r.Header())
 	case !first:
 		look.until, look.passed = min(look.until, latest), at

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,10 +17,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/testing/recorded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
+
+// served returns the path of an admin socket with these answers.
+func served(t *testing.T, answer http.HandlerFunc) string {
+	path := filepath.Join(testkit.SocketDir(t), "a.admin.sock")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	server := &http.Server{Handler: answer}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	return path
+}
 
 // tail lacked a change 20 ms before a crash, which criproxy events -follow showed.
 func TestTailShowsTheChangeBeforeACrash(t *testing.T) {
@@ -50,13 +68,7 @@ func TestTailShowsTheChangeBeforeACrash(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}
-	path := filepath.Join(testkit.SocketDir(t), "a.admin.sock")
-	l, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(answer)}
-	go server.Serve(l)
-	t.Cleanup(func() { server.Close() })
-
+	path := served(t, answer)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	var out strings.Builder
@@ -74,6 +86,64 @@ func TestTailShowsTheChangeBeforeACrash(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"a.io is up (its condition before is not known)", "a.io is gone", "criproxy serves"}, shown, "%s", &out)
+}
+
+// countedAnswer counts what an answer sends.
+type countedAnswer struct {
+	http.ResponseWriter
+	sent *atomic.Int64
+}
+
+func (c countedAnswer) Write(b []byte) (int, error) {
+	c.sent.Add(int64(len(b)))
+	return c.ResponseWriter.Write(b)
+}
+
+func (c countedAnswer) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// tail -last read all of the recording. What it shows is the same as if it did.
+func TestTheLatestCallsAreTheEndOfAllCalls(t *testing.T) {
+	_, all := recorded.Read(t, "../../server/testdata/node100.blocks")
+	rec := capture.NewRecorder(capture.Config{Schema: criadapter.Schema()})
+	for i := range all[:10_000] {
+		rec.Add(&all[i])
+	}
+	left, _ := rec.Snapshot(&capture.FileHeader{Version: capture.Version})
+	d, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	r, err := telemetry.NewRecording(&config.Config{}, d, nil)
+	require.NoError(t, err)
+	require.NoError(t, r.Restore(left))
+	var sent atomic.Int64
+	path := served(t, func(w http.ResponseWriter, request *http.Request) { r.ServeEvents(countedAnswer{w, &sent}, request) })
+	const n = 50
+	tail := func(args ...string) (lines []string, bytes int64) {
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+		defer cancel()
+		before := sent.Load()
+		out := writerFunc(func(b []byte) (int, error) {
+			for line := range strings.Lines(string(b)) {
+				lines = append(lines, line)
+			}
+			if len(lines) > n && slices.Contains(args, "-follow") {
+				cancel()
+			}
+			return len(b), nil
+		})
+		require.NoError(t, Tail(ctx, append(args, "-admin", path), out, io.Discard))
+		return lines, sent.Load() - before
+	}
+	for _, flags := range [][]string{nil, {"-method", "ContainerStatus"}, {"-pod", "*"}, {"-own"}, {"-slower", "10ms"}, {"-status", "!OK"}} {
+		whole, much := tail(append(flags, "-past")...)
+		latest, little := tail(append(flags, "-last", strconv.Itoa(n))...)
+		want := whole[max(len(whole)-n, min(1, len(whole))):] // without the titles
+		assert.Equal(t, want, latest[min(1, len(latest)):], "%v", flags)
+		if flags == nil {
+			assert.Less(t, 2*little, much)
+			followed, _ := tail("-follow", "-last", strconv.Itoa(n))
+			assert.Equal(t, want, followed[1:n+1])
+		}
+	}
 }
 
 type writerFunc func([]byte) (int, error)

@@ -54,6 +54,11 @@ func (a *About) add(more About) {
 	}
 }
 
+// Unnamed reports whether it has the id of something whose name is not known.
+func (a About) Unnamed() bool {
+	return len(a.IDs) > 0 && a.Pod == "" && a.Name == "" && a.Image == ""
+}
+
 // maxIDs bounds the number of ids of one call.
 const maxIDs = 16
 

@@ -363,8 +363,11 @@ func (p *past) next(ev *Event) (ok, notable bool) {
 		u.names, u.known = p.reader.names, p.reader.known
 		if b.kind == partAll {
 			p.u, u.u.from.seq = u, p.from
-			if p.want != nil && !p.want.Since.IsZero() && b.Last <= p.want.began {
-				u.u.from.time = p.want.Since.UnixNano()
+			if w := p.want; w != nil {
+				u.u.from.seq = max(p.from, w.From)
+				if !w.Since.IsZero() && b.Last <= w.began {
+					u.u.from.time = w.Since.UnixNano()
+				}
 			}
 			continue
 		}
