@@ -55,7 +55,7 @@ nodes, each has its own FILE, with the node's name before the first dot.`, 0, 1)
 		client := admin.NewClient(n.Address)
 		asks := url.Values{}
 		if since > 0 {
-			asks.Set("since", (since + longCall).String())
+			askSince(asks, since)
 		}
 		if until > longCall {
 			asks.Set("until", (until - longCall).String())

@@ -141,6 +141,15 @@ const (
 // A call that takes longer may be shown without its beginning or its names, unless all that is recorded was asked for.
 const longCall = 10 * time.Minute
 
+// delay is how long a process may take to get a request.
+const delay = 30 * time.Second
+
+// askSince asks for the calls of the latest time, and for what one must know of the time before to show them.
+func askSince(q url.Values, since time.Duration) {
+	q.Set("since", (since + longCall).String())
+	q.Set("shown", (since + delay).String())
+}
+
 // asks returns the path of the events that follow looks at, and those of calls that were under way before.
 func (l *callView) asks(look past) string {
 	q := url.Values{}
@@ -151,7 +160,7 @@ func (l *callView) asks(look past) string {
 	case look.none:
 		q.Set("since", time.Minute.String())
 	case !look.since.IsZero():
-		q.Set("since", (time.Since(look.since) + longCall).String())
+		askSince(q, time.Since(look.since))
 	case look.asked > 0:
 		q.Set("last", strconv.FormatUint(look.asked, 10))
 	}

@@ -88,6 +88,61 @@ func TestTailShowsTheChangeBeforeACrash(t *testing.T) {
 	assert.Equal(t, []string{"a.io is up (its condition before is not known)", "a.io is gone", "criproxy serves"}, shown, "%s", &out)
 }
 
+// kubelets returns a recording of so many events of a real kubelet, and these.
+func kubelets(t *testing.T, n int) (*telemetry.Recording, []capture.Event) {
+	_, all := recorded.Read(t, "../../server/testdata/node100.blocks")
+	rec := capture.NewRecorder(capture.Config{Bytes: 4 << 20, Schema: criadapter.Schema()})
+	for i := range all[:n] {
+		rec.Add(&all[i])
+	}
+	left, _ := rec.Snapshot(&capture.FileHeader{Version: capture.Version})
+	d, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	r, err := telemetry.NewRecording(&config.Config{}, d, nil)
+	require.NoError(t, err)
+	require.NoError(t, r.Restore(left))
+	return r, all[:n]
+}
+
+// tail -since gets little of what came before. What it shows is the same as if it got all.
+func TestTheCallsSinceATimeAreTheSameWithLittleOfWhatCameBefore(t *testing.T) {
+	r, all := kubelets(t, 30_000)
+	var since time.Time // the middle of the longest pause between two calls
+	pause := time.Duration(0)
+	before := all[len(all)/2].Time
+	for _, ev := range all[len(all)/2:] {
+		if ev.Kind == capture.Start && ev.Leg == 0 {
+			if took := ev.Time.Sub(before); took > pause {
+				pause, since = took, before.Add(took/2)
+			}
+			before = ev.Time
+		}
+	}
+	var sent atomic.Int64
+	var shows atomic.Bool
+	path := served(t, func(w http.ResponseWriter, request *http.Request) {
+		if !shows.Load() {
+			q := request.URL.Query()
+			assert.True(t, q.Has("shown"))
+			q.Del("shown")
+			request.URL.RawQuery = q.Encode()
+		}
+		r.ServeEvents(countedAnswer{w, &sent}, request)
+	})
+	tail := func() (string, int64) {
+		var out strings.Builder
+		before := sent.Load()
+		require.NoError(t, Tail(t.Context(), []string{"-since", time.Since(since).String(), "-admin", path}, &out, io.Discard))
+		return out.String(), sent.Load() - before
+	}
+	want, whole := tail()
+	shows.Store(true)
+	got, part := tail()
+	assert.Equal(t, want, got)
+	assert.Greater(t, strings.Count(got, "\n"), 100)
+	assert.Less(t, part, whole)
+}
+
 // countedAnswer counts what an answer sends.
 type countedAnswer struct {
 	http.ResponseWriter
@@ -103,17 +158,7 @@ func (c countedAnswer) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // tail -last read all of the recording. What it shows is the same as if it did.
 func TestTheLatestCallsAreTheEndOfAllCalls(t *testing.T) {
-	_, all := recorded.Read(t, "../../server/testdata/node100.blocks")
-	rec := capture.NewRecorder(capture.Config{Schema: criadapter.Schema()})
-	for i := range all[:10_000] {
-		rec.Add(&all[i])
-	}
-	left, _ := rec.Snapshot(&capture.FileHeader{Version: capture.Version})
-	d, err := criadapter.Config(criadapter.Options{})
-	require.NoError(t, err)
-	r, err := telemetry.NewRecording(&config.Config{}, d, nil)
-	require.NoError(t, err)
-	require.NoError(t, r.Restore(left))
+	r, _ := kubelets(t, 10_000)
 	var sent atomic.Int64
 	path := served(t, func(w http.ResponseWriter, request *http.Request) { r.ServeEvents(countedAnswer{w, &sent}, request) })
 	const n = 50

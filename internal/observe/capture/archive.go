@@ -28,8 +28,10 @@ type archive struct {
 	live    map[uint64]*liveCall // :: number of a call under way → its events so far
 	held    int                  // bytes of these events
 	gap     bool                 // the archive has missed events, perhaps the ends of calls in live
+	passing bool                 // a Passage may have the ends of calls that are not in live
+	mono    time.Duration        // Event.Mono of the latest event
+	unsure  time.Duration        // until then calls may be under way that are not in live
 	free    []*liveCall
-	passing bool // a Passage may have the ends of calls that are not in live
 }
 
 type shelf struct {
@@ -67,10 +69,12 @@ func newArchive(r *Recorder, bytes int, cfg *Config) *archive {
 	return a
 }
 
-func (s *shelf) add(ev *Event) {
-	if b := s.packer.add(ev); b != nil {
-		s.blocks = append(s.blocks, b)
+// add adds an event to the current block, or to a new one, which add returns.
+func (s *shelf) add(ev *Event) (begun *block) {
+	if begun = s.packer.add(ev); begun != nil {
+		s.blocks = append(s.blocks, begun)
 	}
+	return begun
 }
 
 // settle ends the current block if it is full.
@@ -122,7 +126,10 @@ func (a *archive) take(n int) (all bool, wake <-chan struct{}) {
 			a.gap = true
 			continue
 		}
-		a.all.add(&ev)
+		a.mono = ev.Mono
+		if begun := a.all.add(&ev); begun != nil {
+			begun.Open = a.open()
+		}
 		a.note(&ev)
 		a.all.settle()
 		a.notable.settle()
@@ -190,6 +197,7 @@ func (a *archive) begin(ev *Event) *liveCall {
 		return nil
 	}
 	if len(a.live) >= maxLive || a.held >= maxLiveTotal {
+		a.unsure = ev.Mono + unsureFor
 		if !a.gap {
 			return nil
 		}
@@ -273,6 +281,7 @@ type past struct {
 	at     uint64 // number of the latest event that was read or passed over
 	over   uint64 // number of the latest event that was passed over, because nobody wants it
 	want   *Want
+	lead   *lead // nil: nothing is left out
 	u      *unpacker
 	sorted []Event // of a block of notable calls, which end in another order than they began
 	reader reader
@@ -291,7 +300,19 @@ func (a *archive) past(from uint64, want *Want) *past {
 		a.whole()
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	p, in := a.snapshot(from, want), block{}
+	if want != nil && !want.Shown.IsZero() && from == 0 {
+		p.lead, in = a.lead(want.Shown)
+	}
+	a.mu.Unlock()
+	if p.lead != nil {
+		p.lead.enter(&in, want.Shown)
+	}
+	return p
+}
+
+// snapshot returns a reader of all events from number from on. a is locked.
+func (a *archive) snapshot(from uint64, want *Want) *past {
 	a.notable.packer.flush()
 	a.all.packer.flush()
 	p := &past{from: from, want: want, first: ^uint64(0), reader: newReader()}
@@ -344,9 +365,13 @@ func (p *past) next(ev *Event) (ok, notable bool) {
 			return true, true
 		}
 		for p.u != nil && p.u.next(ev) {
-			if ev.Seq >= p.from {
+			switch {
+			case ev.Seq < p.from:
+			case p.lead.has(ev):
 				p.at = max(p.at, ev.Seq)
 				return true, false
+			default:
+				p.at, p.over = max(p.at, ev.Seq), ev.Seq
 			}
 		}
 		p.u = nil
@@ -362,7 +387,7 @@ func (p *past) next(ev *Event) (ok, notable bool) {
 		u := newUnpacker(b.parts)
 		u.names, u.known = p.reader.names, p.reader.known
 		if b.kind == partAll {
-			p.u, u.u.from.seq = u, p.from
+			p.u, u.u.from.seq, u.u.lead = u, p.from, p.lead
 			if w := p.want; w != nil {
 				u.u.from.seq = max(p.from, w.From)
 				if !w.Since.IsZero() && b.Last <= w.began {
@@ -384,6 +409,10 @@ func (p *past) next(ev *Event) (ok, notable bool) {
 type Want struct {
 	Since, Until time.Time // zero: no bound. Events that come after the follower began are never too old, whatever the clock says
 	From         uint64    // events with smaller numbers are left out
+
+	// Of calls that had ended before Shown, only messages that say something new, such as what an id means, and the ends of
+	// their calls are there, as far as it is known which these are. Zero: all that is since Since.
+	Shown time.Time
 
 	// Parts of the recording in which no call has such a method, or none has failed, are left out, without decompressing them.
 	// Of a call that is of interest, all is there but perhaps replies. The latest events are always there.

@@ -570,3 +570,66 @@ func TestARecordingOfChangesAloneHasNoTime(t *testing.T) {
 	assert.Equal(t, uint64(1), next.Inherited())
 	assert.Zero(t, next.Kept())
 }
+
+// tail -since 10m took a second, because it got all of the ten minutes before, in which a call may have begun.
+func TestALeadHasTheCallsUnderWayAndWhatIsNew(t *testing.T) {
+	rec := archived(2 << 20)
+	var long *capture.Leg
+	for i := range 2000 {
+		switch i {
+		case 300:
+			_, long = rec.Begin(t.Context(), capture.LegInfo{Method: muxtest.Method("List"), Client: true})
+			long.Request(codec.NewFrame([]byte("\x0a\x04long")))
+		case 1900:
+			long.End(nil, nil)
+		}
+		poll(t, rec, i, nil)
+		if i%5 == 0 {
+			settle(rec)
+		}
+	}
+	next := archived(2 << 20)
+	require.NoError(t, next.Restore(settle(rec)))
+	for name, rec := range map[string]*capture.Recorder{"of this process": rec, "of the one before": next} {
+		rec.Close()
+		all := drain(t, rec.Follow(true))
+		require.Len(t, all, 2000*perPoll+3)
+		from := len(all) * 3 / 4
+		got := drain(t, rec.FollowWanted(capture.Want{Shown: all[from].Time}))
+		at := slices.IndexFunc(got, func(ev capture.Event) bool { return ev.Seq == all[from].Seq })
+		require.Positive(t, at, name)
+		assert.Equal(t, all[from:], got[at:], "%s: since then all is there", name)
+		assert.Less(t, 4*at, from, "%s: most of what was before is not", name)
+		known, ends := map[string]bool{}, map[uint64]int{}
+		var longs []capture.Kind
+		for _, ev := range got[:at] {
+			require.NotEqual(t, capture.Missed, ev.Kind)
+			if ev.Kind == capture.End {
+				ends[ev.Call]++
+			} else {
+				ends[ev.Call] += 0
+			}
+			if bytes.Contains(ev.Payload, []byte("long")) || len(longs) == 0 && ev.Kind == capture.Start && ev.Seq == 300*perPoll+1 {
+				longs = append(longs, ev.Kind)
+			}
+			for k := range items {
+				if id := fmt.Sprintf("%064d", k); ev.Leg == 0 && bytes.Contains(ev.Payload, []byte(id)) {
+					known[id] = true
+				}
+			}
+		}
+		assert.Equal(t, []capture.Kind{capture.Start, capture.Request}, longs, name)
+		assert.Len(t, known, len(items), name)
+		for call, n := range ends {
+			if !slices.ContainsFunc(got[at:], func(ev capture.Event) bool { return ev.Call == call }) {
+				assert.Equal(t, 1, n, "%s: a call that ended before ends", name)
+			}
+		}
+		late := drain(t, rec.FollowWanted(capture.Want{Shown: all[len(all)-2].Time}))
+		if name == "of this process" {
+			assert.Less(t, 4*len(late), len(all))
+		} else {
+			assert.Equal(t, all, late, "the block has no index that says which calls were under way")
+		}
+	}
+}

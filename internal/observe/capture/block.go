@@ -69,6 +69,7 @@ type blockIndex struct {
 	Methods []string `json:"methods,omitempty"`
 	Codes   uint32   `json:"codes"`           // bit n: a leg ended with code n
 	Needs   []uint64 `json:"needs,omitempty"` // blocks, by their first number, in which calls began that failed in this one; or anyBlock
+	Open    []uint64 `json:"open"`            // of a block with all calls, the calls under way when it began; nil: not known
 	Changes []uint64 `json:"changes"`         // hashes of the keys of its changes; nil if an older criproxy wrote the index, which did not say
 }
 

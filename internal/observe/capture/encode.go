@@ -259,7 +259,7 @@ func (r *reader) event(ev *Event, u *unpacking) {
 		})
 	case Request, Reply:
 		ev.Size = int(r.uint())
-		ev.Payload = u.payload(r)
+		ev.Payload = u.payload(r, ev)
 	case End:
 		u.group(r, func() {
 			ev.Code = codes.Code(r.uint())

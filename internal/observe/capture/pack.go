@@ -130,6 +130,8 @@ type unpacking struct {
 	pieces [][]byte
 	last   numbers
 	from   numbers // messages of events with a smaller seq or time are left out
+	lead   *lead   // says which others are; nil: none
+	told   []bool  // :: piece → whether a message of the lead has told it
 }
 
 func (u *unpacking) numbers(r *reader, ev *Event) {
@@ -171,10 +173,13 @@ func (u *unpacking) group(r *reader, read func()) {
 	}
 }
 
-func (u *unpacking) learn(piece []byte) {
-	if len(piece) >= minPiece {
-		u.pieces = append(u.pieces, piece)
+// learn remembers a piece, and returns its number, zero if it is too short for one.
+func (u *unpacking) learn(piece []byte) uint64 {
+	if len(piece) < minPiece {
+		return 0
 	}
+	u.pieces = append(u.pieces, piece)
+	return uint64(len(u.pieces))
 }
 
 // piece returns the piece with number n, nil if there is none.
@@ -185,8 +190,8 @@ func (u *unpacking) piece(n uint64) []byte {
 	return u.pieces[n-1]
 }
 
-// payload reads a message. In a record, it is all that is left.
-func (u *unpacking) payload(r *reader) []byte {
+// payload reads the message of an event. In a record, it is all that is left.
+func (u *unpacking) payload(r *reader, ev *Event) []byte {
 	if u == nil {
 		return r.b
 	}
@@ -195,33 +200,51 @@ func (u *unpacking) payload(r *reader) []byte {
 		r.b = nil
 		return nil
 	}
-	var message []byte
-	unwanted := u.last.time < u.from.time || u.last.seq < u.from.seq
+	wanted, ifNew := u.lead.wants(ev)
+	wanted = wanted && u.last.time >= u.from.time && u.last.seq >= u.from.seq
+	begin, known := r.b, len(u.pieces)
+	message, news := u.message(r, size, wanted && !ifNew, wanted && ifNew)
+	if news {
+		r.b, u.pieces = begin, u.pieces[:known]
+		message, _ = u.message(r, size, true, false)
+	}
+	return message
+}
+
+// message reads a message of size bytes, and returns it if it is wanted. If it tells, news says whether it has a piece that no
+// other message has told.
+func (u *unpacking) message(r *reader, size uint64, wanted, tells bool) (message []byte, news bool) {
 	for uint64(len(message)) < size {
 		n := r.uint()
 		piece := []byte(nil)
 		if n > 0 {
 			piece = u.piece(n)
-		} else if piece = r.bytes(); piece != nil {
-			u.learn(piece)
+		} else {
+			piece = r.bytes()
+			n = u.learn(piece)
 		}
 		if uint64(len(message)+len(piece)) > size || len(piece) == 0 {
 			r.b = nil
-			return nil
+			return nil, false
 		}
-		if unwanted {
+		if tells && n > 0 {
+			u.told = append(u.told, make([]bool, len(u.pieces)-len(u.told))...)
+			news = news || !u.told[n-1]
+			u.told[n-1] = true
+		}
+		if !wanted {
 			size -= uint64(len(piece))
 			continue
 		}
 		if message == nil {
 			if uint64(len(piece)) == size {
-				return piece
+				return piece, news
 			}
 			message = make([]byte, 0, size)
 		}
 		message = append(message, piece...)
 	}
-	return message
+	return message, news
 }
 
 // shapes find the maps in messages. Runtimes that are written in Go send the entries of a map in another order each time,

@@ -301,7 +301,7 @@ func (r *Recording) dump() (path string, n int, err error) {
 // events; with follow=true later ones follow. A client that reads too slowly misses events, and
 // the capture says how many. since and until select events by how long ago they were, last=N the latest N, and with
 // after=SEQ also those before them whose numbers are larger. With method=PATTERN and failed=true, older parts of the
-// recording in which no call is like that may be left out.
+// recording in which no call is like that may be left out, and with shown, most of the calls that had ended so long ago.
 func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 	if r.rec == nil {
 		http.Error(w, "nothing is recorded: this criproxy was started with -flight-recorder -1", http.StatusConflict)
@@ -362,7 +362,7 @@ func wanted(request *http.Request, now time.Time, recorded uint64) (want capture
 	if method := request.FormValue("method"); method != "" {
 		want.Method = func(m string) bool { return calls.MatchesMethod(method, m) }
 	}
-	for name, t := range map[string]*time.Time{"since": &want.Since, "until": &want.Until} {
+	for name, t := range map[string]*time.Time{"since": &want.Since, "shown": &want.Shown, "until": &want.Until} {
 		if s := request.FormValue(name); s != "" {
 			ago, err := time.ParseDuration(s)
 			if err != nil {
