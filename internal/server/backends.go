@@ -56,6 +56,8 @@ type backend struct {
 	retired atomic.Bool                             // another connection to the runtime reports its condition, or none
 	logged  atomic.Bool                             // the log has its condition
 	driver  atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has said it
+	process atomic.Int32                            // that serves its socket; zero if that is not known
+	named   atomic.Bool                             // it was asked on this connection what it is
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
@@ -79,7 +81,7 @@ func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *asse
 		MaxMessage:  cfg.MaxMessageBytes,
 		GRPC:        cfg.DataPath == config.GRPCPath,
 		Budget:      p.memory,
-		Dial:        s.dial,
+		Dial:        b.noting(s.dial),
 		Via:         s.via,
 		Watch:       b.connected,
 		Primary:     i == 0,

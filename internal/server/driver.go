@@ -3,12 +3,16 @@ package server
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/base/host"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // watchDrivers logs when the cgroup driver of a runtime differs from the primary's: kubelet
@@ -47,17 +51,55 @@ func (b *backend) askDriver(ctx context.Context) {
 	}
 }
 
-// askWhatItIs notes the name and version of the runtime, once, for the time when it cannot be asked.
+// askWhatItIs notes the name and version of the runtime, once for each connection, for the time when it cannot be asked.
 func (b *backend) askWhatItIs(ctx context.Context) {
-	if !b.cri || b.condition().Runtime != "" {
+	if !b.cri || b.named.Swap(true) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
+	process := b.process.Load()
 	var v runtimeapi.VersionResponse
-	if b.ask(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) == nil {
-		api, _ := b.conn.Versions(ctx) // cannot fail: the Conn knows them after a call
-		b.changes.Is(b.String(), runtimeName(&v), api)
+	if b.ask(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) != nil {
+		b.named.Store(false)
+		return
+	}
+	api, _ := b.conn.Versions(ctx) // cannot fail: the Conn knows them after a call
+	b.is(runtimeName(&v), api, process)
+}
+
+// is notes what the backend has reported of itself. process is the one that served its socket when it was asked. If another one
+// does since, it is asked again.
+func (b *backend) is(runtime string, api []string, process int32) {
+	if process != b.process.Load() {
+		return
+	}
+	at := addressOf(b.cfg)
+	if b.several() {
+		at = "" // another one may answer next
+	}
+	b.changes.Do(func() { b.changes.Is(b.String(), runtime, api, at, process) })
+}
+
+// several reports whether any of several servers can answer a call, which may be of different versions.
+func (b *backend) several() bool {
+	return len(b.cfg.Addresses) > 0 || strings.HasPrefix(b.cfg.Address, transport.DNSScheme)
+}
+
+// noting returns a function that connects as dial does, and notes which process serves the socket. Nil stands for the network of
+// this machine.
+func (b *backend) noting(dial func(ctx context.Context, address string) (net.Conn, error)) func(ctx context.Context, address string) (net.Conn, error) {
+	if dial == nil {
+		dial = transport.Dial
+	}
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		nc, err := dial(ctx, address)
+		if err == nil {
+			by, _ := host.Of(nc) // zero if it is no unix socket
+			b.process.Store(by.PID)
+			b.named.Store(false)
+		}
+		return nc, err
 	}
 }
 

@@ -111,7 +111,7 @@ func (b *backend) state() (state string, since time.Time, err error) {
 // report asks the backend for its version and its items, and returns its state.
 func (b *backend) report(ctx context.Context) admin.Backend {
 	r := admin.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
-	known, bound := b.condition(), StatusTime
+	known, bound, process := b.condition(), StatusTime, b.process.Load()
 	slow := known.State == capture.Slow || known.State == capture.Gone // without memory, one that is gone may hang
 	if slow {
 		bound = slowTime
@@ -180,7 +180,7 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 	if r.State != memory.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
 	}
-	b.changes.Is(b.String(), r.Runtime, r.API)
+	b.is(r.Runtime, r.API, process)
 	known = b.condition()
 	r.Runtime, r.API, r.Outages = known.Runtime, known.API, known.Outages
 	return r

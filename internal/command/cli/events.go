@@ -34,9 +34,9 @@ func Events(ctx context.Context, args []string, out, errOut io.Writer) error {
 	e.BoolVar(&e.follow, "follow", false, "also show what happens from now on, until Ctrl-C")
 	e.StringVar(&e.backend, "backend", "", "only runtimes that match `PATTERN`; a primary without a name is called primary")
 	about := `events shows what happened to a running criproxy: when each runtime was slow, gone and up again, why, and
-how many pods that concerned; reloads and configurations that were refused; handovers; times in which
-criproxy did not run; plugins that were down and ready again. criproxy keeps the latest 10,000 events or
-more in its state folder, if it has one.`
+how many pods that concerned; runtimes that were restarted or replaced; reloads and configurations that
+were refused; handovers; times in which criproxy did not run; plugins that were down and ready again.
+criproxy keeps the latest 10,000 events or more in its state folder, if it has one.`
 	if err := e.parse(args, out, about, 0); err != nil {
 		return err
 	}

@@ -49,6 +49,9 @@ func TestAFilterForCallsHidesChanges(t *testing.T) {
 	assert.True(t, (&calls.Filter{Pod: "p"}).MatchChange(&capture.Change{What: capture.Serving, Missing: gone().Time}), "calls of the pod may be missing")
 	reload := &capture.Change{What: capture.Reloaded}
 	assert.True(t, (&calls.Filter{Backend: "beta*"}).MatchChange(reload), "it concerns all backends")
+	restart := &capture.Change{What: capture.Restarted, Backend: "beta.io"}
+	assert.True(t, (&calls.Filter{Backend: "beta*"}).MatchChange(restart))
+	assert.False(t, (&calls.Filter{Backend: "alpha"}).MatchChange(restart))
 }
 
 func TestAChangeBelongsToNoCall(t *testing.T) {

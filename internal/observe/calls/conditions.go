@@ -13,7 +13,7 @@ import (
 // Conditions lack nothing.
 type Conditions struct {
 	header  *capture.FileHeader
-	changed bool // there is a change of a runtime
+	changed bool // there is a change of the condition of a runtime
 	unknown bool // a call shows that a runtime was slow or gone, at a time for which the header has no condition
 }
 
@@ -21,7 +21,7 @@ type Conditions struct {
 func (k *Conditions) Begin(h *capture.FileHeader) { k.header = h }
 
 // Change takes a change that is not from the header.
-func (k *Conditions) Change(c *capture.Change) { k.changed = k.changed || c.Backend != "" }
+func (k *Conditions) Change(c *capture.Change) { k.changed = k.changed || c.IsCondition() }
 
 // Call takes a call that has ended.
 func (k *Conditions) Call(c *Call) {

@@ -67,7 +67,7 @@ func (f *Filter) Match(c *Call) bool {
 		(f.FollowPod == "" || f.follows(c))
 }
 
-// MatchChange reports whether to show a change of a condition: unless the filter selects calls of other backends, or
+// MatchChange reports whether to show a change: unless the filter selects calls of other backends, or
 // about some method, client, status, pod or time, which a change does not have. One that says that calls are missing is
 // always shown.
 func (f *Filter) MatchChange(c *capture.Change) bool {

@@ -17,6 +17,9 @@ const (
 	Gone       = "gone"       // no call goes to a backend
 	Removed    = "removed"    // a backend is no longer in the configuration, or the file of a plugin is gone
 
+	Restarted = "restarted" // another process of the same version serves the socket of a backend, as Why says
+	Replaced  = "replaced"  // another version or runtime serves it
+
 	Serving    = "serving"  // the proxy takes calls
 	Reloaded   = "reloaded" // it has a new configuration
 	Refused    = "refused"  // it has refused a new configuration
@@ -40,7 +43,7 @@ const NowAt = " is now at "
 type Change struct {
 	Time    time.Time `json:"time"` // since when it is so
 	What    string    `json:"what"`
-	Backend string    `json:"backend,omitempty"` // whose condition it is; "primary" if it has no name
+	Backend string    `json:"backend,omitempty"` // what it happened to; "primary" if it has no name
 	Plugin  string    `json:"plugin,omitempty"`
 	Why     string    `json:"why,omitempty"` // in the words of the log
 
@@ -66,10 +69,20 @@ func (c *Change) Lasted() time.Duration {
 	return max(c.Time.Sub(c.Since), 0)
 }
 
+// IsCondition reports whether the change is one of the condition of a backend. Restarted and Replaced are none: the condition
+// of the backend stays what it is.
+func (c *Change) IsCondition() bool {
+	switch c.What {
+	case Connecting, Up, Slow, Gone, Removed:
+		return c.Backend != ""
+	}
+	return false
+}
+
 // Known reports whether this version of criproxy knows what happened. A newer one may have more.
 func (c *Change) Known() bool {
 	switch c.What {
-	case Up, Slow, Gone, Removed, PluginReady, PluginDown:
+	case Up, Slow, Gone, Removed, Restarted, Replaced, PluginReady, PluginDown:
 		return true
 	}
 	return sentences[c.What] != ""
@@ -112,8 +125,10 @@ func (c *Change) String() string {
 	switch {
 	case c.Backend != "" && c.What == Removed:
 		s = c.Backend + " is no longer in the configuration"
-	case c.Backend != "":
+	case c.IsCondition():
 		s = c.Backend + " is " + c.What
+	case c.Backend != "":
+		s = c.Backend + " was " + c.What
 	case c.Plugin != "":
 		s = "plugin " + c.Plugin + " is " + strings.TrimPrefix(c.What, "plugin-")
 	case c.What == Unread:

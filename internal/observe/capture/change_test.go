@@ -43,6 +43,16 @@ func TestAConditionAfterAStartSaysThatTheOneBeforeIsNotKnown(t *testing.T) {
 	assert.Equal(t, "kata.io is up (gone for 2s before, 1 pod)", up.String())
 }
 
+func TestARestartOfARuntimeIsNoCondition(t *testing.T) {
+	for what, says := range map[string]string{Gone: "kata.io is gone: now", Removed: "kata.io is no longer in the configuration: now", Restarted: "kata.io was restarted: now", Replaced: "kata.io was replaced: now"} {
+		c := Change{What: what, Backend: "kata.io", Why: "now"}
+		assert.Equal(t, says, c.String())
+		assert.Equal(t, what == Gone || what == Removed, c.IsCondition())
+		assert.True(t, c.Known())
+	}
+	assert.False(t, (&Change{What: Removed, Plugin: "koordlet"}).IsCondition(), "it is that of a plugin")
+}
+
 // status said "1 calls refused": issue 43.
 func TestOneThingIsSingular(t *testing.T) {
 	assert.Equal(t, "1 pod", Count(1, "pod"))

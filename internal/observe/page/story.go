@@ -329,12 +329,13 @@ func (s *Story) JSON() []byte {
 	})
 	type said struct {
 		capture.Change
-		Says string `json:"says"`
+		Condition bool   `json:"condition,omitempty"` // of a runtime
+		Says      string `json:"says"`
 	}
 	changes, known := []said{}, s.known()
 	for _, c := range s.changes {
-		if known || c.Backend == "" { // else the page infers all conditions, also those that a header has
-			changes = append(changes, said{c, c.String()})
+		if known || !c.IsCondition() { // else the page infers all conditions, also those that a header has
+			changes = append(changes, said{c, c.IsCondition(), c.String()})
 		}
 	}
 	counts := map[string]int{}

@@ -61,7 +61,9 @@ func TestAStoryInfersWhatARecordingLacks(t *testing.T) {
 	assert.False(t, told(t, &s).Known)
 	assert.Empty(t, told(t, &s).Changes, "nor does Status have what the header says")
 	s.Change(capture.Change{What: capture.Reloaded, Time: at(25)})
-	assert.False(t, told(t, &s).Known, "it is not of a runtime")
+	s.Change(capture.Change{What: capture.Restarted, Backend: "kata.io", Time: at(26)})
+	assert.False(t, told(t, &s).Known, "neither is a condition of a runtime")
+	assert.Len(t, told(t, &s).Changes, 2)
 	s.Change(capture.Change{What: capture.Gone, Backend: "kata.io", Time: at(19)})
 	assert.True(t, told(t, &s).Known)
 	s = Story{}

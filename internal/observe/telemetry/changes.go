@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -132,7 +131,7 @@ func (c *Changes) Follow(sources map[string]string, now time.Time, concerned fun
 		goesOn := source != name && source != ""
 		c.conditions.edit(&to, func(k *Condition) {
 			if goesOn {
-				k.Runtime, k.API, k.Since = was.Runtime, was.API, was.Since
+				k.Runtime, k.At, k.process, k.API, k.Since = was.Runtime, was.At, was.process, was.API, was.Since
 			}
 			if k.State == "" && k.Since.IsZero() {
 				k.Since = now // connecting
@@ -159,16 +158,23 @@ func (c *Changes) Conditions() Conditions {
 	return Conditions{maps.Clone(c.conditions.Backends), maps.Clone(c.conditions.Plugins), c.conditions.At}
 }
 
-// Is notes the runtime and the API that a backend has reported, as far as they are known.
-func (c *Changes) Is(backend, runtime string, api []string) {
+// Is notes the runtime and the API that a process at an address has reported for a backend, as far as they are known. It adds a
+// change if another version or process was there before. The address is empty if several servers are there, process zero if it
+// is not known.
+func (c *Changes) Is(backend, runtime string, api []string, at string, process int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var change capture.Change
+	changed := false
 	c.conditions.edit(&capture.Change{Backend: backend}, func(k *Condition) {
-		k.Runtime = cmp.Or(runtime, k.Runtime)
 		if len(api) > 0 {
 			k.API = api
 		}
+		change, changed = k.is(runtime, at, process)
 	})
+	if change.Backend = backend; changed {
+		c.add(change)
+	}
 }
 
 // brief returns a reason, cut off if it is long.

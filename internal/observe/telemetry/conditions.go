@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,12 +20,15 @@ const maxOutages = 20
 // files.
 type Condition struct {
 	Runtime string         `json:"runtime,omitempty"`
+	At      string         `json:"at,omitempty"` // the address at which the runtime said what it is
 	API     []string       `json:"api,omitempty"`
 	Outages []admin.Outage `json:"outages,omitempty"`   // the latest first; never changed in place
 	State   string         `json:"condition,omitempty"` // empty: not asked yet
 	Since   time.Time      `json:"since,omitzero"`      // zero: since the process began
 	Why     string         `json:"why,omitempty"`       // why it became slow or gone, as the event and the outage say
 	Now     string         `json:"now,omitempty"`       // why it still is, if that is other trouble
+
+	process int32 // that has said what the runtime is; zero if it is not known
 }
 
 // Reason returns why a backend is slow or gone: why it became so and, if it is so for another reason now, that.
@@ -85,6 +89,28 @@ func (k *Condition) take(c *capture.Change) {
 	}
 }
 
+// is notes the runtime that a process at an address has said it is, and returns the change if another one was there before.
+// Of a runtime at another address the configuration says so. An empty address is one of several servers.
+func (k *Condition) is(runtime, at string, process int32) (change capture.Change, changed bool) {
+	if runtime == "" {
+		return change, false
+	}
+	was := *k
+	k.Runtime, k.At, k.process = runtime, at, process
+	change.Time = time.Now()
+	switch {
+	case at == "" || was.At != at:
+		return change, false
+	case was.Runtime != runtime:
+		change.What, change.Why = capture.Replaced, fmt.Sprintf("it is %s now, before it was %s", runtime, was.Runtime)
+	case was.process != 0 && process != 0 && was.process != process:
+		change.What, change.Why = capture.Restarted, fmt.Sprintf("process %d serves it now, process %d did before (%s)", process, was.process, runtime)
+	default:
+		return change, false
+	}
+	return change, true
+}
+
 // isUp reports whether a condition is that of a backend or plugin that answers.
 func isUp(condition string) bool { return condition == capture.Up || condition == capture.PluginReady }
 
@@ -125,7 +151,9 @@ func (s *Conditions) take(c *capture.Change) {
 	if c.Addresses != nil {
 		s.At = c.Addresses
 	}
-	s.edit(c, func(k *Condition) { k.take(c) })
+	if c.Plugin != "" || c.IsCondition() {
+		s.edit(c, func(k *Condition) { k.take(c) })
+	}
 }
 
 // newest returns the conditions to which replayed changes have led, and those of the evidence that an earlier process has
@@ -135,7 +163,7 @@ func newest(replayed, evidence map[string]Condition) map[string]Condition {
 	maps.Copy(all, evidence)
 	for name, k := range replayed {
 		if was := evidence[name]; k.State != was.State || !k.Since.Equal(was.Since) {
-			k.Runtime, k.API = was.Runtime, was.API
+			k.Runtime, k.At, k.API = was.Runtime, was.At, was.API
 			all[name] = k
 		}
 	}

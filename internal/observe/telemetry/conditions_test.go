@@ -60,6 +60,7 @@ func TestAfterACrashTheNotesAreThoseOfTheHistory(t *testing.T) {
 	k = restored(t, Condition{State: capture.Gone, Since: at(3), Why: "killed, and still away", Outages: []admin.Outage{{State: capture.Gone, From: at(3)}}}, up, slow, gone)
 	assert.Equal(t, "killed, and still away", k.Why, "the evidence is of the same condition, and newer")
 	assert.Equal(t, old.Runtime, restored(t, old).Runtime)
+	assert.Equal(t, capture.Gone, restored(t, old, gone, capture.Change{What: capture.Restarted, Time: at(4)}).State, "a restart is no condition")
 	assert.Empty(t, restored(t, old, up, slow, capture.Change{What: capture.Removed, Time: at(4), Was: capture.Slow, Since: at(2)}).State)
 }
 
@@ -196,4 +197,36 @@ func TestAProcessThatHandsOverNotesOnlyIfItGoesOn(t *testing.T) {
 	}
 	assert.Equal(t, []int{1, 2, 3, 4}, noted)
 	assert.Len(t, c.waiting, maxWaiting, "a long silence does not fill the memory")
+}
+
+func TestARuntimeIsAnotherOneThanBeforeOnlyAtTheSameAddress(t *testing.T) {
+	const version, address, process = "containerd 2.4", "/run/a.sock", 7
+	for name, one := range map[string]struct {
+		version, address string
+		process          int32
+		want             string
+	}{
+		"nothing has changed":      {version, address, process, ""},
+		"another version":          {"containerd 2.5", address, process, capture.Replaced},
+		"a restart for an upgrade": {"containerd 2.5", address, 8, capture.Replaced},
+		"a restart":                {version, address, 8, capture.Restarted},
+		"an unknown process":       {version, address, 0, ""},
+		"another address":          {"containerd 2.5", "/run/b.sock", 8, ""},
+		"no answer":                {"", address, 8, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var k Condition
+			_, changed := k.is(version, address, process)
+			assert.False(t, changed, "the first answer")
+			c, changed := k.is(one.version, one.address, one.process)
+			assert.Equal(t, one.want, c.What)
+			assert.Equal(t, one.want != "", changed)
+		})
+	}
+	c := NewChanges(&Recording{}, "")
+	c.Is("kata.io", version, nil, "/run/b.sock", 9) // the runtime that had this name before
+	c.Is("beta.io", version, nil, address, process)
+	c.Follow(map[string]string{"kata.io": "beta.io"}, time.Now(), func(string) (pods, containers *int) { return nil, nil })
+	c.Is("kata.io", version, nil, address, process)
+	assert.Empty(t, c.Latest(), "it only has another name")
 }

@@ -192,7 +192,7 @@ func (l *Look) Forget(before time.Time) {
 func changesSince(all []*capture.Change, since time.Time) (kept []*capture.Change) {
 	latest := map[string]*capture.Change{} // :: runtime → its latest change before since
 	for _, c := range all {
-		if was := latest[c.Backend]; c.Backend != "" && c.Time.Before(since) && (was == nil || !c.Time.Before(was.Time)) {
+		if was := latest[c.Backend]; c.IsCondition() && c.Time.Before(since) && (was == nil || !c.Time.Before(was.Time)) {
 			latest[c.Backend] = c
 		}
 	}

@@ -28,7 +28,7 @@ func (v *view) outages() []Finding {
 func (v *view) outagesBy() map[string][]outage {
 	changes, found := map[string][]*capture.Change{}, map[string][]outage{}
 	for _, c := range v.changes {
-		if c.Backend != "" {
+		if c.IsCondition() {
 			changes[c.Backend] = append(changes[c.Backend], c)
 		}
 	}

@@ -17,11 +17,11 @@ var runtimeChanged = Rule{
 	Name:     "runtime",
 	Symptoms: []string{"container runtime is*down", "container runtime not ready", "container runtime sanity check failed", "container runtime status is nil", "connect remote runtime service failed", "connect remote runtime failed", "connect remote image service failed", "validate cri v1", "version from runtime service failed", "get runtime version failed", "\"status from runtime service failed", "error while dialing", "connection refused*containerd.sock", "transport is closing", "runtimenotready"},
 	Means:    "a runtime was gone (its process ended or hung), slow, or is another one than before.",
-	Shown:    "the changes of the runtime's condition and address that criproxy noticed, the version that it reports before and after, and what happened to kubelet's calls meanwhile",
+	Shown:    "the changes of the runtime's condition, address, version and process that criproxy noticed, and what happened to kubelet's calls meanwhile",
 	Not:      "criproxy or its clients: they ran, and asked",
 	Cure:     "read the runtime's log at that time (journalctl -u containerd, or crio)" + sinceNobody,
 	find: func(v *view) []Finding {
-		return slices.Concat(v.outages(), v.unreached(), v.remembered(), v.hangs(), v.versions(), v.moves())
+		return slices.Concat(v.outages(), v.unreached(), v.remembered(), v.hangs(), v.versions(), v.others(), v.moves())
 	},
 }
 
@@ -53,7 +53,7 @@ func (v *view) unreached() []Finding {
 	var found []Finding
 	for _, all := range groups(failed, func(c *call) string { return calls.NotReached(c.message) }) {
 		name := calls.NotReached(all[0].message)
-		if len(all) < leastUnreached || slices.ContainsFunc(v.changes, func(c *capture.Change) bool { return c.Backend == name }) {
+		if len(all) < leastUnreached || slices.ContainsFunc(v.changes, func(c *capture.Change) bool { return c.Backend == name && c.IsCondition() }) {
 			continue
 		}
 		f, last := shown(all), all[len(all)-1]
@@ -107,15 +107,41 @@ func (v *view) versions() []Finding {
 			if said == "" {
 				continue
 			}
-			if was := before[one.backend]; was != "" && was != said {
+			if was := before[one.backend]; was != "" && was != said && !v.replaced(one.backend, by[one.backend].began, c.end()) {
 				f := Finding{Level: Note, About: one.backend, Backends: []string{one.backend}, Since: c.began, Last: c.began, Over: true, Count: 1,
 					Text: fmt.Sprintf("%s is %s since %s; before it was %s", one.backend, said, clock(c.began), was),
-					Cure: "if nobody has upgraded or replaced it, find out who did",
+					Cure: ifNobody[capture.Replaced],
 					Show: "-own -method Version -backend " + one.backend + " -full"}
 				f.decided(by[one.backend], c)
 				found = append(found, f)
 			}
 			before[one.backend], by[one.backend] = said, c
+		}
+	}
+	return found
+}
+
+// replaced reports whether criproxy found about between two times that a runtime is another one: others says so.
+func (v *view) replaced(name string, from, to time.Time) bool {
+	return slices.ContainsFunc(v.changes, func(c *capture.Change) bool {
+		return c.What == capture.Replaced && c.Backend == name && !c.Time.Before(from) && !c.Time.After(to.Add(settled))
+	})
+}
+
+// ifNobody says what to do about a runtime that is another one than before.
+var ifNobody = map[string]string{
+	capture.Replaced:  "if nobody has upgraded or replaced it, find out who did",
+	capture.Restarted: "if nobody has restarted it, find out why it ended: read the end of its log before this time, and look for the OOM killer (dmesg)",
+}
+
+// others finds runtimes of which criproxy found that they were restarted, or are another version.
+func (v *view) others() []Finding {
+	var found []Finding
+	for _, c := range v.changes {
+		if cure := ifNobody[c.What]; cure != "" {
+			found = append(found, Finding{Level: Note, About: c.Backend, Backends: []string{c.Backend}, Since: c.Time, Last: c.Time, Over: true, Count: 1,
+				Text: c.String() + "; criproxy found that at " + clock(c.Time), Cure: cure,
+				Evidence: []Proof{{c.Time, c.String()}}, Show: "-own -method Version -backend " + c.Backend + " -full"})
 		}
 	}
 	return found

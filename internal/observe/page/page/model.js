@@ -158,7 +158,7 @@ function takeStory(story) {
     if (c.what === "removed") model.plugins.delete(c.plugin);
     else model.plugins.set(c.plugin, c);
   }
-  for (const c of story.changes.filter((c) => c.backend)) {
+  for (const c of story.changes.filter((c) => c.condition)) {
     const before = model.states.get(c.backend);
     if (before?.what === c.what && c.what !== "up") continue; // a process that began later does not know whether it was up meanwhile
     if (before) before.to = c.t;

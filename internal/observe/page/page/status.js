@@ -22,7 +22,7 @@ function drawStatus() {
   if (model.story.changes.length) {
     const latest = model.story.changes.slice(-MOST_TOLD).reverse();
     cards.push(el("div", { class: "card span", id: "happened" }, el("h3", {}, "What happened"), el("table", { class: "changes errors" }, el("tbody", {}, latest.map((c) => el("tr", {},
-      el("td", {}, `${day(c.t)} ${clock(c.t, 0)}`), el("td", {}, c.backend ? signOf(classOf(c.what)) : "", c.says))))),
+      el("td", {}, `${day(c.t)} ${clock(c.t, 0)}`), el("td", {}, c.condition ? signOf(classOf(c.what)) : "", c.says))))),
     model.story.changes.length > MOST_TOLD && el("p", { class: "soft" }, "criproxy events prints more.")));
   }
   if (!r && !model.story.known) cards.push(el("div", { class: "card span" }, "This recording has no conditions of runtimes. The bands of Pods are inferred from its calls."));

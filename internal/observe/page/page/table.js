@@ -110,8 +110,8 @@ function rowAt(i, kind, attributes, ...cells) {
 }
 
 function noteOf({ t, note, change }, i) {
-  const kind = change && !change.missing ? classOf(change.backend ? change.what : "up") : "missing";
-  return rowAt(i, `said ${kind}`, { title: note }, cell("time", change && clock(t, 0)), cell("note", change?.backend && signOf(classOf(change.what)), note));
+  const kind = change && !change.missing ? classOf(change.condition ? change.what : "up") : "missing";
+  return rowAt(i, `said ${kind}`, { title: note }, cell("time", change && clock(t, 0)), cell("note", change?.condition && signOf(classOf(change.what)), note));
 }
 
 function rowOf(call, i) {
