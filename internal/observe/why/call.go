@@ -2,6 +2,7 @@ package why
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -213,6 +214,25 @@ func runtimesOf(all []*call) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// podsOf returns the pods that calls are about, by name.
+func podsOf(all []*call) []string {
+	pods := map[string]bool{}
+	for _, c := range all {
+		if p := c.pod(); p != "" {
+			pods[p] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(pods))
+}
+
+// few returns the first ones of names, and how many more there are.
+func few(names []string) []string {
+	if more := len(names) - many; more > 1 {
+		return append(slices.Clone(names[:many]), fmt.Sprintf("%d more", more))
+	}
+	return names
 }
 
 // and lists names in a sentence.

@@ -19,9 +19,31 @@ func (v *view) outages() []Finding {
 	var found []Finding
 	all := v.outagesBy()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		found = append(found, v.outagesAre(name, all[name]))
+		for _, some := range apart(all[name]) {
+			found = append(found, v.outagesAre(name, some))
+		}
 	}
 	return found
+}
+
+const (
+	calm      = 2 * time.Minute // a runtime that was up for so long has another outage afterwards, which is told by itself
+	maxStreak = 4               // that are told by themselves, beside the first; of more, the earliest are told together
+)
+
+// apart returns the outages of a runtime that are told together: those between which it was not up for long.
+func apart(all []outage) [][]outage {
+	var streaks [][]outage
+	for i, o := range all {
+		if i == 0 || o[0].Time.Sub(all[i-1].last().Time) >= calm {
+			streaks = append(streaks, nil)
+		}
+		streaks[len(streaks)-1] = append(streaks[len(streaks)-1], o)
+	}
+	if over := len(streaks) - 1 - maxStreak; over > 0 {
+		streaks = append([][]outage{slices.Concat(streaks[:over+1]...)}, streaks[over+1:]...)
+	}
+	return streaks
 }
 
 // outagesBy returns the outages of each runtime that had some.
@@ -80,7 +102,7 @@ func outagesOf(all []*capture.Change) (found []outage) {
 	return found
 }
 
-// outagesAre returns the finding about all outages of a runtime.
+// outagesAre returns the finding about some outages of a runtime, which follow one another.
 func (v *view) outagesAre(name string, all []outage) Finding {
 	changes := slices.Concat(all...)
 	bad := slices.DeleteFunc(slices.Clone(changes), func(c *capture.Change) bool { return !isBad(c) })
@@ -319,6 +341,9 @@ func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*
 	}
 	if len(all) > 0 {
 		text = "; of the calls of " + whose + ", " + strings.Join(all, ", ")
+	}
+	if pods := podsOf(failed); len(pods) > 0 {
+		text += "; those that failed were of " + and(few(pods))
 	}
 	if from := in[0].from; from.Before(v.begin.Add(-jump)) || from.Before(v.whole) {
 		return text + "; not all calls before " + clock(later(v.begin, v.whole)) + " were looked at", failed

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -285,18 +284,17 @@ const maxProofs = 3
 // shown returns a finding that calls show. Its command selects all of them.
 func shown(by []*call) Finding {
 	f := Finding{Level: Warning, Count: len(by), Since: by[0].began, Backends: runtimesOf(by)}
-	pods, of := map[string]bool{}, 0
+	of := 0
 	for i, c := range by {
 		f.Last = later(f.Last, c.end())
 		if i < maxProofs-1 || i == len(by)-1 {
 			f.Evidence = append(f.Evidence, c.proof())
 		}
-		if p := c.pod(); p != "" {
-			pods[p] = true
+		if c.pod() != "" {
 			of++
 		}
 	}
-	f.Pods, f.Show = slices.Sorted(maps.Keys(pods)), "-method '"+strings.Join(methodsOf(by), "|")+"'"
+	f.Pods, f.Show = podsOf(by), "-method '"+strings.Join(methodsOf(by), "|")+"'"
 	if len(f.Pods) == 1 && of == len(by) {
 		f.Show += " -follow-pod " + f.Pods[0]
 	}

@@ -62,6 +62,42 @@ func TestEachOutageHasItsOwnReason(t *testing.T) {
 	assert.Equal(t, "kata.io is gone since 09:00:00.000 (connection refused); no call of clients failed because of it", v.outages()[0].Text)
 }
 
+// Two outages four minutes apart were one finding, which gave each the pods and the advice of the other (issue 42).
+func TestOutagesThatAreFarApartAreToldByThemselves(t *testing.T) {
+	const hangs = "accepts connections, and has answered nothing for 10s"
+	v := &view{now: at(7200)}
+	outage := func(second int, why string) {
+		v.changes = append(v.changes, &capture.Change{Time: at(second), Backend: "kata.io", What: capture.Gone, Was: capture.Up, Why: why},
+			&capture.Change{Time: at(second + 30), Backend: "kata.io", What: capture.Up, Was: capture.Gone, Since: at(second)})
+	}
+	fails := func(second int, pod string) {
+		c := made("StopContainer", "kata.io", second, time.Millisecond, codes.Unavailable, "criproxy: backend kata.io is gone since 09:00:00: connection refused")
+		c.about.Pod = pod
+		v.calls = append(v.calls, c)
+	}
+	outage(0, "connection refused")
+	outage(4*60, hangs)
+	fails(5, "web")
+	fails(4*60+5, "db")
+	found := v.outages()
+	require.Len(t, found, 2)
+	assert.Equal(t, "kata.io was gone once (connection refused), from 09:00:00.000 until 09:00:30.000; of the calls of kubelet, 1 failed; those that failed were of shop/web", found[0].Text)
+	assert.Equal(t, "kata.io was gone once ("+hangs+"), from 09:04:00.000 until 09:04:30.000; of the calls of kubelet, 1 failed; those that failed were of shop/db", found[1].Text)
+	assert.NotContains(t, found[0].Cure, "T is stopped")
+	assert.Contains(t, found[1].Cure, "T is stopped")
+	assert.Len(t, found[0].Evidence, 2)
+	outage(6*60, hangs)
+	require.Len(t, v.outages(), 2, "it was up for 90s")
+	assert.Contains(t, v.outages()[1].Text, "was gone twice")
+	for i := range 7 {
+		outage(10*60+300*i, hangs)
+	}
+	found = v.outages()
+	require.Len(t, found, 1+maxStreak, "of many, the earliest are told together")
+	assert.Contains(t, found[0].Text, "was gone 6 times")
+	assert.Contains(t, found[1].Text, "was gone once")
+}
+
 // The advice for the server of another API was "journalctl -u containerd" (issue 43, item 8).
 func TestTheAdviceNamesTheBackendAndAUnitOnlyOfCRI(t *testing.T) {
 	now := at(0)
