@@ -40,7 +40,7 @@ var recordings = []struct {
 	{"pleg-list", "ListContainers takes longer than kubelet waits", map[string]string{"pleg": "ListContainers hangs on primary: it took up to 4s, 15 times within 26s"}},
 	{"sandbox-reserved", "the CNI plugin takes 25s for one pod", map[string]string{"sandbox-reserved": "primary is too slow for the sandbox of testbed/slow-node-943e8e42: kubelet gave up after 8s, primary goes on, and 1 retry failed because it still has the name"}},
 	{"stubborn", "a program ignores SIGTERM", map[string]string{"stuck-terminating": "testbed/stubborn-node-943e8e42/app did not end within its grace period of 7s after its signal, so that primary had to kill it"}},
-	{"shim-stopped", "a shim is stopped (SIGSTOP) while its pod is to end", map[string]string{"stuck-terminating": "; it ended at 08:03:07.170; probably: its shim does not answer"}},
+	{"shim-stopped", "a shim is stopped (SIGSTOP) while its pod is to end", map[string]string{"stuck-terminating": "; it ended at 08:03:07.170; probably: its shim did not answer"}},
 	{"cni-del", "the CNI plugin fails to remove a network", map[string]string{"stuck-terminating": "testbed/wired-node-943e8e42 could not end on primary: its CNI plugin fails to remove the network (StopPodSandbox failed 11 times"}},
 	{"pull-hangs", "a registry accepts connections and never answers", map[string]string{"pull": "has been under way for 15s on primary, for testbed/puller-node-943e8e42; kubelet has not asked for registry.test/testbed/app:2 since, which it needs as well"}},
 	{"probe", "an exec probe takes 3s and may take 1s; another pod is removed while it starts", map[string]string{"exec-probe": "the exec probe of testbed/probed-node-943e8e42/app took longer than its time-out of 1s, 8 times of 8 on primary"}},
@@ -61,15 +61,15 @@ var recordings = []struct {
 	{"runtime-upgraded", "containerd 1.7 is replaced by 2.4", map[string]string{"runtime": "primary was gone once|primary is containerd v2.4.2 since"}},
 	{"runtime-swapped", "another containerd takes the place of the primary, by a reload, and gives it back", map[string]string{"runtime": "criproxy's configuration changed at 17:46:12.083; of the calls of kubelet, 2 made a new sandbox|criproxy's configuration changed at 17:46:37.140; no call of kubelet failed because of it"}},
 	{"runtime-moved", "criproxy is restarted with the address of another containerd as the primary's", map[string]string{"runtime": "criproxy started with this configuration at 21:17:42.922; of the calls of kubelet, 2 made a new sandbox"}},
-	{"network-not-ready", "the CNI configuration is removed for 25s", map[string]string{"wiring": "primary reports NetworkReady=false: NetworkPluginNotReady"}},
+	{"network-not-ready", "the CNI configuration is removed for 25s", map[string]string{"wiring": "primary reported NetworkReady=false: NetworkPluginNotReady"}},
 	{"not-removed", "a file in the folder of a sandbox cannot be removed (chattr +i)", map[string]string{"not-removed": "RemovePodSandbox on primary fails for testbed/kept-node-331b66d9: it was tried 3 times, and the last answer was: failed to delete sandbox"}},
 	{"image-held", "an image is used by a container that CRI-O does not show to kubelet, as podman's are, and the disk is too full", map[string]string{"not-removed": "RemoveImage on primary fails for daf3008ad7c1f2404a0fd320c443bd318a0d5785c333e4eb25edfdf8cb650876: it was tried 5 times, and the last answer was: delete image: image used by"}},
 	{"no-handler", "a pod's RuntimeClass has a handler that containerd lacks", map[string]string{"wiring": "no runtime for \"kata\" is configured; it has alt, runc"}},
 	{"no-events", "a runtime lacks GetContainerEvents, and kubelet has the feature gate EventedPLEG", map[string]string{"wiring": "kubelet has given up evented PLEG and lists all pods every second again: GetContainerEvents failed 5 times"}},
-	{"cni-sleeps", "the CNI plugin sleeps for one pod, and kubelet gives up after 4m; two runtimes", map[string]string{"sandbox-reserved": "primary cannot make the sandbox of testbed/slow-node-fa204616: 4 retries failed because the name is reserved"}},
+	{"cni-sleeps", "the CNI plugin sleeps for one pod, and kubelet gives up after 4m; two runtimes", map[string]string{"sandbox-reserved": "primary cannot make the sandbox of testbed/slow-node-fa204616: 4 retries failed because the name was reserved"}},
 	{"disk-full", "the disk of one runtime is full; another one pulls the same image", map[string]string{"pull": "busybox:1.29-2 from 127.0.0.1:41123 failed twice on primary: the disk for images is full"}},
 	{"registry-no-tls", "a registry does not speak TLS", map[string]string{"pull": "127.0.0.1:43159 failed 3 times on primary: what answers at the registry's address does not speak TLS"}},
-	{"shim-stopped-probe", "a shim is stopped (SIGSTOP) whose container has an exec probe", map[string]string{"exec-probe": "; probably: its shim does not answer", "runtime": "primary is slow since 02:11:24.735"}},
+	{"shim-stopped-probe", "a shim is stopped (SIGSTOP) whose container has an exec probe", map[string]string{"exec-probe": "; probably: its shim did not answer", "runtime": "primary is slow since 02:11:24.735"}},
 	{"crash-loop", "none: programs end at once, again and again, on two runtimes", nil},
 	{"runtime-gone", "the socket of a runtime is gone, since before the oldest call that is recorded", map[string]string{"runtime": "kata.io is gone since 02:21:24.219 (cannot be reached"}},
 	{"runtime-killed", "containerd is killed, and started again after 6s", map[string]string{"runtime": "primary was gone once (dial unix"}},
@@ -96,13 +96,38 @@ func recordingAt(name string) string {
 	return found[0]
 }
 
-// asked runs criproxy why, and returns its findings.
+// In the beginning of a finding that is over, lasts says that it is not. back says when a runtime answered again.
+var (
+	lasts = regexp.MustCompile(`^\S+ (is|has|hangs|cannot|reports|fails|does not) | hangs | fails for `)
+	back  = regexp.MustCompile(`(?:answers again since|is ready since|succeeded at|ended at|until) ([0-9:.]{12})`)
+)
+
+// contradictions returns what cannot be true together in a report.
+func contradictions(r why.Report) (all []string) {
+	for _, f := range r.Findings {
+		if head, _, _ := strings.Cut(f.Headline, ";"); f.Over && f.Level != why.Note && lasts.MatchString(head) {
+			all = append(all, "it is over, and goes on: "+f.Text)
+		}
+		if f.Rule != "runtime" || f.Over || f.Level != why.Error {
+			continue
+		}
+		for _, o := range r.Findings {
+			if m := back.FindStringSubmatch(o.Text); m != nil && slices.Equal(o.Backends, f.Backends) && m[1] > f.Since.UTC().Format("15:04:05.000") {
+				all = append(all, "it is gone, and answers: "+f.Text+" | "+o.Text)
+			}
+		}
+	}
+	return all
+}
+
+// asked runs criproxy why, and returns its findings, which must not contradict each other.
 func asked(t *testing.T, args ...string) why.Report {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	err := cli.Why(t.Context(), append(args, "-o", "json"), &out, &errOut)
 	var r why.Report
 	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%v", err)
+	assert.Empty(t, contradictions(r), "%v", args)
 	if slices.ContainsFunc(r.Findings, func(f why.Finding) bool { return !f.Over && f.Level != why.Note }) {
 		assert.ErrorIs(t, err, cli.ErrReported, "the exit status says that something is wrong")
 	} else {

@@ -56,7 +56,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			require.NoError(t, n.kubelet.RemoveManifest("stubborn"))
 			time.Sleep(10 * time.Second)
 		}},
-		{name: "shim-stopped", says: "its shim does not answer", run: func(t *testing.T) {
+		{name: "shim-stopped", says: "its shim did not answer", run: func(t *testing.T) {
 			n.run(t, pod("frozen", "tick"))
 			shim := n.shim(t, "frozen")
 			require.NoError(t, unix.Kill(shim, unix.SIGSTOP))

@@ -36,7 +36,7 @@ var (
 const (
 	noHandler = "the runtime has no such RuntimeClass handler"
 
-	noAnswer = "its shim does not answer"
+	noAnswer = "its shim did not answer"
 	wakeShim = "find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT) or end it (kill -KILL); the runtime then cleans up"
 
 	tryRegistry = "try the registry from this node: curl -v https://REGISTRY/v2/. Look at proxies, DNS, and the runtime's hosts.toml or registries.conf for this registry"

@@ -64,7 +64,12 @@ func TestWhatHasEndedIsSaidInThePast(t *testing.T) {
 	ends := []*call{ask("StopContainer", 1, codes.Unknown, "no"), ask("StopContainer", 11, codes.Unknown, "no")}
 	removed := ask("RemovePodSandbox", 20, codes.OK, "")
 	now := at(12)
-	first := func(r *Rule, all ...*call) string { return r.find(&view{calls: all, now: now})[0].Text }
+	first := func(r *Rule, all ...*call) string {
+		v := &view{calls: all, now: now}
+		f := r.find(v)[0]
+		v.endWithPods(&f)
+		return f.Text
+	}
 	assert.Contains(t, first(&sandboxReserved, makes...), "primary cannot make the sandbox")
 	assert.Contains(t, first(&sandboxReserved, append(makes, removed)...), "primary could not make the sandbox")
 	assert.Contains(t, first(&stuckTerminating, ends...), "shop/web cannot end on primary")

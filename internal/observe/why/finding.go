@@ -45,6 +45,8 @@ type Finding struct {
 	Count    int       `json:"count,omitempty"`    // of calls that show it
 	Evidence []Proof   `json:"evidence,omitempty"` // some of these calls, the earliest first
 	Show     string    `json:"show,omitempty"`     // flags of criproxy view that select the calls; empty if only changes show it
+
+	past string // Text as it reads when it is over; empty if it reads the same
 }
 
 // Sentence returns what the finding says, with its cause.
@@ -104,7 +106,7 @@ var ids = regexp.MustCompile(`([0-9a-f]{12})[0-9a-f]{20,}`)
 
 // end notes that what a finding says has ended, and how. The calls that show it may be nil.
 func (f *Finding) end(how string, by ...*call) {
-	f.Over, f.Text = true, f.Text+how
+	f.Over, f.Text = true, cmp.Or(f.past, f.Text)+how
 	if f.Level == Error {
 		f.Level = Warning
 	}

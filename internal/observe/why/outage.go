@@ -79,6 +79,16 @@ func (o outage) until(now time.Time) time.Time {
 // died reports whether a runtime was gone otherwise than by hanging.
 func died(c *capture.Change) bool { return c.What == capture.Gone && !hangs(c) }
 
+// away reports whether a runtime was gone at a time, or answered nothing.
+func (v *view) away(name string, at time.Time) bool {
+	return slices.ContainsFunc(v.outagesBy()[name], func(o outage) bool {
+		i := slices.IndexFunc(o, func(c *capture.Change) bool { return c.What == capture.Gone })
+		return i >= 0 && !at.Before(v.silentSince(o[i])) && !at.After(o.until(v.now))
+	}) || slices.ContainsFunc(v.hung, func(h hang) bool {
+		return h.backend == name && !at.Before(h.since) && !at.After(h.till)
+	})
+}
+
 func isBad(c *capture.Change) bool { return c.What == capture.Slow || c.What == capture.Gone }
 
 // outagesOf returns the outages among the changes of a runtime. A process that begins notes the condition as new, also if it
@@ -140,6 +150,9 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	}
 	happened, failed := v.meanwhile(name, during...)
 	f.Text, f.Show = f.Text+happened, selects(name, failed)
+	if slices.ContainsFunc(during, func(s stretch) bool { return v.stood(s.from, s.to) }) {
+		f.Not = "its clients: they asked. criproxy itself stood still for a part of this time"
+	}
 	return f
 }
 

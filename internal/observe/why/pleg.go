@@ -49,7 +49,7 @@ func plegSlow(v *view) []Finding {
 		case v.blind():
 			f.About, where = worst.method, ""
 		default:
-			f.About, where = "criproxy", " in criproxy, which waits for a runtime (see criproxy events)"
+			f.About, where = "criproxy", " in criproxy, while that waits for a runtime (see criproxy events)"
 		}
 		what := ""
 		switch o := worst.object(); {
@@ -60,17 +60,17 @@ func plegSlow(v *view) []Finding {
 		case worst.about.Items > 0:
 			what = ", with " + capture.Count(worst.about.Items, "item")
 		}
-		f.Text = fmt.Sprintf("%s hangs%s%s: it took up to %s, %s within %s; kubelet's view of its pods (PLEG) waits for such calls, and after %s without one the node is not ready", worst.method, where, what, round(worst.took), times(len(all)), round(f.Last.Sub(f.Since)), round(plegPeriod))
+		rest := fmt.Sprintf("%s%s: it took up to %s, %s within %s; kubelet's view of its pods (PLEG) waits for such calls, and after %s without one the node is not ready", where, what, round(worst.took), times(len(all)), round(f.Last.Sub(f.Since)), round(plegPeriod))
 		if len(quick) > 0 {
-			f.Text += fmt.Sprintf(" (%s of %s took %s)", capture.Count(len(quick), "other call"), worst.method, round(median(quick)))
+			rest += fmt.Sprintf(" (%s of %s took %s)", capture.Count(len(quick), "other call"), worst.method, round(median(quick)))
 		}
+		f.Text, f.past = worst.method+" hangs"+rest, worst.method+" hung"+rest
 		if worst.took >= plegPeriod/3 || lost >= plegPeriod/3 {
 			f.Level = Error
 		}
 		f.decided(worst)
 		if i := slices.IndexFunc(quick, func(c *call) bool { return c.began.After(all[len(all)-1].began) }); i >= 0 {
-			f.Over = true
-			f.decided(quick[i])
+			f.end("", quick[i])
 		}
 		found = append(found, f)
 	}

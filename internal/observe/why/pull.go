@@ -99,6 +99,9 @@ func (v *view) failing(pulled []*call) []Finding {
 			why, f.Cure = c.text, c.cure
 		}
 		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, last.message)
+		if v.unasked(last) {
+			f.Not = notAsked
+		}
 		if newest := all[len(all)-1]; newest.ok() {
 			f.end("; it succeeded at "+clock(newest.end()), newest)
 		} else if newest.ended && v.stopped(failed, backOff) {

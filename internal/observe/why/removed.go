@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -27,7 +26,7 @@ const leastTries = 3
 // staying finds what kubelet cannot remove: each sandbox and container, and the images of a runtime together.
 func staying(v *view) []Finding {
 	what := func(c *call) string { return c.method + " " + cmp.Or(c.id(), c.about.Image) }
-	tried := v.of(func(c *call) bool { return c.ok() || c.kubelet() && c.failed() && calls.NotReached(c.message) == "" }, "RemovePodSandbox", "RemoveContainer", "RemoveImage")
+	tried := v.of(func(c *call) bool { return c.ok() || c.kubelet() && c.failed() }, "RemovePodSandbox", "RemoveContainer", "RemoveImage")
 	var fails []*call
 	for _, all := range groups(tried, what) {
 		if failed := filter(all, (*call).failed); len(failed) >= leastTries && all[len(all)-1].failed() {
@@ -48,7 +47,10 @@ func staying(v *view) []Finding {
 		if n := len(groups(all, what)) - 1; n > 0 {
 			more = " and " + capture.Count(n, "other image")
 		}
-		f.Text = fmt.Sprintf("%s on %s fails for %s%s: it was tried %s, and the last answer was: %s", last.method, on(last), f.About, more, times(len(all)), last.message)
+		say := func(fails string) string {
+			return fmt.Sprintf("%s on %s %s for %s%s: it was tried %s, and the last answer was: %s", last.method, on(last), fails, f.About, more, times(len(all)), last.message)
+		}
+		f.Text, f.past = say("fails"), say("failed")
 		if c := causeOf(last.method, last.message); c != nil {
 			f.Cause, f.Cure = c.text, c.cure
 		}

@@ -19,7 +19,7 @@ type Options struct {
 	Since time.Time // calls that ended earlier are left out
 	Now   time.Time // when the recording ended; zero means with its last event
 	Pod   string    // only what concerns this pod, or the whole node: its name, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id
-	Rules []string  // only these rules; empty means all
+	Rules []string  // only these rules, and always that about runtimes: see lost; empty means all
 }
 
 // A Report is what the rules have found. Its JSON is stable.
@@ -125,7 +125,7 @@ func (l *Look) Report(o Options) Report {
 		r.Seen.From = v.calls[0].began
 	}
 	for _, rule := range rules {
-		if len(o.Rules) > 0 && !slices.Contains(o.Rules, rule.Name) {
+		if len(o.Rules) > 0 && rule != &runtimeChanged && !slices.Contains(o.Rules, rule.Name) {
 			continue
 		}
 		for _, f := range rule.find(v) {
@@ -215,14 +215,37 @@ func (c *call) concerns(pod string) bool {
 		slices.ContainsFunc(c.about.IDs, func(id string) bool { return len(pod) >= 4 && strings.HasPrefix(id, pod) })
 }
 
-// concerns reports whether a finding is about a pod, or about its runtime or the whole node. A pod that no call is about may be
-// on any runtime.
+// concerns reports whether a finding is about a pod, or about its runtime or the whole node while it was there. A pod that no call
+// is about may be on any runtime, and was there at any time.
 func (v *view) concerns(f *Finding, pod string) bool {
+	about := filter(v.calls, func(c *call) bool { return c.concerns(pod) })
 	if len(f.Pods) > 0 {
-		return slices.ContainsFunc(v.calls, func(c *call) bool { return slices.Contains(f.Pods, c.pod()) && c.concerns(pod) })
+		return slices.ContainsFunc(about, func(c *call) bool { return slices.Contains(f.Pods, c.pod()) })
 	}
-	on := runtimesOf(filter(v.calls, func(c *call) bool { return len(c.legs) == 1 && c.concerns(pod) }))
+	if f.Over && v.began(about).After(f.Last) || v.endedBefore(about, f.Since) {
+		return false
+	}
+	on := runtimesOf(filter(about, func(c *call) bool { return len(c.legs) == 1 }))
 	return len(on) == 0 || len(f.Backends) == 0 || slices.ContainsFunc(f.Backends, func(name string) bool { return slices.Contains(on, name) })
+}
+
+// began returns when the pod began that calls are about, zero if it may have been there before. The first call about a new pod
+// makes its sandbox.
+func (v *view) began(about []*call) (t time.Time) {
+	if len(about) > 0 && about[0].method == "RunPodSandbox" && !about[0].began.Before(v.whole) {
+		t = about[0].began
+	}
+	return t
+}
+
+// endedBefore reports whether the one pod that calls are about ended before a time.
+func (v *view) endedBefore(about []*call, t time.Time) bool {
+	pods := podsOf(about)
+	if len(pods) != 1 {
+		return false
+	}
+	end := v.ended(pods[0], time.Time{})
+	return end != nil && end.end().Before(t)
 }
 
 // blind reports whether the recording has only what clients saw.
@@ -235,16 +258,39 @@ func (v *view) paused(from, to time.Time) bool {
 	return slices.ContainsFunc(v.pauses, func(t time.Time) bool { return !t.Before(from) && !t.After(to) })
 }
 
-// of returns the calls of some methods for which ok returns true.
+// of returns the calls of some methods for which ok returns true, without those that were lost.
 func (v *view) of(ok func(*call) bool, methods ...string) []*call {
 	var all []*call
 	for _, c := range v.calls {
-		if !c.own && slices.Contains(methods, c.method) && ok(c) {
+		if !c.own && slices.Contains(methods, c.method) && !v.lost(c) && ok(c) {
 			all = append(all, c)
 		}
 	}
 	return all
 }
+
+// lost reports whether a call has no answer because its runtime was gone, or answered nothing at all. That is a finding about the
+// runtime, and about nothing else: two findings of one report must not give a call two causes.
+func (v *view) lost(c *call) bool {
+	switch {
+	case c.ok():
+		return false
+	case c.failed() && c.code == codes.Unavailable && calls.BackendIn(c.message) != "":
+		of := causeOf(c.method, c.message)
+		return of == nil || !of.misfit // it is gone because of its answer to another call
+	case c.ended && !c.gaveUp(0):
+		return false
+	}
+	return slices.ContainsFunc(c.legs, func(one leg) bool {
+		return (!one.ended || one.code != codes.OK) && v.away(one.backend, c.end())
+	})
+}
+
+// unasked reports whether criproxy has not asked a runtime for the answer to a call.
+func (v *view) unasked(c *call) bool { return len(c.legs) == 0 && !v.blind() }
+
+// notAsked says of a call which criproxy did not pass on that the runtime is not to blame.
+const notAsked = "the runtime: it was not asked"
 
 // next returns the first later call that a runtime answered and for which ok returns true, or nil.
 func (v *view) next(after *call, runtime string, ok func(*call) bool) *call {

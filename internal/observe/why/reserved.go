@@ -95,29 +95,31 @@ func (v *view) reserved(method, what string) []Finding {
 		if now != nil {
 			f.Last, held = now.end(), nil
 		}
-		silent := held == nil && now == nil && v.stopped(show, backOff)
-		is, cannot, goes, has := "is", "cannot", "goes", "has"
-		if held != nil || silent || v.podsEnded(&f) != nil {
-			is, cannot, goes, has = "was", "could not", "went", "had"
-		}
 		on := cmp.Or(show[0].runtime(), "the runtime")
 		f.About, f.Level = show[0].object(), Error
+		retries := capture.Count(refused, "retry")
 		switch {
 		case left == nil:
-			f.Cause = on + " still makes one that kubelet gave up before these calls"
-			f.Text = fmt.Sprintf("%s %s make %s of %s: %s failed because the name is reserved", on, cannot, what, f.About, capture.Count(refused, "retry"))
+			f.Cause = "kubelet gave up one before these calls, and " + on + " went on with it"
+			say := func(cannot string) string {
+				return fmt.Sprintf("%s %s make %s of %s: %s failed because the name was reserved", on, cannot, what, f.About, retries)
+			}
+			f.Text, f.past = say("cannot"), say("could not")
 		case refused == 0:
-			f.Cause = on + " goes on with it, and keeps its name meanwhile"
+			f.Cause = on + " went on with it, and kept its name meanwhile"
 			f.Text = fmt.Sprintf("%s was too slow for %s of %s: kubelet gave up %s, the last time after %s", on, what, f.About, times(len(show)), round(left.took))
 		default:
-			f.Text = fmt.Sprintf("%s %s too slow for %s of %s: kubelet gave up after %s, %s %s on, and %s failed because it still %s the name", on, is, what, f.About, round(left.took), on, goes, capture.Count(refused, "retry"), has)
+			say := func(is, goes, has string) string {
+				return fmt.Sprintf("%s %s too slow for %s of %s: kubelet gave up after %s, %s %s on, and %s failed because it still %s the name", on, is, what, f.About, round(left.took), on, goes, retries, has)
+			}
+			f.Text, f.past = say("is", "goes", "has"), say("was", "went", "had")
 		}
-		if now != nil {
+		switch {
+		case now != nil:
 			f.Text += "; another one has been under way for " + round(now.took)
-		}
-		if held != nil {
+		case held != nil:
 			f.end("; it succeeded at "+clock(held.end()), held)
-		} else if silent {
+		case v.stopped(show, backOff):
 			f.end(notTried)
 		}
 		found = append(found, f)

@@ -35,7 +35,7 @@ func TestACallUnderWayForLongIsSaid(t *testing.T) {
 	}{
 		"a sandbox":                      {&sandboxReserved, []*call{waits("RunPodSandbox", long)}, "the RunPodSandbox of shop/web/app has been under way for 3m40s on primary"},
 		"no runtime was asked":           {&sandboxReserved, []*call{waits("ListContainers", time.Second), plugin}, "has been under way for 3m40s in criproxy, which has not asked a runtime yet"},
-		"a sandbox after two tries":      {&sandboxReserved, []*call{failed("RunPodSandbox", reserved), failed("RunPodSandbox", reserved), waits("RunPodSandbox", long)}, "2 retries failed because the name is reserved; another one has been under way for 3m40s"},
+		"a sandbox after two tries":      {&sandboxReserved, []*call{failed("RunPodSandbox", reserved), failed("RunPodSandbox", reserved), waits("RunPodSandbox", long)}, "2 retries failed because the name was reserved; another one has been under way for 3m40s"},
 		"a container":                    {&containerReserved, []*call{waits("CreateContainer", long)}, "the CreateContainer of shop/web/app has been under way for 3m40s on primary"},
 		"the end of a pod":               {&stuckTerminating, []*call{waits("StopPodSandbox", long)}, "the StopPodSandbox of shop/web/app has been under way for 3m40s on primary"},
 		"it failed before":               {&stuckTerminating, []*call{failed("StopPodSandbox", "no"), failed("StopPodSandbox", "no"), waits("StopPodSandbox", long)}, "; a StopPodSandbox has been under way for 3m40s"},

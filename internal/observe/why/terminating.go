@@ -48,27 +48,26 @@ func stuck(v *view) []Finding {
 		if now != nil {
 			f.Last, over = now.end(), nil
 		}
-		silent := over == nil && now == nil && v.stopped(show, backOff)
-		last, cannot := show[len(show)-1], "cannot"
-		if over != nil || silent || v.podsEnded(&f) != nil {
-			cannot = "could not"
-		}
+		last := show[len(show)-1]
 		f.About, f.Level = last.target(), Error
-		f.Text = fmt.Sprintf("%s %s end on %s: %s failed %s; the last answer was: %s", f.About, cannot, on(last), and(methodsOf(show)), times(len(show)), last.message)
-		switch c := causeOf(last.method, last.message); {
-		case c == nil:
-		case c.likely:
-			f.Cause, f.Cure = c.text, c.cure
-		default:
-			f.Text = fmt.Sprintf("%s %s end on %s: %s (%s failed %s: %s)", f.About, cannot, on(last), c.text, and(methodsOf(show)), times(len(show)), last.message)
+		failed := fmt.Sprintf("%s failed %s", and(methodsOf(show)), times(len(show)))
+		why := failed + "; the last answer was: " + last.message
+		if c := causeOf(last.method, last.message); c != nil {
 			f.Cure = c.cure
+			if c.likely {
+				f.Cause = c.text
+			} else {
+				why = fmt.Sprintf("%s (%s: %s)", c.text, failed, last.message)
+			}
 		}
-		if now != nil {
+		say := func(cannot string) string { return fmt.Sprintf("%s %s end on %s: %s", f.About, cannot, on(last), why) }
+		f.Text, f.past = say("cannot"), say("could not")
+		switch {
+		case now != nil:
 			f.Text += "; a StopPodSandbox has been under way for " + round(now.took)
-		}
-		if over != nil {
+		case over != nil:
 			f.end("; it ended at "+clock(over.end()), over)
-		} else if silent {
+		case v.stopped(show, backOff):
 			f.end(notTried)
 		}
 		found = append(found, f)
@@ -96,7 +95,7 @@ func (v *view) stubborn(stops []*call) []Finding {
 		case c.took > c.asked+10*time.Second && c.asked >= leastGrace, c.took > c.asked+longUnderWay:
 			f := shown(all)
 			f.decided(c)
-			f.About, f.Cause = c.object(), on(c)+" does not get its process killed"
+			f.About, f.Cause = c.object(), on(c)+" did not get its process killed"
 			f.Text = fmt.Sprintf("%s has not ended %s after its signal, although its grace period was %s", f.About, round(c.took), round(c.asked))
 			f.Cure = "look for a process of the container in state D (waiting for a disk or a network file system): nothing can kill it before that answers"
 			found = append(found, f)

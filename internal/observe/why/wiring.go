@@ -93,12 +93,14 @@ func (v *view) notReady() []Finding {
 			if name != "" {
 				f.Backends = []string{name}
 			}
-			f.Text = fmt.Sprintf("%s reports %s", f.About, last.saidBy(name))
+			f.Text, f.past = f.About+" reports "+last.saidBy(name), f.About+" reported "+last.saidBy(name)
 			f.Not = "a fault of kubelet's: the runtime says so of itself"
 			f.Cure = "NetworkReady=false: install or mend the network plugin, which writes a file to /etc/cni/net.d; RuntimeReady=false: read the runtime's log"
 			ready := slices.IndexFunc(answers, func(c *call) bool { return c.began.After(last.began) && c.saidBy(name) == "" })
 			if ready >= 0 {
 				f.end(fmt.Sprintf(", from %s; it is ready since %s", clock(f.Since), clock(answers[ready].began)), answers[ready])
+			} else if v.away(name, v.now) {
+				f.end("; it is gone now")
 			}
 			found = append(found, f)
 		}
@@ -151,7 +153,8 @@ const eventTries = 5
 // noEvents finds kubelets that have given up evented PLEG.
 func (v *view) noEvents() []Finding {
 	var found []Finding
-	for _, all := range groups(v.of((*call).kubelet, "GetContainerEvents"), func(c *call) string { return fmt.Sprint(c.pid) }) {
+	tries := filter(v.calls, func(c *call) bool { return c.kubelet() && c.method == "GetContainerEvents" }) // whatever it failed for
+	for _, all := range groups(tries, func(c *call) string { return fmt.Sprint(c.pid) }) {
 		failed := filter(all, (*call).failed)
 		last := all[len(all)-1]
 		if len(failed) < eventTries || !last.failed() {
@@ -196,6 +199,9 @@ var repeated = Rule{
 				said, f.Cure = c.text+": "+said, c.cure
 			}
 			f.Text = fmt.Sprintf("%s of %s on %s failed %s: %s", last.method, f.About, on(last), times(len(failed)), said)
+			if v.unasked(last) {
+				f.Not = notAsked
+			}
 			if v.stopped(failed, backOff) {
 				f.end(notTried)
 			}
