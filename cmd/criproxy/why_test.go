@@ -36,25 +36,25 @@ var recordings = []struct {
 }{
 	{"healthy", "none: kubelet starts, and two pods", nil},
 	{"shim-gone", "a shim is killed; containerd and kubelet replace the pod by themselves", nil},
-	{"pleg-status", "ContainerStatus takes longer than kubelet waits", map[string]string{"pleg": "ContainerStatus hangs on primary for testbed/web-node-943e8e42/app and 1 more: it took up to 4s, 6 times within 19s"}},
-	{"pleg-list", "ListContainers takes longer than kubelet waits", map[string]string{"pleg": "ListContainers hangs on primary: it took up to 4s, 15 times within 26s"}},
+	{"pleg-status", "ContainerStatus takes longer than kubelet waits", map[string]string{"pleg": "primary hung in ContainerStatus for testbed/web-node-943e8e42/app and 1 more: it took up to 4s, 6 times within 19s"}},
+	{"pleg-list", "ListContainers takes longer than kubelet waits", map[string]string{"pleg": "primary hung in ListContainers: it took up to 4s, 15 times within 26s"}},
 	{"sandbox-reserved", "the CNI plugin takes 25s for one pod", map[string]string{"sandbox-reserved": "primary is too slow for the sandbox of testbed/slow-node-943e8e42: kubelet gave up after 8s, primary goes on, and 1 retry failed because it still has the name"}},
 	{"stubborn", "a program ignores SIGTERM", map[string]string{"stuck-terminating": "testbed/stubborn-node-943e8e42/app did not end within its grace period of 7s after its signal, so that primary had to kill it"}},
 	{"shim-stopped", "a shim is stopped (SIGSTOP) while its pod is to end", map[string]string{"stuck-terminating": "; it ended at 08:03:07.170; probably: its shim did not answer"}},
 	{"cni-del", "the CNI plugin fails to remove a network", map[string]string{"stuck-terminating": "testbed/wired-node-943e8e42 could not end on primary: its CNI plugin fails to remove the network (StopPodSandbox failed 11 times"}},
-	{"pull-hangs", "a registry accepts connections and never answers", map[string]string{"pull": "has been under way for 15s on primary, for testbed/puller-node-943e8e42; kubelet has not asked for registry.test/testbed/app:2 since, which it needs as well"}},
-	{"probe", "an exec probe takes 3s and may take 1s; another pod is removed while it starts", map[string]string{"exec-probe": "the exec probe of testbed/probed-node-943e8e42/app took longer than its time-out of 1s, 8 times of 8 on primary"}},
+	{"pull-hangs", "a registry accepts connections and never answers", map[string]string{"pull": " for 15s, for testbed/puller-node-943e8e42; kubelet has not asked for registry.test/testbed/app:2 since, which it needs as well"}},
+	{"probe", "an exec probe takes 3s and may take 1s; another pod is removed while it starts", map[string]string{"exec-probe": "testbed/probed-node-943e8e42/app: its exec probe took longer than its time-out of 1s, 8 times of 8 on primary"}},
 	{"flood", "crictl ps in a loop; the recording has a third of its calls", map[string]string{"flood": "crictl made "}},
 	{"kubelet-gap", "kubelet is stopped (SIGSTOP) for 15s", map[string]string{"kubelet-gap": "kubelet made no call for 15s"}},
 	{"container-reserved", "an image has a volume with 150,000 files, which containerd copies", map[string]string{"container-reserved": "primary is too slow for the container of testbed/heavy-node-0d898df0/app: kubelet gave up after 4s, primary goes on, and 2 retries failed because it still has the name"}},
-	{"no-program", "the program of a container does not exist", map[string]string{"keeps-failing": "StartContainer of testbed/empty-node-0d898df0/app on primary failed 9 times"}},
+	{"no-program", "the program of a container does not exist", map[string]string{"keeps-failing": "testbed/empty-node-0d898df0/app did not start on primary: StartContainer failed 9 times"}},
 	{"plugin-refuses", "a plugin of criproxy refuses a pod", map[string]string{"wiring": "a plugin of criproxy refuses it: criproxy: RunPodSandbox: refused at PreRunPodSandbox: plugin policy.json says no: pods of this team must have a budget"}},
-	{"plugin-slow", "a plugin of criproxy takes 1.5s for a container", map[string]string{"wiring": "CreateContainer of testbed/delayed-node-cb835e40/app waited 1.5s in criproxy before it went to a runtime, once; probably: plugins of criproxy take this time"}},
+	{"plugin-slow", "a plugin of criproxy takes 1.5s for a container", map[string]string{"wiring": "testbed/delayed-node-cb835e40/app waited 1.5s in criproxy before its CreateContainer went to a runtime, once; probably: plugins of criproxy take this time"}},
 	{"pull-fails", "four images: no such tag, no such host, no credentials, no registry; and a plugin that is too slow", map[string]string{
 		"pull":   "the registry has no such image or tag|the name of the registry cannot be resolved|the registry refuses the credentials|the registry cannot be reached",
 		"wiring": "a plugin of criproxy does not answer in time, and its policy is Fail"}},
 	{"probes-busy", "12 containers with an exec probe every second, and 100 programs that calculate; and a plugin that is too slow", map[string]string{
-		"exec-probe": "the exec probes of 12 containers", "pleg": "hangs on primary: it took up to 4s", "wiring": "a plugin of criproxy does not answer in time"}},
+		"exec-probe": " and 11 other containers: their exec probes took longer", "pleg": "primary hung in ", "wiring": "a plugin of criproxy does not answer in time"}},
 	{"cgroup-drivers", "containerd uses the cgroup driver systemd, kubelet cgroupfs", map[string]string{"wiring": "the cgroup drivers differ: the runtime uses systemd, kubelet cgroupfs"}},
 	{"no-cri", "containerd is restarted with CRI in disabled_plugins", map[string]string{"runtime": "primary is gone since", "wiring": "the runtime does not serve this version of CRI"}},
 	{"runtime-hung", "containerd is stopped (SIGSTOP) for 25s", map[string]string{"runtime": "primary answered nothing for 24s"}},
@@ -62,13 +62,13 @@ var recordings = []struct {
 	{"runtime-swapped", "another containerd takes the place of the primary, by a reload, and gives it back", map[string]string{"runtime": "criproxy's configuration changed at 17:46:12.083; of the calls of kubelet, 2 made a new sandbox|criproxy's configuration changed at 17:46:37.140; no call of kubelet failed because of it"}},
 	{"runtime-moved", "criproxy is restarted with the address of another containerd as the primary's", map[string]string{"runtime": "criproxy started with this configuration at 21:17:42.922; of the calls of kubelet, 2 made a new sandbox"}},
 	{"network-not-ready", "the CNI configuration is removed for 25s", map[string]string{"wiring": "primary reported NetworkReady=false: NetworkPluginNotReady"}},
-	{"not-removed", "a file in the folder of a sandbox cannot be removed (chattr +i)", map[string]string{"not-removed": "RemovePodSandbox on primary fails for testbed/kept-node-331b66d9: it was tried 3 times, and the last answer was: failed to delete sandbox"}},
-	{"image-held", "an image is used by a container that CRI-O does not show to kubelet, as podman's are, and the disk is too full", map[string]string{"not-removed": "RemoveImage on primary fails for daf3008ad7c1f2404a0fd320c443bd318a0d5785c333e4eb25edfdf8cb650876: it was tried 5 times, and the last answer was: delete image: image used by"}},
+	{"not-removed", "a file in the folder of a sandbox cannot be removed (chattr +i)", map[string]string{"not-removed": "testbed/kept-node-331b66d9 cannot be removed from primary: RemovePodSandbox was tried 3 times, and the last answer was: failed to delete sandbox"}},
+	{"image-held", "an image is used by a container that CRI-O does not show to kubelet, as podman's are, and the disk is too full", map[string]string{"not-removed": " cannot be removed from primary: RemoveImage was tried 5 times, and the last answer was: delete image: image used by"}},
 	{"no-handler", "a pod's RuntimeClass has a handler that containerd lacks", map[string]string{"wiring": "no runtime for \"kata\" is configured; it has alt, runc"}},
 	{"no-events", "a runtime lacks GetContainerEvents, and kubelet has the feature gate EventedPLEG", map[string]string{"wiring": "kubelet has given up evented PLEG and lists all pods every second again: GetContainerEvents failed 5 times"}},
 	{"cni-sleeps", "the CNI plugin sleeps for one pod, and kubelet gives up after 4m; two runtimes", map[string]string{"sandbox-reserved": "primary cannot make the sandbox of testbed/slow-node-fa204616: 4 retries failed because the name was reserved"}},
-	{"disk-full", "the disk of one runtime is full; another one pulls the same image", map[string]string{"pull": "busybox:1.29-2 from 127.0.0.1:41123 failed twice on primary: the disk for images is full"}},
-	{"registry-no-tls", "a registry does not speak TLS", map[string]string{"pull": "127.0.0.1:43159 failed 3 times on primary: what answers at the registry's address does not speak TLS"}},
+	{"disk-full", "the disk of one runtime is full; another one pulls the same image", map[string]string{"pull": "busybox:1.29-2 from 127.0.0.1:41123 for testbed/bone-node-fa204616: the disk for images is full"}},
+	{"registry-no-tls", "a registry does not speak TLS", map[string]string{"pull": ": what answers at the registry's address does not speak TLS"}},
 	{"shim-stopped-probe", "a shim is stopped (SIGSTOP) whose container has an exec probe", map[string]string{"exec-probe": "; probably: its shim did not answer", "runtime": "primary is slow since 02:11:24.735"}},
 	{"crash-loop", "none: programs end at once, again and again, on two runtimes", nil},
 	{"runtime-gone", "the socket of a runtime is gone, since before the oldest call that is recorded", map[string]string{"runtime": "kata.io is gone since 02:21:24.219 (cannot be reached"}},
@@ -98,7 +98,7 @@ func recordingAt(name string) string {
 
 // In the beginning of a finding that is over, lasts says that it is not. back says when a runtime answered again.
 var (
-	lasts = regexp.MustCompile(`^\S+ (is|has|hangs|cannot|reports|fails|does not) | hangs | fails for `)
+	lasts = regexp.MustCompile(`^\S+ (is|has|hangs|cannot|reports|does not|waits) `)
 	back  = regexp.MustCompile(`(?:answers again since|is ready since|succeeded at|ended at|until) ([0-9:.]{12})`)
 )
 

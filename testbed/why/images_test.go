@@ -37,7 +37,7 @@ func TestWhyNamesImagesThatStay(t *testing.T) {
 	n.proxy = testbed.NewProxy(t, "flightRecorder: 67108864\nbackends:\n- address: "+crio.Socket()+"\n")
 	n.kubelet = testbed.NewKubelet(t, kubelet.Config{Endpoint: n.proxy.Endpoint(), ExtraYAML: diskPressure})
 	n.run(t, pod("web", "tick"))
-	n.try(t, []fault{{name: "image-held", says: "RemoveImage on primary fails for ", run: func(t *testing.T) {
+	n.try(t, []fault{{name: "image-held", says: " be removed from primary: RemoveImage was tried ", run: func(t *testing.T) {
 		n.await(t, 2*time.Minute, "RemoveImage")
 		time.Sleep(40 * time.Second)
 	}}})

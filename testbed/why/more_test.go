@@ -89,7 +89,7 @@ func TestWhyNamesFaultsOfPods(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			require.NoError(t, n.kubelet.RemoveManifest("heavy"))
 		}},
-		{name: "no-program", says: "StartContainer of testbed/empty-", run: func(t *testing.T) {
+		{name: "no-program", says: " not start on primary: StartContainer failed ", run: func(t *testing.T) {
 			p := pod("empty")
 			p.Spec.Containers[0].Command = []string{"/bin/nothing"}
 			require.NoError(t, n.kubelet.AddManifest(p))
@@ -161,7 +161,7 @@ func TestWhyNamesFaultsOfPods(t *testing.T) {
 			require.NoError(t, os.WriteFile(confs[0], text, 0o644)) // containerd does not notice a file that was moved there
 			time.Sleep(12 * time.Second)
 		}},
-		{name: "not-removed", says: "RemovePodSandbox on primary fails for testbed/kept-", run: func(t *testing.T) {
+		{name: "not-removed", says: " be removed from primary: RemovePodSandbox was tried ", run: func(t *testing.T) {
 			n.run(t, pod("kept", "tick"))
 			held := filepath.Join(n.sandboxDir(t, "kept"), "held")
 			require.NoError(t, os.WriteFile(held, nil, 0o600))

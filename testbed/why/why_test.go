@@ -28,14 +28,14 @@ func TestWhyNamesTheFault(t *testing.T) {
 	n.save(t, "healthy", n.began)
 	assert.Empty(t, n.why(t, n.began), "nothing is wrong yet")
 	n.try(t, []fault{
-		{name: "pleg-status", says: "ContainerStatus hangs on primary for testbed/", run: func(t *testing.T) {
+		{name: "pleg-status", says: " in ContainerStatus for testbed/", run: func(t *testing.T) {
 			n.relay.Set(15*time.Second, "ContainerStatus")
 			n.killPod(t, "web")
 			time.Sleep(20 * time.Second)
 			n.relay.Set(0)
 			time.Sleep(8 * time.Second)
 		}},
-		{name: "pleg-list", says: "ListContainers hangs on primary", run: func(t *testing.T) {
+		{name: "pleg-list", says: " in ListContainers: it took up to ", run: func(t *testing.T) {
 			n.relay.Set(15*time.Second, "ListContainers")
 			time.Sleep(25 * time.Second)
 			n.relay.Set(0)

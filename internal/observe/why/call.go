@@ -75,20 +75,16 @@ func (c *call) pod() string {
 	return strings.TrimPrefix(c.about.Namespace+"/"+c.about.Pod, "/")
 }
 
-// object returns what the call is about, for people: a container, a pod, an image or an id.
+// object returns what the call is about, for people: a container, a pod or an image, or an id if it has no name.
 func (c *call) object() string {
-	if p := c.pod(); p != "" && c.about.Container != "" {
+	switch p := c.pod(); {
+	case p != "" && c.about.Container != "":
 		return p + "/" + c.about.Container
-	} else if p != "" {
-		return p
+	case p == "" && c.about.Container != "":
+		return strings.TrimSpace(c.about.Container + " " + c.id()) // several pods have a container of this name
+	default:
+		return cmp.Or(p, c.about.Image, c.id())
 	}
-	if c.about.Image != "" {
-		return c.about.Image
-	}
-	if len(c.about.IDs) > 0 {
-		return c.about.IDs[0]
-	}
-	return ""
 }
 
 // place returns the part of a pod that the call is about, with its runtime; "" if the call names no pod.
@@ -170,6 +166,14 @@ func (c *call) saidBy(runtime string) string {
 		}
 	}
 	return c.said // recordings have a message once, and the answer to the client is the primary's
+}
+
+// actor returns who did what the call asks for, for the beginning of a sentence: the runtime, or else its client.
+func (c *call) actor() string {
+	if len(c.legs) == 0 {
+		return c.from
+	}
+	return on(c)
 }
 
 // on returns the runtimes that a call went to, for people.

@@ -93,13 +93,13 @@ func TestACauseHasItsOwnCureAndWhatHasNoneIsQuoted(t *testing.T) {
 		return r.complete(found[0])
 	}
 	full := first(&repeated, "CreateContainer", "mkdir /x: no space left on device")
-	assert.Equal(t, "CreateContainer of shop/web on primary failed 3 times: there is no space left where the answer says: mkdir /x: no space left on device", full.Text)
+	assert.Equal(t, "shop/web does not start on primary: CreateContainer failed 3 times: there is no space left where the answer says: mkdir /x: no space left on device", full.Text)
 	assert.Contains(t, full.Cure, "df -i")
-	assert.Equal(t, "CreateContainer of shop/web on primary failed 3 times: something new", first(&repeated, "CreateContainer", "something new").Text)
+	assert.Equal(t, "shop/web does not start on primary: CreateContainer failed 3 times: something new", first(&repeated, "CreateContainer", "something new").Text)
 
 	refused := first(&pulls, "PullImage", "dial tcp: connect: connection refused")
 	assert.Contains(t, refused.Cure, "curl -v https://r.test/v2/")
 	unknown := first(&pulls, "PullImage", "something new")
-	assert.Contains(t, unknown.Text, "failed 3 times on primary: the last answer was: something new")
+	assert.Equal(t, "primary failed 3 times to pull r.test/app:1 from r.test for shop/web: the last answer was: something new", unknown.Text)
 	assert.Contains(t, unknown.Cure, "read the runtime's answer")
 }

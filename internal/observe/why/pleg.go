@@ -42,14 +42,14 @@ func plegSlow(v *view) []Finding {
 			lost += c.took
 		}
 		f.About = worst.slowest()
-		where := " on " + f.About
+		where := " in " + worst.method
 		switch {
 		case f.About != "":
 			f.Backends = []string{f.About}
 		case v.blind():
 			f.About, where = worst.method, ""
 		default:
-			f.About, where = "criproxy", " in criproxy, while that waits for a runtime (see criproxy events)"
+			f.About, where = "criproxy", where+", while it waits for a runtime (see criproxy events)"
 		}
 		what := ""
 		switch o := worst.object(); {
@@ -64,7 +64,7 @@ func plegSlow(v *view) []Finding {
 		if len(quick) > 0 {
 			rest += fmt.Sprintf(" (%s of %s took %s)", capture.Count(len(quick), "other call"), worst.method, round(median(quick)))
 		}
-		f.Text, f.past = worst.method+" hangs"+rest, worst.method+" hung"+rest
+		f.Text, f.past = f.About+" hangs"+rest, f.About+" hung"+rest
 		if worst.took >= plegPeriod/3 || lost >= plegPeriod/3 {
 			f.Level = Error
 		}

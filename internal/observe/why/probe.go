@@ -85,7 +85,7 @@ func (v *view) lateProbe(all, execs []*call) (f Finding, usual time.Duration) {
 	f = shown(slow)
 	f.decided(c)
 	f.About = c.object()
-	f.Text = fmt.Sprintf("the exec probe of %s took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
+	f.Text = fmt.Sprintf("%s: its exec probe took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
 	if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended && causeOf(o.method, o.message) == nil }); len(others) > 0 && !slow[0].began.Before(v.whole) {
 		usual = median(others)
 		f.Text += fmt.Sprintf("; those of other containers took %s", round(usual))
@@ -105,7 +105,7 @@ func (v *view) lateProbes(late [][]*call, execs []*call) Finding {
 	f, c := shown(slow), longest(slow)
 	f.decided(c)
 	f.About = on(c)
-	f.Text = fmt.Sprintf("the exec probes of %s, such as %s, took longer than their time-outs, %s%s; up to %d at once", capture.Count(len(late), "container"), c.object(), times(len(slow)), v.outOf(all), atOnce(execs, f.Since, f.Last))
+	f.Text = fmt.Sprintf("%s and %s: their exec probes took longer than their time-outs, %s%s; up to %d at once", c.object(), capture.Count(len(late)-1, "other container"), times(len(slow)), v.outOf(all), atOnce(execs, f.Since, f.Last))
 	f.Cause = fmt.Sprintf("the node is busy or %s slow, and the containers may be well", on(c))
 	f.Cure = "use fewer or rarer exec probes, since each starts processes; look at CPU and disk, and at the runtime's log"
 	last := execs[len(execs)-1]

@@ -43,7 +43,7 @@ func (v *view) hanging(pulled []*call) []Finding {
 		f := shown([]*call{c})
 		f.decided(missing[:min(len(missing), maxProofs)]...)
 		f.About, f.Level, f.Cause = registryOf(c.about.Image), Error, "the registry is slow or hangs, and kubelet pulls one image at a time"
-		f.Text = fmt.Sprintf("the pull of %s from %s has been under way for %s on %s", c.about.Image, registryOf(c.about.Image), round(c.took), on(c))
+		f.Text = fmt.Sprintf("%s has been pulling %s from %s for %s", c.actor(), c.about.Image, f.About, round(c.took))
 		if p := c.pod(); p != "" {
 			f.Text += ", for " + p
 		}
@@ -98,7 +98,11 @@ func (v *view) failing(pulled []*call) []Finding {
 		if c := causeOf(last.method, last.message); c != nil {
 			why, f.Cure = c.text, c.cure
 		}
-		f.Text = fmt.Sprintf("the pull of %s from %s failed %s on %s: %s: %s", last.about.Image, f.About, times(len(failed)), on(last), why, last.message)
+		whose := ""
+		if len(f.Pods) > 0 {
+			whose = " for " + and(few(f.Pods))
+		}
+		f.Text = fmt.Sprintf("%s failed %s to pull %s from %s%s: %s: %s", last.actor(), times(len(failed)), last.about.Image, f.About, whose, why, last.message)
 		if v.unasked(last) {
 			f.Not = notAsked
 		}

@@ -43,14 +43,17 @@ func staying(v *view) []Finding {
 	}) {
 		f, last := shown(all), all[len(all)-1]
 		f.About = last.target()
+		if last.method == "RemoveImage" {
+			f.About = v.imageOf(last)
+		}
 		more := ""
 		if n := len(groups(all, what)) - 1; n > 0 {
 			more = " and " + capture.Count(n, "other image")
 		}
-		say := func(fails string) string {
-			return fmt.Sprintf("%s on %s %s for %s%s: it was tried %s, and the last answer was: %s", last.method, on(last), fails, f.About, more, times(len(all)), last.message)
+		say := func(cannot string) string {
+			return fmt.Sprintf("%s%s %s be removed from %s: %s was tried %s, and the last answer was: %s", f.About, more, cannot, on(last), last.method, times(len(all)), last.message)
 		}
-		f.Text, f.past = say("fails"), say("failed")
+		f.Text, f.past = say("cannot"), say("could not")
 		if c := causeOf(last.method, last.message); c != nil {
 			f.Cause, f.Cure = c.text, c.cure
 		}
@@ -60,4 +63,15 @@ func staying(v *view) []Finding {
 		found = append(found, f)
 	}
 	return found
+}
+
+// imageOf returns the image that a call is about, by its name if another call says it.
+func (v *view) imageOf(c *call) string {
+	i := slices.IndexFunc(v.calls, func(o *call) bool {
+		return o.method == "ImageStatus" && o.about.Image != c.about.Image && slices.Contains(o.about.IDs, c.about.Image)
+	})
+	if i < 0 {
+		return c.about.Image
+	}
+	return v.calls[i].about.Image
 }

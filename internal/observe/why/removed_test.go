@@ -25,12 +25,17 @@ func TestImagesThatStayAreToldTogether(t *testing.T) {
 	v := &view{now: at(60 * 14), calls: tries}
 	found := staying(v)
 	require.Len(t, found, 1)
-	assert.Equal(t, "RemoveImage on primary fails for bb and 1 other image: it was tried 6 times, and the last answer was: "+used, found[0].Text)
+	assert.Equal(t, "bb and 1 other image cannot be removed from primary: RemoveImage was tried 6 times, and the last answer was: "+used, found[0].Text)
 	assert.Contains(t, found[0].Cause, "podman")
 	assert.False(t, found[0].Over, "the next try comes after five minutes")
 
+	named := made("ImageStatus", "primary", 1, 0, codes.OK, "")
+	named.about = calls.About{Image: "r.test/app:1", IDs: []string{"bb"}}
+	assert.Contains(t, staying(&view{now: v.now, calls: append(tries[:6:6], named)})[0].Text, "r.test/app:1 and 1 other image cannot", "an id is no name")
+
 	v.now = at(60 * 21)
 	assert.True(t, staying(v)[0].Over)
+	assert.Contains(t, staying(v)[0].Text, "bb and 1 other image could not be removed")
 	assert.Contains(t, staying(v)[0].Text, "; kubelet has not tried since")
 
 	for name, more := range map[string][]*call{

@@ -53,7 +53,7 @@ func underWayLong(all []*call) *call {
 func (v *view) underWay(c *call) Finding {
 	f := shown([]*call{c})
 	f.About, f.Not = c.object(), "kubelet: it waits for the answer"
-	f.Text = fmt.Sprintf("the %s of %s has been under way for %s", c.method, f.About, round(c.took))
+	f.Text = fmt.Sprintf("%s waits for its %s, which has been under way for %s", f.About, c.method, round(c.took))
 	switch {
 	case len(c.legs) > 0:
 		f.Text += " on " + on(c)

@@ -33,11 +33,11 @@ func TestACallUnderWayForLongIsSaid(t *testing.T) {
 		calls []*call
 		says  string
 	}{
-		"a sandbox":                      {&sandboxReserved, []*call{waits("RunPodSandbox", long)}, "the RunPodSandbox of shop/web/app has been under way for 3m40s on primary"},
+		"a sandbox":                      {&sandboxReserved, []*call{waits("RunPodSandbox", long)}, "shop/web/app waits for its RunPodSandbox, which has been under way for 3m40s on primary"},
 		"no runtime was asked":           {&sandboxReserved, []*call{waits("ListContainers", time.Second), plugin}, "has been under way for 3m40s in criproxy, which has not asked a runtime yet"},
 		"a sandbox after two tries":      {&sandboxReserved, []*call{failed("RunPodSandbox", reserved), failed("RunPodSandbox", reserved), waits("RunPodSandbox", long)}, "2 retries failed because the name was reserved; another one has been under way for 3m40s"},
-		"a container":                    {&containerReserved, []*call{waits("CreateContainer", long)}, "the CreateContainer of shop/web/app has been under way for 3m40s on primary"},
-		"the end of a pod":               {&stuckTerminating, []*call{waits("StopPodSandbox", long)}, "the StopPodSandbox of shop/web/app has been under way for 3m40s on primary"},
+		"a container":                    {&containerReserved, []*call{waits("CreateContainer", long)}, "shop/web/app waits for its CreateContainer, which has been under way for 3m40s on primary"},
+		"the end of a pod":               {&stuckTerminating, []*call{waits("StopPodSandbox", long)}, "shop/web/app waits for its StopPodSandbox, which has been under way for 3m40s on primary"},
 		"it failed before":               {&stuckTerminating, []*call{failed("StopPodSandbox", "no"), failed("StopPodSandbox", "no"), waits("StopPodSandbox", long)}, "; a StopPodSandbox has been under way for 3m40s"},
 		"a short grace period":           {&stuckTerminating, []*call{stop}, "shop/web/app has not ended 3m40s after its signal, although its grace period was 2s"},
 		"a sandbox on a busy node":       {&sandboxReserved, []*call{waits("RunPodSandbox", 50*time.Second)}, ""},

@@ -59,7 +59,7 @@ func (v *view) unreached() []Finding {
 		f, last := shown(all), all[len(all)-1]
 		f.About, f.Level, f.Pods, f.Backends, f.Show = name, Error, nil, []string{name}, "-status Unavailable"
 		f.Cure = v.readLog(name) + sinceNobody
-		f.Text = fmt.Sprintf("calls of %s did not reach %s, %s from %s on; the last answer was: %s", whose, name, times(len(all)), clock(f.Since), last.message)
+		f.Text = fmt.Sprintf("%s was not reached by %s of %s from %s on; the last answer was: %s", name, capture.Count(len(all), "call"), whose, clock(f.Since), last.message)
 		if c := v.next(last, name, (*call).ok); c != nil {
 			f.end("; it answers again since "+clock(c.began), c)
 		}

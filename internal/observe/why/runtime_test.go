@@ -456,7 +456,7 @@ func TestCallsThatReachNoRuntimeNeedNoCondition(t *testing.T) {
 	v := &view{now: at(59), calls: []*call{away(1, refused), away(2, gone), away(3, gone)}}
 	require.Len(t, v.unreached(), 1)
 	assert.Equal(t, Error, v.unreached()[0].Level)
-	assert.Equal(t, "calls of kubelet did not reach primary, 3 times from 09:00:01.000 on; the last answer was: "+gone, v.unreached()[0].Text)
+	assert.Equal(t, "primary was not reached by 3 calls of kubelet from 09:00:01.000 on; the last answer was: "+gone, v.unreached()[0].Text)
 
 	v.calls = append(v.calls, &call{method: "Status", from: "kubelet", pid: 1, began: at(9), ended: true, legs: []leg{{backend: "primary", ended: true}}})
 	assert.True(t, v.unreached()[0].Over)

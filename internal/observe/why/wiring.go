@@ -40,16 +40,14 @@ func (v *view) refused() []Finding {
 		if name := last.runtime(); name != "" {
 			f.Backends = []string{name} // a list asks all, and one fails
 		}
-		what := and(methodsOf(all))
-		if o := last.object(); o != "" {
-			what += " of " + o
-		}
-		if len(last.legs) > 0 {
-			what += " on " + on(last)
-		} else {
+		if len(last.legs) == 0 {
 			f.About = "criproxy"
 		}
-		f.Text = fmt.Sprintf("%s failed %s: %s: %s", what, times(len(all)), m.text, last.message)
+		what := and(methodsOf(all))
+		if last.object() != "" && len(last.legs) > 0 {
+			what += " on " + f.About
+		}
+		f.Text = fmt.Sprintf("%s: %s failed %s: %s: %s", cmp.Or(last.object(), last.runtime(), f.About), what, times(len(all)), m.text, last.message)
 		if has := v.handlersOf(on(last)); m.text == noHandler && has != "" {
 			f.Text += "; it has " + has
 		}
@@ -123,7 +121,7 @@ func (v *view) slowPlugins() []Finding {
 		worst := slices.MaxFunc(all, func(a, b *call) int { return cmp.Compare(a.beforeRuntime(), b.beforeRuntime()) })
 		f.decided(worst)
 		f.About, f.Cause = "criproxy", "plugins of criproxy take this time"
-		f.Text = fmt.Sprintf("%s of %s waited %s in criproxy before it went to a runtime, %s", worst.method, worst.object(), round(worst.beforeRuntime()), times(len(all)))
+		f.Text = fmt.Sprintf("%s waited %s in criproxy before its %s went to a runtime, %s", worst.object(), round(worst.beforeRuntime()), worst.method, times(len(all)))
 		f.Not = "the runtime: it had not been asked"
 		f.Cure = "criproxy hooks shows the plugins and how long each takes; mend the slow one, or give it a shorter timeout in its file"
 		f.Over = v.next(all[len(all)-1], worst.runtime(), func(c *call) bool { return c.kubelet() && c.method == worst.method && c.beforeRuntime() < slowPlugin }) != nil
@@ -198,10 +196,16 @@ var repeated = Rule{
 			if c := causeOf(last.method, last.message); c != nil {
 				said, f.Cure = c.text+": "+said, c.cure
 			}
-			f.Text = fmt.Sprintf("%s of %s on %s failed %s: %s", last.method, f.About, on(last), times(len(failed)), said)
-			if v.unasked(last) {
+			where := ""
+			if len(last.legs) > 0 {
+				where = " on " + on(last)
+			} else if v.unasked(last) {
 				f.Not = notAsked
 			}
+			say := func(does string) string {
+				return fmt.Sprintf("%s %s not start%s: %s failed %s: %s", f.About, does, where, last.method, times(len(failed)), said)
+			}
+			f.Text, f.past = say("does"), say("did")
 			if v.stopped(failed, backOff) {
 				f.end(notTried)
 			}
