@@ -16,9 +16,13 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// ownerFile is the file in the state folder that its owner locks. The file names the owner and its API. It stays when the
-// owner ends: then only the API counts, because all that is in the folder belongs to it.
+// ownerFile is the file in the state folder that its owner locks. Its lines are the owner, the packages of its API, and the
+// version; later ones are ignored. It stays when the owner ends: then only the API and the version count, because all that is
+// in the folder belongs to them.
 const ownerFile = "owner.lock"
+
+// ownerVersion rises when no older criproxy may use the folder.
+const ownerVersion = 1
 
 // An owner is the lock by which one process has a state folder to itself. A process that hands over unlocks the folder
 // before its successor gets the memories, so a successor takes the lock as any process does. The kernel unlocks the folder
@@ -35,18 +39,22 @@ func own(dir, listen string, api ...string) (*owner, error) {
 	if err != nil {
 		return nil, nil
 	}
-	text := make([]byte, 512)
+	text := make([]byte, 4096)
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	n, _ := f.Read(text) // a new file is empty, and that of version 1.0 names no API
-	who, packages, _ := strings.Cut(string(text[:n]), "\n")
-	was := strings.Fields(packages)
-	switch other := len(was) > 0 && !slices.ContainsFunc(was, func(one string) bool { return slices.Contains(api, one) }); {
-	case err == nil && !other:
-		_ = f.Truncate(0)
-		_, _ = f.WriteAt(fmt.Appendf(nil, "process %d, which serves %s\n%s\n", os.Getpid(), listen, strings.Join(api, " ")), 0)
-		return &owner{f}, nil
-	case err == nil:
+	n, _ := f.Read(text) // a new file is empty, and an old one may lack the version, or also the API
+	lines := append(strings.Split(string(text[:n]), "\n"), "", "")
+	who, was, version := lines[0], strings.Fields(lines[1]), 0
+	_, _ = fmt.Sscanf(lines[2], "version %d", &version)
+	other := len(was) > 0 && !slices.ContainsFunc(was, func(one string) bool { return slices.Contains(api, one) })
+	switch {
+	case err == nil && version > ownerVersion:
+		err = fmt.Errorf("only a newer criproxy can use it, because its %s has version %d", ownerFile, version)
+	case err == nil && other:
 		err = fmt.Errorf("the folder belongs to the API %s, of another criproxy", was[0])
+	case err == nil:
+		_ = f.Truncate(0)
+		_, _ = f.WriteAt(fmt.Appendf(nil, "process %d, which serves %s\n%s\nversion %d\n", os.Getpid(), listen, strings.Join(api, " "), ownerVersion), 0)
+		return &owner{f}, nil
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		err = nil
 	case who == "":
@@ -94,7 +102,8 @@ func (o *owner) release() {
 
 // claim returns the owner of the state folder of a configuration: that of now, or a new one. It fails if another process
 // owns the folder: the next process would believe what either of them wrote there, and kubelet would kill pods. It also
-// fails if the folder is of another API: status would show runtimes and errors of servers that this process does not have.
+// fails if the folder is of another API: status would show runtimes and errors of servers that this process does not have;
+// and if it is of a newer criproxy, as [ownerVersion] says.
 func (p *Proxy) claim(c *config.Config) (*owner, error) {
 	if c.StateDir == "" || p.shows {
 		return nil, nil

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,6 +151,36 @@ func TestAStateFolderBelongsToOneAPI(t *testing.T) {
 	o, err := own(dir, "a newer version of the API", "runtime.v2", "runtime.v1")
 	require.NoError(t, err)
 	o.release()
+}
+
+// The file of a release, or of before 1.0, is that of an owner that has ended, also with more lines. A newer version means that
+// this criproxy would misread the folder.
+func TestAFolderOfANewerVersionIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	releases, err := filepath.Glob("../../testdata/compat/*/state/" + ownerFile)
+	require.NoError(t, err)
+	require.NotEmpty(t, releases)
+	for _, path := range releases {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		written, dir := string(data), t.TempDir()
+		with := func(version string) string { return strings.Replace(written, "version 1\n", version, 1) }
+		for text, ours := range map[string]bool{written: true, written + "more\n": true, with(""): true, with("version 2\n"): false} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, ownerFile), []byte(text), 0o600))
+			o, err := own(dir, "/run/b.sock", "runtime.v1", "runtime.v1alpha2", "runtime")
+			now, _ := os.ReadFile(filepath.Join(dir, ownerFile)) // it is there
+			if !ours {
+				assert.ErrorContains(t, err, "only a newer criproxy can use it, because its owner.lock has version 2")
+				assert.Equal(t, text, string(now))
+				continue
+			}
+			require.NoError(t, err, text)
+			o.release()
+			_, before, _ := strings.Cut(written, "\n")
+			_, after, _ := strings.Cut(string(now), "\n")
+			assert.True(t, strings.HasPrefix(after, before), "lines are only added: %s", now)
+		}
+	}
 }
 
 // A folder that no process has locked can have a file of an earlier owner, as after a crash.
