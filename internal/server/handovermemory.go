@@ -54,8 +54,8 @@ func (p *Proxy) bequeath(conn net.Conn) (serve func() *successor) {
 			if _, err := conn.Read(asked); err != nil {
 				return // the successor is of an earlier version, or has ended
 			}
-			h.giveMemories(p, evidence)
-			if rest != nil && (asked[0] != withRest || !h.passOn(rest)) && h.ctx.Err() == nil {
+			h.giveMemories(p, evidence, asked[0])
+			if rest != nil && (asked[0] < withRest || !h.passOn(rest)) && h.ctx.Err() == nil {
 				klog.InfoS("The new process does not record the calls that this one still serves", p.underWay()...)
 			}
 		}()
@@ -63,8 +63,13 @@ func (p *Proxy) bequeath(conn net.Conn) (serve func() *successor) {
 	}
 }
 
-// withRest is what a successor asks with that takes more than the memories: also what is recorded later.
-const withRest = 2
+// The successor asks with the latest version that it knows. The process before answers in the latest that both know, and says
+// which that is. Within a version keys and fields are only added, and those who do not know them ignore them.
+const (
+	handoverVersion = 2
+	withRest        = 2          // from this version on, what is recorded later follows the memories
+	versionKey      = ":version" // among the memories, as evidenceKey
+)
 
 // successor is the process that takes over, seen from the process that hands over.
 type successor struct {
@@ -99,14 +104,14 @@ func (h *successor) finish() {
 	<-h.done
 }
 
-// giveMemories sends the memories, and has the memories send notes from then on.
-func (h *successor) giveMemories(p *Proxy, evidence []byte) {
+// giveMemories sends the memories to a successor that knows a version, and has the memories send notes from then on.
+func (h *successor) giveMemories(p *Proxy, evidence []byte, version byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock() // notes come after the memories
 	p.memories.HandOn(func(backend string, n inventory.Note) { h.send(&successorNote{Backend: backend, Note: n}) })
 	all, err := p.memories.Encode()
 	if err == nil {
-		all[evidenceKey] = evidence
+		all[evidenceKey], all[versionKey] = evidence, []byte{min(version, handoverVersion)}
 		_ = h.conn.SetDeadline(time.Now().Add(memoriesTime))
 		p.unlock() // the successor takes the folder as soon as it has the memories
 		err = h.gob.Encode(all)
@@ -209,8 +214,11 @@ func ReceiveLegacy(from *os.File) (*Legacy, error) {
 func ReadLegacy(conn net.Conn) (_ *Legacy, err error) {
 	l := &Legacy{ended: make(chan struct{}), conn: conn, gob: gob.NewDecoder(conn)}
 	_ = conn.SetDeadline(time.Now().Add(memoriesTime))
-	if _, err = conn.Write([]byte{withRest}); err == nil {
+	if _, err = conn.Write([]byte{handoverVersion}); err == nil {
 		err = l.gob.Decode(&l.all)
+	}
+	if v := l.all[versionKey]; err == nil && len(v) == 1 && v[0] > handoverVersion {
+		err = fmt.Errorf("it is a newer criproxy, which passes them on in version %d, and this one reads only versions up to %d; restart criproxy instead", v[0], handoverVersion)
 	}
 	if err != nil {
 		_ = conn.Close() // the other process notices that

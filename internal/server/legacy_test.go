@@ -70,7 +70,10 @@ func TestAProcessThatRecordsNothingStillLearnsOfCalls(t *testing.T) {
 	_, before := follows(t, nil)
 	before.send(&began)
 	before.taken()
-	before.send(&successorNote{Backend: "any"})
+	require.NoError(t, before.gob.Encode(struct {
+		Backend string
+		Later   []string
+	}{"any", []string{"of a later version"}}))
 	before.taken()
 }
 
