@@ -10,8 +10,9 @@
 //
 // # Stability
 //
-// Programs may build on [Config], [Options], [Handlers] and [Schema], with director and codec, which say
-// how they may change. The other names are for criproxy itself and may change at any time.
+// Programs may build on [Config], [Options], [Handlers] and [Schema], with director and codec. They follow
+// semantic versioning: docs/stability.md says what stays the same. The other names are for criproxy itself
+// and may change at any time.
 package criadapter
 
 import (

@@ -47,7 +47,6 @@
 //
 // # Stability
 //
-// Programs may build on this package, with codec and rewrite. While criproxy is at version 0 a
-// minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows
-// semantic versioning. A package without this section makes no such promise.
+// Programs may build on this package, with codec and rewrite. It follows semantic versioning:
+// docs/stability.md says what stays the same.
 package director

@@ -22,7 +22,6 @@
 //
 // # Stability
 //
-// Programs may build on this package, with director and codec. While criproxy is at version 0 a
-// minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows
-// semantic versioning. A package without this section makes no such promise.
+// Programs may build on this package, with director and codec. It follows semantic versioning:
+// docs/stability.md says what stays the same.
 package rewrite

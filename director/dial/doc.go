@@ -10,6 +10,6 @@
 //
 // # Stability
 //
-// Programs may build on this package, with director. While criproxy is at version 0 a minor release
-// may change it, and CHANGELOG.md says how; from 1.0 on it follows semantic versioning.
+// Programs may build on this package, with director. It follows semantic versioning:
+// docs/stability.md says what stays the same.
 package dial
