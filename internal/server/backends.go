@@ -79,7 +79,7 @@ func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *asse
 		Schema:      d.Schema,
 		Conversions: d.Conversions,
 		MaxMessage:  cfg.MaxMessageBytes,
-		GRPC:        cfg.DataPath == config.GRPCPath,
+		GRPC:        dataPaths[cfg.DataPath].grpc,
 		Budget:      p.memory,
 		Dial:        b.noting(s.dial),
 		Via:         s.via,
@@ -145,7 +145,7 @@ func (p *Proxy) newPlainBackend(cfg *config.Config, d director.Config, s *assemb
 	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), answers: &p.answers, changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
 	var err error
 	b.conn, err = dial.New(dial.Config{
-		Address: b.cfg.Address, GRPC: cfg.DataPath == config.GRPCPath, MaxMessage: cfg.MaxMessageBytes, Budget: p.memory, Primary: true, Watch: b.connected, Tracer: d.Tracer,
+		Address: b.cfg.Address, GRPC: dataPaths[cfg.DataPath].grpc, MaxMessage: cfg.MaxMessageBytes, Budget: p.memory, Primary: true, Watch: b.connected, Tracer: d.Tracer,
 		Via: s.via, Lost: p.losses.Of(b.String()),
 	})
 	if err != nil {

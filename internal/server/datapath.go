@@ -23,10 +23,13 @@ type server interface {
 	Stop()
 }
 
-// newServer returns the server of a data path.
-func newServer(path string, cfg transport.ServerConfig) server {
-	if path == config.GRPCPath {
-		return grpcgo.NewServer(cfg)
-	}
-	return transport.NewServer(cfg)
+// dataPaths are the data paths, with all that differs between them. Nothing else in this package asks which one it is.
+var dataPaths = map[string]struct {
+	newServer func(transport.ServerConfig) server
+	grpc      bool                                                                     // see [dial.Config]
+	pass      func(context.Context, grpc.ClientConnInterface, grpc.ServerStream) error // see [director.Config]
+	cure      bool                                                                     // when it fails, the other one is the cure
+}{
+	config.OwnPath:  {newServer: func(cfg transport.ServerConfig) server { return transport.NewServer(cfg) }, cure: true},
+	config.GRPCPath: {newServer: func(cfg transport.ServerConfig) server { return grpcgo.NewServer(cfg) }, grpc: true, pass: grpcgo.Pass},
 }

@@ -82,7 +82,7 @@ func serveOn(t *testing.T, path string, cfg transport.ServerConfig) (socket stri
 	socket = filepath.Join(testkit.SocketDir(t), "s")
 	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
-	s, ended := newServer(path, cfg), make(chan error, 1)
+	s, ended := dataPaths[path].newServer(cfg), make(chan error, 1)
 	go func() { ended <- s.Serve(l, nil) }()
 	t.Cleanup(func() {
 		s.Stop()

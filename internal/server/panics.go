@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/base/recovery"
-	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -93,7 +92,7 @@ func (c *crashes) begin(now time.Time) bool {
 // beginAfterCrashes notes that this process begins without a handover. After the third crash in a minute the log gets the
 // cure; nothing switches by itself.
 func (p *Proxy) beginAfterCrashes(now time.Time) {
-	if p.crashes.begin(now) && p.Config().DataPath != config.GRPCPath {
+	if p.crashes.begin(now) && dataPaths[p.Config().DataPath].cure {
 		klog.ErrorS(nil, "This program ended unasked three times within a minute; if the log of the earlier processes shows a panic in internal/transport, set dataPath to grpc in the configuration, restart, and report this")
 	}
 }

@@ -37,7 +37,6 @@ import (
 	"github.com/criproxy/criproxy/internal/server/limits"
 	"github.com/criproxy/criproxy/internal/server/listen"
 	"github.com/criproxy/criproxy/internal/transport"
-	"github.com/criproxy/criproxy/internal/transport/grpcgo"
 )
 
 // A Proxy is a director with its backends and its server. New makes one, and it lasts as long as the process.
@@ -230,7 +229,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 		return nil, err
 	}
 	p.epochs.endless, p.epochs.patience = p.director.Endless, p.patience()
-	p.server = newServer(cfg.DataPath, transport.ServerConfig{
+	p.server = dataPaths[cfg.DataPath].newServer(transport.ServerConfig{
 		Handler:          p.director.Handler(),
 		Interceptors:     p.interceptors(),
 		UnaryInterceptor: InterceptUnary,
@@ -296,9 +295,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	d.Mended = telemetry.LogMended()
 	d.Mirrored = telemetry.LogMirrored
 	d.Tracer = p.tracer()
-	if cfg.DataPath == config.GRPCPath {
-		d.Pass = grpcgo.Pass
-	}
+	d.Pass = dataPaths[cfg.DataPath].pass
 	s.sources = p.memories.Sources(places(cfg), p.folder(cfg))
 	if remembers(cfg, d.Profile) {
 		s.memories = p.memories.Next(places(cfg), p.folder(cfg))
