@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,7 @@ func (c *Conn) isLate(g *lag, why error) {
 	}
 	g.inTime, g.since = 0, time.Now()
 	c.reconsider()
+	c.notifySlow(false)
 	c.Check()
 }
 
@@ -192,6 +194,22 @@ func (c *Conn) notifyFirst(l *list) {
 		}
 	}
 	c.become(condition, why)
+}
+
+// notifySlow notifies Watch of a backend that is slow, as it was for an earlier connection, once a method has been late again. One
+// that was gone for that connection must have answered Alive as well. c.mu is held.
+func (c *Conn) notifySlow(alive bool) {
+	again := func(g *lag) bool { return g.late() && !g.before }
+	if c.retired || c.notified || c.state.Condition != Slow || c.mem.gone && !alive || !slices.ContainsFunc(c.lags, again) {
+		return
+	}
+	for _, g := range c.lags {
+		if c.mem.gone && g.before {
+			c.setLate(g, nil)
+		}
+	}
+	c.mem.gone = false
+	c.become(Slow, c.whyLate())
 }
 
 // Unasked reports whether the Conn asks HealthCheck, because no method of the configuration says that the backend is back.

@@ -148,6 +148,9 @@ func (c *Conn) probe() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.probing = false
+		if err == nil {
+			c.notifySlow(true)
+		}
 		// If Alive fails and the latest answer to each gate was an error, the backend answers every call with one.
 		allFailing := len(c.gates) > 0 && !slices.ContainsFunc(c.gates, func(l *list) bool { return !l.lag.failing })
 		if err != nil && c.life.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && allFailing {

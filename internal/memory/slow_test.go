@@ -236,6 +236,40 @@ func TestAnAbsentBackendStaysSoOverAHandover(t *testing.T) {
 	}
 }
 
+// After a handover, the log said only of a slow runtime whose lists came late that it was still slow, and the history went on
+// to call one gone that had come back without lists.
+func TestTheNextConnectionTellsOfABackendWhoseListsNeverCome(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{
+		"hangs": hang, "fails": func(context.Context, string) error { return status.Error(codes.Internal, "no space left on device") },
+	} {
+		for _, was := range []memory.Condition{memory.Slow, memory.Gone} {
+			t.Run(name+", was "+was.String(), func(t *testing.T) {
+				inNoTime(t, func(t *testing.T, n *near) {
+					old := n.watch(t, nil)
+					if n.when(only("List", fault)); was == memory.Gone {
+						n.goes(t, old)
+					}
+					since := old.until(t, was).Since
+					handed, err := old.Memory().Encode()
+					require.NoError(t, err)
+					n.library.with(func() { n.down = false })
+					w := n.watch(t, func(c *memory.Config) {
+						c.Before = memory.State{Condition: was, Since: since}
+						c.Memory, err = memory.Receive("beta.io", memory.File{}, handed)
+						require.NoError(t, err)
+					})
+					time.Sleep(time.Minute)
+					require.Len(t, w.states, 1, "once")
+					s := <-w.states
+					assert.Equal(t, memory.Slow, s.Condition)
+					assert.Equal(t, was == memory.Slow, s.Since.Equal(since), "the time of %s is kept", was)
+					assert.Contains(t, s.Err.Error(), "List", "it is the reason of now")
+				}, "a")
+			})
+		}
+	}
+}
+
 // A call is under way during the first round after the hang.
 func TestAHangEndsWhenTheBackendComesBack(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
