@@ -236,7 +236,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			"backend kata.example uses the cgroup driver cgroupfs, kubelet systemd", "cgroupDriver"},
 
 		"we do not run": {func(m *fakeNode) { require.NoError(m, os.Remove(m.path("/run/criproxy.sock"))) }, why.Error, "the socket of criproxy, /run/criproxy.sock, does not exist", "systemctl start criproxy"},
-		"a left file":   {func(m *fakeNode) { delete(m.served, "/run/kata.sock") }, why.Error, "no process serves /run/kata.sock of backend kata.example any more", "start the runtime"},
+		"a left file":   {func(m *fakeNode) { delete(m.served, "/run/kata.sock") }, why.Error, "no process serves /run/kata.sock of backend kata.example any more", "calls to it fail until a process serves /run/kata.sock"},
 		"no folder":     {func(m *fakeNode) { m.Listen = "/run/nothing/c.sock" }, why.Error, "the folder of /run/nothing/c.sock does not exist", "mkdir /run/nothing"},
 		"no socket": {func(m *fakeNode) {
 			require.NoError(m, os.Remove(m.path("/run/kata.sock")))

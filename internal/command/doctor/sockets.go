@@ -28,7 +28,7 @@ func (e *examination) sockets() {
 		}
 	}
 	for _, b := range e.Backends {
-		if !e.socket("backend "+b.Name, b.Address, fmt.Sprintf("start the runtime, or correct its address; calls to it fail until %s exists", b.Address)) {
+		if !e.socket("backend "+b.Name, b.Address, fmt.Sprintf("start the runtime, or correct its address; calls to it fail until a process serves %s", b.Address)) {
 			continue
 		}
 		switch process, err := e.Served(e.file(b.Address)); {
