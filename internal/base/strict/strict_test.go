@@ -63,6 +63,7 @@ backends:
 - /run/c.sock
 - {name: a, name: b}
 state: {a: b}
+stateFolder: /var/lib/x
 `), &c)
 	assert.EqualError(t, err, `2:1: listne: unknown key (did you mean "listen"?)
 3:9: budget: is "soon", want a duration such as 500ms or 2s
@@ -72,7 +73,8 @@ state: {a: b}
 8:7: backends[0].on: is "perhaps", want a bool: true or false
 9:3: backends[1]: is "/run/c.sock", want keys and values
 10:13: backends[2].name: is already set in line 10
-11:8: state: is keys and values, want a string`)
+11:8: state: is keys and values, want a string
+12:1: stateFolder: unknown key (did you mean "state"?)`)
 	assert.Equal(t, config{Listen: "unchanged"}, c)
 }
 
