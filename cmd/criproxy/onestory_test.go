@@ -452,6 +452,11 @@ func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
 		"criproxy has a new configuration: no setting has changed",
 		"criproxy took over",
 	}
+	for _, one := range told {
+		if changed, ok := strings.CutPrefix(one, "criproxy has a new configuration: "); ok {
+			assert.Equal(t, 1, p.logged(` changed="`+changed+`"`), "the log: %s", changed)
+		}
+	}
 	alike := func(where string, got []string) {
 		t.Helper()
 		if !assert.Len(t, got, len(told), where) {

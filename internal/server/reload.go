@@ -14,19 +14,19 @@ import (
 )
 
 // Reload applies cfg from the next call on. Calls under way finish with the old configuration. If
-// cfg cannot be used, nothing changes. Otherwise Reload returns the changes that wait for a restart.
-func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
+// cfg cannot be used, nothing changes. Otherwise Reload returns what has changed, in the words of its event.
+func (p *Proxy) Reload(cfg *config.Config) (changed string, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
 	if p.stopped {
-		return nil, ErrStopped
+		return "", ErrStopped
 	}
 	before, was := p.addresses(), p.Config().Settings()
 	if err := p.reload(cfg); err != nil {
 		p.refuse(err)
-		return nil, err
+		return "", err
 	}
-	waits = p.began.NeedsRestart(cfg)
+	waits := p.began.NeedsRestart(cfg)
 	state := *p.config.Load()
 	state.Reloads++
 	state.ID = cfg.ID()
@@ -41,8 +41,9 @@ func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	if len(why) == 0 {
 		why = []string{"no setting has changed"}
 	}
-	p.changes.Add(capture.Change{Time: state.Loaded, What: capture.Reloaded, Why: strings.Join(why, "; "), Addresses: now})
-	return waits, nil
+	changed = strings.Join(why, "; ")
+	p.changes.Add(capture.Change{Time: state.Loaded, What: capture.Reloaded, Why: changed, Addresses: now})
+	return changed, nil
 }
 
 // moved says of each backend with another address than before where it is now.

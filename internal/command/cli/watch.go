@@ -43,12 +43,12 @@ func (r *watcher) reload() error {
 	defer r.mu.Unlock()
 	listen.NotifyReloading()
 	defer func() { notifyReady(r.proxy.Config()) }()
-	var waits []string
+	changed := ""
 	cfg, err := r.flags.readConfig()
 	if err != nil {
 		err = r.proxy.Refuse(err)
 	} else {
-		waits, err = r.proxy.Reload(cfg)
+		changed, err = r.proxy.Reload(cfg)
 	}
 	if errors.Is(err, server.ErrStopped) {
 		return err // nothing is wrong with the file, which the process that took over reads
@@ -60,10 +60,7 @@ func (r *watcher) reload() error {
 	for _, w := range append(cfg.Warnings(), r.proxy.Assumptions()...) {
 		klog.Warning("The configuration works, but: " + w)
 	}
-	for _, w := range waits {
-		klog.InfoS("A change of the configuration waits for a restart", "change", w)
-	}
-	klog.InfoS("Reloaded the configuration", "file", r.flags.config, "backends", len(cfg.Backends))
+	klog.InfoS("Reloaded the configuration", "file", r.flags.config, "backends", len(cfg.Backends), "changed", changed)
 	return nil
 }
 
