@@ -96,27 +96,25 @@ func checkPatterns(flag, patterns string) error {
 }
 
 // Unmatched returns an error about the first of the patterns of a flag that matches none of the names, which are all that
-// there can be. kind is what they name, such as "backend".
+// there can be, or about patterns that leave out all of them. kind is what they name, such as "backend".
 func Unmatched(flag, patterns, kind string, names []string) error {
-	return unmatched(flag, patterns, kind, func(string) []string { return names })
+	return unmatched(flag, patterns, kind, names, func(name, _ string) []string { return []string{name} })
 }
 
 // UnmatchedMethod is [Unmatched] about methods, whose full names are given.
 func UnmatchedMethod(patterns string, methods []string) error {
 	methods = slices.Compact(slices.Sorted(slices.Values(methods)))
-	return unmatched("method", patterns, "method of this API", func(pattern string) (names []string) {
-		for _, m := range methods {
-			names = append(names, methodNames(pattern, m)...)
-		}
-		return names
-	})
+	return unmatched("method", patterns, "method of this API", methods, func(method, pattern string) []string { return methodNames(pattern, method) })
 }
 
-// unmatched is [Unmatched] for names that depend on the pattern.
-func unmatched(flag, patterns, kind string, namesFor func(pattern string) []string) error {
-	parts, _ := alternatives(patterns)
+// unmatched is [Unmatched] for things whose names depend on the pattern.
+func unmatched(flag, patterns, kind string, all []string, namesOf func(one, pattern string) []string) error {
+	parts, not := alternatives(patterns)
 	for _, p := range parts {
-		names := namesFor(p)
+		var names []string
+		for _, one := range all {
+			names = append(names, namesOf(one, p)...)
+		}
 		if matchesAny(p, names) {
 			continue
 		}
@@ -125,6 +123,12 @@ func unmatched(flag, patterns, kind string, namesFor func(pattern string) []stri
 			hint = "; want " + strings.Join(names, ", ")
 		}
 		return fmt.Errorf("-%s: %q matches no %s%s", flag, p, kind, hint)
+	}
+	selected := func(one string) bool {
+		return matches(patterns, func(pattern string) []string { return namesOf(one, pattern) })
+	}
+	if not && !slices.ContainsFunc(all, selected) {
+		return fmt.Errorf("-%s: %q selects nothing: it names every %s, and a leading ! selects all others", flag, patterns, kind)
 	}
 	return nil
 }

@@ -67,22 +67,26 @@ function methodNames(method, pattern) {
   return [full.slice(service.lastIndexOf(".") + 1), full, method];
 }
 
-// KNOWN are the fields whose names are known: a pattern that matches none of them is a mistake. names returns those that a
-// pattern may match.
+// KNOWN are the fields of which all values are known: a pattern that matches none of them is a mistake. names returns the
+// names of one that a pattern may match.
 const KNOWN = {
-  method: { kind: "method of this API", names: (p) => [...new Set([...model.info.methods || [], ...model.methods])].sort().flatMap((m) => methodNames(m, p)) },
-  backend: { kind: "backend", names: () => backendsOf().sort() },
-  status: { kind: "code", names: () => CODES.flatMap((_, code) => codeNames(code)), whole: true },
+  method: { kind: "method of this API", all: () => [...new Set([...model.info.methods || [], ...model.methods])].sort(), names: methodNames },
+  backend: { kind: "backend", all: () => backendsOf().sort() },
+  status: { kind: "code", all: () => CODES.flatMap((_, code) => codeNames(code)), whole: true },
 };
 
-// unmatched says which of the patterns of a field matches nothing. It is undefined while the names are not known yet.
-function unmatched(field, patterns) {
-  const { kind, names, whole } = KNOWN[field];
-  for (const p of alternatives(field === "status" ? patterns.replaceAll("_", "") : patterns).parts) {
-    const all = names(p);
-    if (!all.length) return undefined;
-    if (!all.some(matcherOf(p, whole))) return `${JSON.stringify(p)} matches no ${kind}${nearest(p, all) || (all.length <= 20 ? `; want ${all.join(", ")}` : "")}`;
+// unmatched says which of the patterns of a field matches nothing, or that they leave out everything. It is undefined while
+// the values are not known yet.
+function unmatched(field, text) {
+  const { kind, all, names = (one) => [one], whole } = KNOWN[field], patterns = field === "status" ? text.replaceAll("_", "") : text;
+  const { not, parts } = alternatives(patterns), known = all();
+  if (!known.length) return undefined;
+  const tests = parts.map((p) => [p, matcherOf(p, whole)]);
+  for (const [p, fits] of tests) {
+    const own = known.flatMap((one) => names(one, p));
+    if (!own.some(fits)) return `${JSON.stringify(p)} matches no ${kind}${nearest(p, own) || (own.length <= 20 ? `; want ${own.join(", ")}` : "")}`;
   }
+  if (not && known.every((one) => tests.some(([p, fits]) => names(one, p).some(fits)))) return `${JSON.stringify(patterns)} selects nothing: it names every ${kind}, and a leading ! selects all others`;
   return "";
 }
 
@@ -93,6 +97,7 @@ function nearest(name, names) {
     const d = distance(name, n);
     if (d <= most && (!best || d < most)) [best, most] = [n, d];
   }
+  if (!best) for (const n of names) if (name.startsWith(n) && !/^[a-z]/.test(name.slice(n.length)) && n.length > best.length) best = n;
   return best && ` (did you mean "${best}"?)`;
 }
 
