@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,11 +19,8 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
-// errNoPods is the error of Pods for another API than CRI.
-var errNoPods = errors.New("only CRI has pods, and this criproxy serves another API")
-
 // Pods asks every backend for its pods and containers. A backend that does not answer is named
-// in the result. It fails if the API has no pods.
+// in the result. It fails with [admin.ErrNoPods] if the API has no pods.
 func (p *Proxy) Pods(ctx context.Context) (admin.Pods, error) {
 	s := p.now.Load()
 	lists := make([][]admin.Pod, len(s.backends))
@@ -34,7 +30,7 @@ func (p *Proxy) Pods(ctx context.Context) (admin.Pods, error) {
 	var wg sync.WaitGroup
 	for i, b := range s.backends {
 		if !b.cri {
-			return admin.Pods{}, errNoPods
+			return admin.Pods{}, admin.ErrNoPods
 		}
 		wg.Go(func() { lists[i], errs[i] = b.pods(ctx) })
 	}

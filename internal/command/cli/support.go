@@ -132,14 +132,18 @@ type supportBundle struct {
 }
 
 // add adds a part to the bundle. If making the part fails, the bundle has the error in its place, and the other parts
-// are still useful.
+// are still useful. A criproxy of another API than CRI has no pods, and so no such part.
 func (b *supportBundle) add(ctx context.Context, name string, make func(ctx context.Context, to io.Writer) error) {
 	ctx, cancel := context.WithTimeout(ctx, supportTime)
 	defer cancel()
 	var text bytes.Buffer
 	says := "ok"
+	err := make(ctx, &text)
+	if errors.Is(err, admin.ErrNoPods) {
+		return
+	}
 	b.parts++
-	if err := make(ctx, &text); err != nil && !errors.Is(err, ErrReported) {
+	if err != nil && !errors.Is(err, ErrReported) {
 		says = err.Error()
 		b.missing++
 		fmt.Fprintf(&text, "\ncriproxy: %v\n", err)
@@ -150,7 +154,7 @@ func (b *supportBundle) add(ctx context.Context, name string, make func(ctx cont
 		b.err = errors.Join(b.err, err)
 		return
 	}
-	_, err := b.tar.Write(text.Bytes())
+	_, err = b.tar.Write(text.Bytes())
 	b.err = errors.Join(b.err, err)
 }
 

@@ -123,8 +123,11 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	}
 	defer response.Body.Close() // an error's, which is read below
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10))
-	if response.StatusCode == http.StatusNotFound {
+	switch {
+	case response.StatusCode == http.StatusNotFound:
 		return nil, fmt.Errorf("the criproxy at %s does not know %s; it may be an older version", c.path, path)
+	case response.StatusCode == http.StatusConflict && path == "/pods":
+		return nil, fmt.Errorf("criproxy at %s: %w", c.path, ErrNoPods)
 	}
 	return nil, fmt.Errorf("criproxy at %s: %s", c.path, strings.TrimSpace(string(text)))
 }

@@ -1,6 +1,12 @@
 package admin
 
-import "time"
+import (
+	"errors"
+	"time"
+)
+
+// ErrNoPods is why a criproxy does not answer with pods.
+var ErrNoPods = errors.New("only CRI has pods, and this criproxy serves another API")
 
 // Pods are the pods of all backends. Its JSON is stable.
 type Pods struct {
