@@ -94,7 +94,8 @@ func TestListsDoNotWaitForABackendThatLeadsBack(t *testing.T) {
 		testkit.AssertCode(t, codes.Unavailable, err)
 		assert.ErrorContains(t, err, why)
 	}
-	r := both[1].proxy.Report(t.Context()).Backends[0]
-	assert.Equal(t, memory.Up.String(), r.State)
-	assert.Regexp(t, `^is connected, but \w+ fails: `+why, r.Error)
+	r := both[1].proxy.Report(t.Context())
+	assert.Equal(t, memory.Up.String(), r.Backends[0].State)
+	assert.Regexp(t, `^is connected, but \w+ fails: `+why, r.Backends[0].Error)
+	assert.Equal(t, "calls to primary fail", r.Wrong())
 }

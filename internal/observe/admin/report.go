@@ -141,12 +141,21 @@ func (c *LongCall) String() string {
 	return fmt.Sprintf("%s%s by %s, since %s, until %s", c.Method, about, c.Client, c.Since.Local().Format(time.DateTime), c.Until.Local().Format(time.DateTime))
 }
 
-// Wrong says all that is wrong: the trouble with runtimes, a configuration that was refused, and plugins that are down or
-// whose files have mistakes. The dot of the page shows the worst of the same. It is empty if nothing is wrong.
+// Failing reports whether the backend is up, but has failed a call for the report. Error says which.
+func (b *Backend) Failing() bool { return b.State == memory.Up.String() && b.Error != "" }
+
+// Wrong says all that is wrong: the trouble with runtimes, those that are up and fail calls, a configuration that was refused,
+// and plugins that are down or whose files have mistakes. The dot of the page shows the worst of the same. It is empty if
+// nothing is wrong.
 func (r *Report) Wrong() string {
 	var all []string
 	if trouble := r.Trouble(); trouble != "" {
 		all = append(all, trouble)
+	}
+	for _, b := range r.Backends {
+		if b.Failing() {
+			all = append(all, "calls to "+b.Name+" fail")
+		}
 	}
 	if r.Config.Error != "" {
 		all = append(all, "the configuration was refused")

@@ -8,13 +8,14 @@ import (
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-// status began with "ready" while calls were refused because of a plugin.
+// status began with "ready" while calls were refused because of a plugin, and while all calls to the primary came back.
 func TestWrongIsAllThatTheDotOfThePageShows(t *testing.T) {
 	r := Report{Ready: true, Backends: []Backend{{Name: "primary", State: "up"}, {Name: "kata.io", State: "gone"}}, Config: Config{Error: "a mistake"}}
 	r.Hooks = &plugins.State{Plugins: []plugins.PluginState{{Name: "a.json", State: "ready"}, {Name: "b.json", State: "down"}, {Name: "c.json", State: "ready", Error: "a mistake"}}}
 	assert.Equal(t, "kata.io is gone, the configuration was refused, plugin b.json is down, the file of plugin c.json was refused", r.Wrong())
-	r.Backends[1].State = "up"
-	assert.Empty(t, r.Worse(&Report{}), "status -exit-code is about runtimes")
+	r.Backends[1].State, r.Backends[0].Error = "up", "is connected, but Version fails: it came back"
+	assert.Contains(t, r.Wrong(), "calls to primary fail, the configuration was refused")
+	assert.Empty(t, r.Worse(&Report{}), "status -exit-code is about the conditions of runtimes")
 }
 
 func TestWorseIsWhatWasBetterBefore(t *testing.T) {

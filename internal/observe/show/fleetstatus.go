@@ -111,6 +111,9 @@ func differences(all []Answer[admin.Report], now time.Time) (lines []Cell) {
 			lines = append(lines, Cell{a.Name + ": not ready: " + cmp.Or(a.Value.Trouble(), "no client can connect"), Red})
 		}
 		for _, b := range a.Value.Backends {
+			if b.Failing() {
+				lines = append(lines, Cell{fmt.Sprintf("%s: %s %s", a.Name, b.Name, calls.Cut(b.Error, 200)), Yellow})
+			}
 			if b.State == "up" {
 				continue
 			}

@@ -210,7 +210,8 @@ function conditionsOf() {
     if (!b && !c) continue;
     const newer = b && (!c || b.state === c.what && Date.parse(b.since) >= c.from); // than the latest change
     const { containers, images, tookNs } = newer ? b : live.on ? c : {};
-    all.push({ name, what: c ? c.what : b.state, since: c ? c.from : Date.parse(b.since), why: (newer && b.error) || c?.why || "",
+    const failing = newer && b.state === "up" && b.error; // nobody knows since when
+    all.push({ name, what: failing ? "failing" : c ? c.what : b.state, since: failing ? undefined : c ? c.from : Date.parse(b.since), why: (newer && b.error) || c?.why || "",
       pods: (newer ? b.pods : undefined) ?? model.story.counts[name], containers, images, tookNs });
   }
   all.push(...pluginsOf());
@@ -231,7 +232,7 @@ function pluginsOf() {
 }
 
 // rankOf says how bad a condition is: 0 is not bad.
-const rankOf = (what) => ({ up: 0, ready: 0, connecting: 1, slow: 2, down: 2, broken: 2 }[what] ?? 3);
+const rankOf = (what) => ({ up: 0, ready: 0, connecting: 1, slow: 2, failing: 2, down: 2, broken: 2 }[what] ?? 3);
 const classOf = (what) => ["up", "connecting", "slow", "gone"][rankOf(what)];
 const worstOf = (conditions) => classOf(conditions.reduce((worst, c) => (rankOf(c.what) > rankOf(worst) ? c.what : worst), "up"));
 

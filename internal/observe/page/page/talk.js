@@ -61,8 +61,8 @@ function drawTalk() {
     who(0, yOf(i, left), c.name, [[pids.length > 1 ? `${pids.length} processes` : pids.length ? `process ${pids[0]}` : "unknown process"], [`${bytes(c.bytes)}${c.failed ? `, ${number(c.failed)} failed` : ", none failed"}`, c.failed ? "bad" : ""]], "client", c.name, c.count);
   });
   right.forEach((b, i) => {
-    const c = states.get(b.name), at = live.on ? "" : " at the end";
-    const state = c ? c.what + (c.what === "up" ? at : ` ${sinceOf(c.since ?? c.from)}`) : b.took.length ? `answered${at}` : "not called";
+    const c = states.get(b.name), at = live.on ? "" : " at the end", since = c && c.what !== "up" && (c.since ?? c.from);
+    const state = c ? c.what + (since ? ` ${sinceOf(since)}` : at) : b.took.length ? `answered${at}` : "not called";
     const sign = c ? classOf(c.what) : b.took.length ? "up" : "";
     b.took.sort((x, y) => x - y);
     const half = b.took.length && sign === "up" ? `, half within ${duration(b.took[Math.floor(b.took.length / 2)])}` : "";
@@ -94,12 +94,12 @@ function matrix(clients, backs) {
   const heads = [...clients.map((c) => [`c${c.name}`, c.name]), ...backs.map((b) => [`b${b.name}`, b.name || "primary"]), ["memory", "from memory"]];
   const list = [...methods.values()].sort((a, b) => b.count - a.count).slice(0, 40);
   const most = Math.max(1, ...list.map((m) => m.count));
-  const cellOf = (cell) => {
+  const cellOf = (cell, name) => {
     if (!cell) return el("td", { class: "num soft" }, "");
     const bar = el("i");
     bar.style.width = `${Math.max(3, 90 * Math.sqrt(cell.count / most))}px`;
-    return el("td", { class: "num way" }, bar, el("span", {}, cell.failed ? el("span", { class: "bad" }, `${number(cell.failed)} failed of `) : "", number(cell.count)));
+    return el("td", { class: "num way", "data-of": name }, bar, el("span", {}, cell.failed ? el("span", { class: "bad" }, `${number(cell.failed)} failed of `) : "", number(cell.count)));
   };
   return el("table", { class: "wide ways" }, el("thead", {}, el("tr", {}, el("th", {}, "Method"), heads.map(([, name]) => el("th", { class: "num" }, name)))),
-    el("tbody", {}, list.map((m) => el("tr", { onclick: () => setFilter("method", filter.values.method?.value === m.name ? "" : m.name) }, el("td", {}, m.name), heads.map(([key]) => cellOf(m.cells.get(key)))))));
+    el("tbody", {}, list.map((m) => el("tr", { onclick: () => setFilter("method", filter.values.method?.value === m.name ? "" : m.name) }, el("td", {}, m.name), heads.map(([key, name]) => cellOf(m.cells.get(key), name))))));
 }
