@@ -37,8 +37,7 @@ type Config struct {
 	// connect to. Default: /run/criproxy.sock.
 	Listen string `yaml:"listen"`
 
-	// Listeners are further sockets, for clients that may make fewer calls. An item with the path of Listen sets owner,
-	// mode, access and limit of the main socket. Optional.
+	// Listeners are further sockets, for clients that may make fewer calls. Optional.
 	Listeners []Listener `yaml:"listeners"`
 
 	// Admin is the path of the socket for criproxy's own commands. Only the user that criproxy runs as can use it.
@@ -50,9 +49,8 @@ type Config struct {
 	Metrics string `yaml:"metrics"`
 
 	// Tracing is the URL of an OpenTelemetry collector that accepts OTLP over gRPC, such as http://127.0.0.1:4317. It
-	// gets a span for each leg of a call. Default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or
-	// OTEL_EXPORTER_OTLP_ENDPOINT in the environment, as OpenTelemetry specifies them: without http:// the connection has
-	// TLS. Without any of these there are no spans.
+	// gets a span for each leg of a call. Default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT
+	// in the environment. Without any of these there are no spans.
 	Tracing string `yaml:"tracing"`
 
 	// Export sends calls and changes of conditions to a store that accepts logs by OpenTelemetry's protocol; see
@@ -66,21 +64,20 @@ type Config struct {
 	// Profile is a file that describes the API, if it is not CRI; see docs/profile.md. Optional.
 	Profile string `yaml:"profile"`
 
-	// Proto are descriptors of the API: .proto files, descriptor sets that protoc has written with
-	// --descriptor_set_out, or such a set as text in a .txtpb, or "reflection", which asks the backends. With them
-	// criproxy knows a newer CRI than the one it is built with. Optional.
+	// Proto are descriptors of the API: .proto files, descriptor sets of protoc, or such a set as text in a .txtpb, or
+	// "reflection", which asks the backends. With them criproxy knows a newer CRI than the one it is built with.
+	// Optional.
 	Proto []string `yaml:"proto"`
 
 	// ProtoPath are the folders in which criproxy looks for the .proto files and their imports. Optional.
 	ProtoPath []string `yaml:"protoPath"`
 
-	// Rules are additions to the rules of the profile, or of cri.yaml, for newer descriptors. They take precedence over
-	// the rules of the profile. Optional.
+	// Rules are additions to the rules of the profile, or of cri.yaml, over which they take precedence. Optional.
 	Rules *profile.Profile `yaml:"rules"`
 
 	// NewPodsTo is the name of the runtime that gets new pods, unless their RuntimeClass or an annotation directs them
-	// elsewhere. Existing pods stay where they are, and pods of a RuntimeClass that no runtime maps go to the primary.
-	// Use it to drain one runtime while another one takes over. Default: the primary.
+	// elsewhere. Pods of a RuntimeClass that no runtime maps go to the primary. Use it to drain one runtime while
+	// another one takes over. Default: the primary.
 	NewPodsTo string `yaml:"newPodsTo"`
 
 	// StreamURL completes the URLs of exec, attach and port-forward that a
@@ -100,11 +97,9 @@ type Config struct {
 	// ready. Default: 2s.
 	ListBudget time.Duration `yaml:"listBudget"`
 
-	// GoneAfter is how long a runtime that accepts connections may stay silent before it counts
-	// as gone. A new connection must be answered within 5s. With a single runtime this is what status, events, metrics
-	// and the log say: calls on a connection that exists wait for it. Without one, calls wait for the first attempt to
-	// connect, for up to 5s, and fail with Unavailable; later calls fail at once, until an attempt succeeds. kubelet's
-	// calls would do so without criproxy, too. Default: 10s.
+	// GoneAfter is how long a runtime that accepts connections may stay silent before it counts as gone. A new
+	// connection must be answered within 5s. With a single runtime calls still go to it; docs/operations.md says what
+	// they get. Default: 10s.
 	GoneAfter time.Duration `yaml:"goneAfter"`
 
 	// EventInterval is how often criproxy compares the lists of a runtime that has no events, to make events for
@@ -114,11 +109,10 @@ type Config struct {
 
 	// StateDir is the folder in which criproxy stores the remembered answers of the runtimes, so that it can restart
 	// during an outage and still answer, and the latest calls, errors and changes, so that they survive a crash and a
-	// reboot. With a single runtime criproxy makes no folder, and uses it if it exists, as it does where a package has
-	// installed criproxy; it logs that a folder other than the default does not exist. A reload moves the remembered
+	// reboot. With a single runtime criproxy makes no folder, and uses it if it exists. A reload moves the remembered
 	// answers to another folder; the rest is there from the next start on. The folder belongs to one API, and to one
-	// process, which locks the file owner.lock in it: a second criproxy with the same folder, or one for another API,
-	// reads and stores nothing there, and logs whose folder it is. "none" stores nothing. Default: /var/lib/criproxy.
+	// process, which locks it: any other reads and stores nothing there, and logs whose folder it is. "none" stores
+	// nothing. Default: /var/lib/criproxy.
 	StateDir string `yaml:"stateDir"`
 
 	// FlightRecorder is the size, in bytes, of the memory in which criproxy records the latest calls, for criproxy tail
@@ -133,8 +127,7 @@ type Config struct {
 	UnsafeRaw bool `yaml:"unsafeRaw"`
 
 	// DataPath is the HTTP/2 that criproxy speaks with clients and runtimes: "own", criproxy's own, or "grpc", that of
-	// grpc-go, which needs more CPU time and does not bound the memory for messages that arrive; docs/security.md
-	// compares them. Default: own.
+	// grpc-go; docs/security.md compares them. Default: own.
 	DataPath string `yaml:"dataPath"`
 
 	// Hooks is the folder in which plugins register; a plugin may change or refuse calls. "none" turns plugins off.
@@ -145,9 +138,8 @@ type Config struct {
 	// runtimeproxy.koordinator.sh/skip-hookserver=true.
 	HookSkipLabel string `yaml:"hookSkipLabel"`
 
-	// HookPodResources makes criproxy use the resources that plugins answer before a pod is made. KoordRuntimeProxy
-	// ignores them: koordlet answers a CPU quota of -1 for some pods, and a runtime that sizes a virtual machine by the
-	// pod's resources would use that. Optional.
+	// HookPodResources makes criproxy use the resources that plugins answer before a pod is made, which
+	// KoordRuntimeProxy ignores. Optional.
 	HookPodResources bool `yaml:"hookPodResources"`
 
 	// MaxMessageBytes is the size of the largest message, either way. Default: 16 MiB, which is
@@ -219,12 +211,11 @@ type Backend struct {
 	Policy string `yaml:"policy"`
 
 	// Required makes lists wait up to GoneAfter for a runtime that was not seen since this node booted, and then fail
-	// with Unavailable. Otherwise lists leave it out while no process listens at its socket. For one that accepts
-	// connections and is silent, which may have pods, lists wait and fail in any case. Optional.
+	// with Unavailable. Otherwise lists leave it out while no process listens at its socket. Optional.
 	Required bool `yaml:"required"`
 
-	// Credentials makes criproxy send credentials along with a pull when it removes the prefix of the image. kubelet
-	// chose these credentials for the name with the prefix. Default: criproxy withholds them.
+	// Credentials makes criproxy send credentials along with a pull when it removes the prefix of the image, for which
+	// kubelet chose them. Default: criproxy withholds them.
 	Credentials bool `yaml:"credentials"`
 
 	// MaxCalls is how many calls of clients, including streams of events, may be under way to this runtime at once.

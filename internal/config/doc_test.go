@@ -79,20 +79,21 @@ func (d *configDoc) fields(t *testing.T, path string, of reflect.Type) {
 			docs[name.Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
 		}
 	}
-	previous := ""
+	previous, first := "", "" // the latest comment, and the key of the first field that it is about
 	for i := range of.NumField() {
 		f := of.Field(i)
 		key := f.Tag.Get("yaml")
 		if key == "" || key == "-" {
 			continue
 		}
-		doc := docs[f.Name]
+		doc := d.asKeys(docs[f.Name])
 		if doc == "" {
 			require.Contains(t, previous, f.Name, "%s.%s has no comment", of.Name(), f.Name)
-			doc = previous
+			doc = "See `" + path + first + "`."
+		} else {
+			previous, first = docs[f.Name], key
 		}
-		previous = doc
-		fmt.Fprintf(&d.out, "### `%s%s`\n\n%s. %s\n\n", path, key, kindOf(f.Type), d.asKeys(doc))
+		fmt.Fprintf(&d.out, "### `%s%s`\n\n%s. %s\n\n", path, key, kindOf(f.Type), doc)
 		item := f.Type
 		next := path + key + "."
 		if item.Kind() == reflect.Slice {

@@ -25,14 +25,13 @@ type Listener struct {
 	TLS *TLS `yaml:"tls"`
 
 	// Owner is the owner of the socket's file, as USER, USER:GROUP or :GROUP, with names or numbers. A reload changes
-	// it; connected clients stay connected. Default: the owner of the primary runtime's own socket when criproxy makes
-	// the file. A file that systemd or an earlier process made keeps its owner.
+	// it. Default: the owner of the primary runtime's own socket. A file that systemd or an earlier process made keeps
+	// its owner.
 	Owner string `yaml:"owner"`
 
-	// Mode is the mode of the socket's file, in octal digits such as "0660". A reload changes it; connected clients
-	// stay connected. Default: the mode of the primary runtime's own socket when criproxy makes the file, or "0660" if
-	// that socket does not exist yet. A file that systemd made, with its SocketMode=, or an earlier process, keeps its
-	// mode.
+	// Mode is the mode of the socket's file, in octal digits such as "0660". A reload changes it. Default: the mode of
+	// the primary runtime's own socket, or "0660" if that does not exist yet. A file that systemd, with its
+	// SocketMode=, or an earlier process made keeps its mode.
 	Mode string `yaml:"mode"`
 
 	// Access lists the calls that clients may make: a call that no rule allows fails with PermissionDenied. Default:
@@ -59,10 +58,9 @@ const (
 type AccessRule struct {
 	// Methods are patterns for methods of CRI, such as "List*", or for full names, such as
 	// "/runtime.v1.ImageService/*". "read-only" stands for all methods that only read. A client with only this right
-	// does not see what the profile calls secret: verbose information, which has the environments of containers, and
-	// the annotation with the last applied configuration, in lists, statuses and events. A method that a rule names
-	// without a star shows everything: [read-only, ContainerStatus]. Default: all methods, including those of other
-	// services.
+	// does not see what the profile calls secret: verbose information and the annotation with the last applied
+	// configuration. A method that a rule names without a star shows everything: [read-only, ContainerStatus].
+	// Default: all methods, including those of other services.
 	Methods []string `yaml:"methods" json:"methods,omitempty"`
 
 	// UIDs and GIDs say which clients the rule is for: processes with one of the user ids, or in one of the groups.
