@@ -104,7 +104,11 @@ func (l *callView) tail(ctx context.Context, client *admin.Client, response *htt
 			err = l.present()
 		}
 		if errors.Is(err, errShort) {
-			look.asked, look.more = further*look.asked, true
+			times := further
+			if l.past.sure > 0 {
+				times = min(max(3*look.last/(2*l.past.sure), 2), further)
+			}
+			look.asked, look.more = uint64(times)*look.asked, true
 			l.seen, l.shown, l.changes = 0, 0, map[capture.ChangeKey]bool{}
 			if response, err = client.Get(ctx, l.asks(look)); err != nil {
 				return false, err
@@ -132,7 +136,8 @@ func (l *callView) tail(ctx context.Context, client *admin.Client, response *htt
 	}
 }
 
-// To show the latest calls, tail asks for perCall events for each of them, and for further times as many if these show too few.
+// To show the latest calls, tail asks for perCall events for each of them, and for up to further times as many if these show
+// too few.
 const (
 	perCall = 20
 	further = 8
@@ -170,6 +175,13 @@ func (l *callView) asks(look past) string {
 	}
 	if !look.none && l.filter.OnlyFailed() {
 		q.Set("failed", "true")
+	}
+	switch f := &l.filter; {
+	case l.printer.Full || l.printer.Changes:
+	case f.Pod != "" || f.FollowPod != "" || f.Namespace != "" || f.Container != "": // a list of all has none
+		q.Set("large", "new")
+	default:
+		q.Set("large", "clients")
 	}
 	return "/events?" + q.Encode()
 }

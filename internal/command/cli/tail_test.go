@@ -106,7 +106,7 @@ func kubelets(t *testing.T, n int) (*telemetry.Recording, []capture.Event) {
 
 // tail -since gets little of what came before. What it shows is the same as if it got all.
 func TestTheCallsSinceATimeAreTheSameWithLittleOfWhatCameBefore(t *testing.T) {
-	r, all := kubelets(t, 30_000)
+	r, all := kubelets(t, 20_000)
 	var since time.Time // the middle of the longest pause between two calls
 	pause := time.Duration(0)
 	before := all[len(all)/2].Time
@@ -125,22 +125,26 @@ func TestTheCallsSinceATimeAreTheSameWithLittleOfWhatCameBefore(t *testing.T) {
 			q := request.URL.Query()
 			assert.True(t, q.Has("shown"))
 			q.Del("shown")
+			q.Del("large")
 			request.URL.RawQuery = q.Encode()
 		}
 		r.ServeEvents(countedAnswer{w, &sent}, request)
 	})
-	tail := func() (string, int64) {
+	tail := func(flags []string) (string, int64) {
 		var out strings.Builder
 		before := sent.Load()
-		require.NoError(t, Tail(t.Context(), []string{"-since", time.Since(since).String(), "-admin", path}, &out, io.Discard))
+		require.NoError(t, Tail(t.Context(), append(flags, "-since", time.Since(since).String(), "-admin", path), &out, io.Discard))
 		return out.String(), sent.Load() - before
 	}
-	want, whole := tail()
-	shows.Store(true)
-	got, part := tail()
-	assert.Equal(t, want, got)
-	assert.Greater(t, strings.Count(got, "\n"), 100)
-	assert.Less(t, part, whole)
+	for _, flags := range [][]string{nil, {"-o", "json"}, {"-pod", "pod05*"}} {
+		shows.Store(false)
+		want, whole := tail(flags)
+		shows.Store(true)
+		got, part := tail(flags)
+		assert.Equal(t, want, got, "%v", flags)
+		assert.Greater(t, strings.Count(got, "\n"), 10)
+		assert.Less(t, part, whole*3/4)
+	}
 }
 
 // countedAnswer counts what an answer sends.
@@ -158,7 +162,7 @@ func (c countedAnswer) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // tail -last read all of the recording. What it shows is the same as if it did.
 func TestTheLatestCallsAreTheEndOfAllCalls(t *testing.T) {
-	r, _ := kubelets(t, 10_000)
+	r, _ := kubelets(t, 6_000)
 	var sent atomic.Int64
 	path := served(t, func(w http.ResponseWriter, request *http.Request) { r.ServeEvents(countedAnswer{w, &sent}, request) })
 	const n = 50

@@ -389,7 +389,7 @@ func (p *past) next(ev *Event) (ok, notable bool) {
 		if b.kind == partAll {
 			p.u, u.u.from.seq, u.u.lead = u, p.from, p.lead
 			if w := p.want; w != nil {
-				u.u.from.seq = max(p.from, w.From)
+				u.u.from.seq, u.u.large = max(p.from, w.From), w.Large
 				if !w.Since.IsZero() && b.Last <= w.began {
 					u.u.from.time = w.Since.UnixNano()
 				}
@@ -419,8 +419,21 @@ type Want struct {
 	Method func(method string) bool // nil: any
 	Failed bool
 
+	Large Large // which large messages of older events are there
+
 	began uint64 // number of the latest event when the follower began
 }
+
+// Large says which messages of more than 16 KiB are there, mostly lists. Events without theirs are truncated.
+type Large int
+
+const (
+	LargeAll   Large = iota
+	LargeFront       // those between criproxy and its clients
+	LargeNew         // of these, only those that say something new, such as what an id means
+)
+
+const largeMessage = 16 << 10
 
 // has reports whether an event is of the time of interest.
 func (w *Want) has(ev *Event) bool {

@@ -131,7 +131,8 @@ type unpacking struct {
 	last   numbers
 	from   numbers // messages of events with a smaller seq or time are left out
 	lead   *lead   // says which others are; nil: none
-	told   []bool  // :: piece → whether a message of the lead has told it
+	large  Large   // likewise, of the large ones
+	told   []bool  // :: piece → whether a message has told it that is there only for what it says
 }
 
 func (u *unpacking) numbers(r *reader, ev *Event) {
@@ -201,6 +202,9 @@ func (u *unpacking) payload(r *reader, ev *Event) []byte {
 		return nil
 	}
 	wanted, ifNew := u.lead.wants(ev)
+	if size > largeMessage {
+		wanted, ifNew = wanted && (u.large == LargeAll || ev.front()), ifNew || u.large == LargeNew
+	}
 	wanted = wanted && u.last.time >= u.from.time && u.last.seq >= u.from.seq
 	begin, known := r.b, len(u.pieces)
 	message, news := u.message(r, size, wanted && !ifNew, wanted && ifNew)
@@ -208,6 +212,7 @@ func (u *unpacking) payload(r *reader, ev *Event) []byte {
 		r.b, u.pieces = begin, u.pieces[:known]
 		message, _ = u.message(r, size, true, false)
 	}
+	ev.Truncated = ev.Truncated || message == nil && size > 0
 	return message
 }
 

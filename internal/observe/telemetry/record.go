@@ -302,6 +302,7 @@ func (r *Recording) dump() (path string, n int, err error) {
 // the capture says how many. since and until select events by how long ago they were, last=N the latest N, and with
 // after=SEQ also those before them whose numbers are larger. With method=PATTERN and failed=true, older parts of the
 // recording in which no call is like that may be left out, and with shown, most of the calls that had ended so long ago.
+// large=clients leaves out large messages between criproxy and the runtimes, large=new also those that say nothing new.
 func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 	if r.rec == nil {
 		http.Error(w, "nothing is recorded: this criproxy was started with -flight-recorder -1", http.StatusConflict)
@@ -359,6 +360,7 @@ func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 // wanted returns which events a request asks for. recorded is how many there are.
 func wanted(request *http.Request, now time.Time, recorded uint64) (want capture.Want, err error) {
 	want.Failed = request.FormValue("failed") == "true"
+	want.Large = map[string]capture.Large{"clients": capture.LargeFront, "new": capture.LargeNew}[request.FormValue("large")]
 	if method := request.FormValue("method"); method != "" {
 		want.Method = func(m string) bool { return calls.MatchesMethod(method, m) }
 	}
