@@ -59,6 +59,7 @@ func (call *Call) Ended(messages []*Frame, err error) Stream {
 	return &ended{call, messages, cmp.Or(err, io.EOF)}
 }
 
+// ended is the stream of a call that is over. One goroutine at a time receives from it.
 type ended struct {
 	call     *Call
 	messages []*Frame
@@ -110,7 +111,7 @@ func CallerOf(conn grpc.ClientConnInterface) Caller {
 	return plain{conn}
 }
 
-// plain is a connection that is no Caller.
+// plain is a connection that is not a Caller.
 type plain struct{ grpc.ClientConnInterface }
 
 func (p plain) Call(ctx context.Context, call *Call) error {
@@ -188,7 +189,9 @@ func give(opts []grpc.CallOption, header, trailer metadata.MD) {
 	}
 }
 
-// connStream is the stream of a Conn.
+// A connStream is the stream of a Conn. It opens the call with the first message, unless the server may begin. once guards
+// that: whoever wins it sets to and err, closes opened, and nothing changes them afterwards. So one goroutine may send
+// while another waits in ready.
 type connStream struct {
 	conn   Conn
 	ctx    context.Context
@@ -217,8 +220,8 @@ func (s *connStream) open(first *Frame) (now bool) {
 
 var errPanicked = status.Error(codes.Internal, "criproxy: opening a stream has panicked")
 
-// ready waits until the call is open. If the opening began before the call ended, ready reports no error
-// for that: a call may be over, and its context with it, before open returns.
+// ready waits until the call is open, or its context ends before anything was sent. An opening under way goes first: a call
+// may be over, and its context with it, before open returns, and then the stream says how it ended.
 func (s *connStream) ready() error {
 	select {
 	case <-s.opened:

@@ -102,7 +102,7 @@ func reflectBy(ctx context.Context, cc grpc.ClientConnInterface, method string) 
 		if err != nil {
 			return nil, err
 		}
-		delete(have, name)
+		delete(have, name) // so that take accepts it
 		if err := take(reply); err != nil {
 			return nil, err
 		}

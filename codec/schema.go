@@ -160,13 +160,13 @@ func (s *Schema) Methods() []*Method {
 // serialized FileDescriptorSet that [ParseSchema] reads.
 func (s *Schema) Descriptors() []byte {
 	set := &descriptorpb.FileDescriptorSet{}
-	seen := map[string]bool{}
+	added := map[string]bool{}
 	var add func(file protoreflect.FileDescriptor)
 	add = func(file protoreflect.FileDescriptor) {
-		if file == nil || file.IsPlaceholder() || seen[file.Path()] {
+		if file == nil || file.IsPlaceholder() || added[file.Path()] {
 			return
 		}
-		seen[file.Path()] = true
+		added[file.Path()] = true
 		for i := range file.Imports().Len() {
 			add(file.Imports().Get(i).FileDescriptor)
 		}
