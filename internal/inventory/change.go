@@ -24,18 +24,27 @@ type Note struct {
 //   - An item that a client has removed. It leaves the list at once.
 //   - An item that a client has started or stopped. It has its new state at once.
 //
-// The backend may answer a request that was made before the change after it. So an item stays as the
-// call left it until the answer to a later request, or one that shows the item as it is after.
+// A backend may be slow to answer a request that was made before the change. Such an answer may show the item as it was, or
+// as it is. So the item stays as the call left it, until an answer to a later request comes, or an answer that follows the
+// change.
 
-// change is what calls have done to an item: created it, given it a state, or else the last one has removed it.
+// A change is what calls have done to one item since the latest complete answer. The answer to an earlier request follows it
+// if it shows the item as it is after the change:
+//
+//	the call          created  state  an answer follows if
+//	created it        yes      nil    it lists the item
+//	changed it        either   set    it lists the item in none of the states was; or, if not created, does not list it
+//	removed it        no       nil    it does not list the item
+//
+// A later call replaces the change of an earlier one, but what was created stays so until it is removed.
 type change struct {
-	before  uint64 // the latest request before
+	before  uint64 // the latest request before the call; an answer to a later one shows the change
 	created bool
-	state   *rewrite.Path // nil: it has the state that the backend says
-	was     []uint64      // the states that it may have had before, and has no longer
+	state   *rewrite.Path // where a call has set the state; nil: none has
+	was     []uint64      // the states that the item may have had before, and has no longer
 }
 
-// follows reports whether the answer to an earlier request shows the item as it is after the change.
+// follows reports whether an answer in which the item is listed so, or not listed, follows the change.
 func (c change) follows(item []byte, listed bool) bool {
 	switch {
 	case !listed:
@@ -47,8 +56,9 @@ func (c change) follows(item []byte, listed bool) bool {
 	return err == nil && !slices.Contains(c.was, state)
 }
 
-// Note notes what a call may have changed, even if it failed, as p says. It returns the lists in question. now is the time
-// at which the call ended.
+// Note applies to the lists what a call has changed, as p says, and returns these lists. A call that failed may have changed
+// something, too. If the items cannot show what the call did, the list is invalid until the backend's next answer. now is
+// the time at which the call ended.
 func (inv *Inventory) Note(p *Plan, n Note, now time.Time) (changed []*Listing) {
 	for _, e := range p.effects[n.Method] {
 		l := inv.List(e.list)
@@ -62,7 +72,7 @@ func (inv *Inventory) Note(p *Plan, n Note, now time.Time) (changed []*Listing) 
 	return changed
 }
 
-// note does the work of Note for one list, and reports whether that shows all that the call has changed.
+// note does the work of Note for one list. shown reports that the items now show all that the call has changed.
 func (l *Listing) note(e effect, n Note, now time.Time) (shown bool) {
 	if e.created == nil {
 		return e.request != nil && l.change(e, n.Request, n.OK)
@@ -76,9 +86,9 @@ func (l *Listing) note(e effect, n Note, now time.Time) (shown bool) {
 	return item != nil
 }
 
-// change notes that a call has changed or removed the items that its request names, or may have done so if it failed. Their
-// statuses are out of date, or due. Only an exact name removes an item, perhaps one that only a late answer lists. shown
-// reports whether the items show the whole change now.
+// change applies what a call did to the items that its request names. If the call succeeded, their statuses are stale. If it
+// failed, it may have changed them: then their statuses are due. Only an exact name removes an item, perhaps one that only
+// a late answer lists. shown reports that the items now show the whole change.
 func (l *Listing) change(on effect, request []byte, changed bool) (shown bool) {
 	name, _, err := on.request.Lookup(request)
 	if err != nil || len(name) == 0 {
@@ -89,8 +99,8 @@ func (l *Listing) change(on effect, request []byte, changed bool) (shown bool) {
 		for _, same := range on.list.equivalents(string(name)) {
 			l.renamed[same] = l.inv.asked
 		}
-		// The name may be the item's id, or another one. Then the item keeps others, or goes with its only one: the backend must
-		// say which.
+		// Only a removal by id has a certain result. Removing another name leaves the item with its other names, or removes
+		// it if that was the only one. The backend must say which.
 		if _, listed := l.items.get(string(name)); !listed || !changed || !on.removes {
 			return false
 		}
@@ -101,9 +111,9 @@ func (l *Listing) change(on effect, request []byte, changed bool) (shown bool) {
 	mark := func(id string) {
 		item, _ := l.items.get(id)
 		if changed {
-			l.changesWhole(item)
+			l.invalidateWhole(item)
 			shown = l.becomes(id, on.becomes) && shown
-			l.outdate(id) // the file must not hold the old status either
+			l.invalidateStatus(id) // the file must not hold the old status either
 			return
 		}
 		l.wanted[id] = true
@@ -139,28 +149,28 @@ func (l *Listing) change(on effect, request []byte, changed bool) (shown bool) {
 	return removed || shown
 }
 
-// create notes an item that a call has created. item is nil if there is no draft of it.
+// create adds an item that a call has created. item is nil if there is no draft of it.
 func (l *Listing) create(id string, item []byte) {
 	l.settle()
-	l.former.remove(id)
+	l.tombstones.remove(id)
 	l.changes[id] = change{before: l.inv.asked, created: true}
-	l.changesWhole(item)
+	l.invalidateWhole(item)
 	if _, listed := l.items.get(id); !listed && item != nil {
 		l.own().put(id, item)
 		l.inv.news = true
 	}
 }
 
-// remove notes an item that a call has removed.
+// remove removes an item that a call has removed. An answer to an earlier request does not bring it back.
 func (l *Listing) remove(id string) {
 	l.settle()
 	item, listed := l.items.get(id)
-	if listed || l.changes[id].created { // an item that it never had may be another backend's
-		l.leaves(id)
+	if listed || l.changes[id].created { // any other item may be another backend's
+		l.bury(id)
 	}
 	l.changes[id] = change{before: l.inv.asked}
 	if listed {
-		l.changesWhole(item)
+		l.invalidateWhole(item)
 		l.own().remove(id)
 		delete(l.statuses, id)
 		l.inv.news = true
@@ -168,7 +178,7 @@ func (l *Listing) remove(id string) {
 }
 
 // emptied says that a call has removed all items with a value at a path, as the removal of a pod removes its containers.
-// The answer to an earlier request may have one that no list has shown: its client was gone when it was created.
+// The answer to an earlier request may have such an item that l never had: its client was gone when it was created.
 type emptied struct {
 	at     *rewrite.Path
 	before uint64 // the latest request before
@@ -184,7 +194,8 @@ func (l *Listing) removedSince(seq uint64, item []byte) bool {
 	return false
 }
 
-// keepChanged gives an answer the items as calls have left them since its request.
+// keepChanged applies to an answer what calls have changed since its request, so that it shows nothing that a client knows to
+// be over. Where the answer follows a change, it counts as it is.
 func (l *Listing) keepChanged(answer *items) {
 	if len(l.emptied) > 0 {
 		for _, id := range slices.Clone(answer.ids) {
@@ -198,14 +209,15 @@ func (l *Listing) keepChanged(answer *items) {
 		switch ours, known := l.items.get(id); {
 		case c.follows(theirs, listed):
 		case known:
-			answer.put(id, bytes.Clone(ours)) // it may be a part of the reply before, which it must not keep
+			answer.put(id, bytes.Clone(ours)) // a copy, so that the whole earlier reply can be freed
 		default:
 			answer.remove(id)
 		}
 	}
 }
 
-// becomes notes what a call has made of an item, and reports whether that is known.
+// becomes gives an item the state that a call has given it. known reports whether b says what became of it. An answer
+// with one of the states that the call ends is from before the call.
 func (l *Listing) becomes(id string, b *becomes) (known bool) {
 	if b == nil || b.state == nil {
 		return b != nil
@@ -237,7 +249,7 @@ func (l *Listing) becomes(id string, b *becomes) (known bool) {
 	return true
 }
 
-// shownSince forgets the changes that the answer to request seq shows.
+// shownSince forgets the changes before request seq: its answer shows them.
 func (l *Listing) shownSince(seq uint64) {
 	maps.DeleteFunc(l.changes, func(_ string, c change) bool { return c.before < seq })
 	maps.DeleteFunc(l.emptied, func(_ string, e emptied) bool { return e.before < seq })

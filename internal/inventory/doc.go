@@ -15,4 +15,13 @@
 // The invariant: an answer of the inventory is never older than one that a client had before. So each request has a
 // number, each change by a call has the number of the latest request before it, and an answer counts only for what
 // happened before its request.
+//
+// Three forms of the same lists serve three purposes:
+//
+//   - A [Listing] takes in answers and calls. Its owner guards it.
+//   - A [View] is all lists at one instant, for everyone else. It never changes.
+//   - [Saved] is a list for the next process, which may have another [Plan].
+//
+// A [Spec] is what people write about the lists of an API. [Compile] turns it into a Plan, which reads items, names and
+// filters on the wire, without decoding messages.
 package inventory

@@ -12,7 +12,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// An effect says what a call of a method does to one list.
+// An effect says what a call of a method does to one list. It is compiled, and does not change. A call either creates an item,
+// and then only created and draft count, or changes the items that its request names.
 type effect struct {
 	list    *ListPlan
 	request *rewrite.Path // where the request names the items that the call changes; nil: nowhere
@@ -58,10 +59,11 @@ func matchesAny(patterns []string, name string) bool {
 	})
 }
 
-// A draft says how to describe an item by the request that created it.
+// A draft says how to describe an item by the request that created it, until the backend lists the item. It is compiled, and
+// does not change.
 type draft struct {
-	copies []copied
-	born   *rewrite.Path // nil: it does not say when it was created
+	copies    []copied
+	createdAt *rewrite.Path // nil: the item does not say when it was created
 }
 
 // copied is a field of the item that is a copy of one in the request.
@@ -87,14 +89,14 @@ func (l *ListPlan) compileDraft(m *codec.Method) (*draft, error) {
 	}
 	slices.SortFunc(d.copies, func(a, b copied) int { return int(a.item.Leaf().Number() - b.item.Leaf().Number()) })
 	if l.Spec.Born != "" {
-		born, err := rewrite.ParsePath(l.item, l.Spec.Born)
+		createdAt, err := rewrite.ParsePath(l.item, l.Spec.Born)
 		if err != nil {
 			return nil, err
 		}
-		if k := born.Leaf().Kind(); k != protoreflect.Int64Kind && k != protoreflect.Uint64Kind || born.Leaf().IsList() {
+		if k := createdAt.Leaf().Kind(); k != protoreflect.Int64Kind && k != protoreflect.Uint64Kind || createdAt.Leaf().IsList() {
 			return nil, fmt.Errorf("born: %s is not an int64 or uint64", l.Spec.Born)
 		}
-		d.born = born
+		d.createdAt = createdAt
 	}
 	return d, nil
 }
@@ -128,8 +130,8 @@ func (d *draft) of(id *rewrite.Path, named, request []byte, now time.Time) []byt
 			return nil
 		}
 	}
-	if d.born != nil {
-		item = d.born.AppendVarint(item, uint64(now.UnixNano()))
+	if d.createdAt != nil {
+		item = d.createdAt.AppendVarint(item, uint64(now.UnixNano()))
 	}
 	return item
 }
@@ -155,7 +157,7 @@ func (l *ListPlan) compileBecomes(method string) (*becomes, error) {
 		return nil, fmt.Errorf("state: %w", err)
 	}
 	if b.state.Leaf().Enum() == nil {
-		return nil, fmt.Errorf("state: %s is no enum", l.Spec.State)
+		return nil, fmt.Errorf("state: %s is not an enum", l.Spec.State)
 	}
 	values := b.state.Leaf().Enum().Values()
 	for before, after := range states {
@@ -168,9 +170,13 @@ func (l *ListPlan) compileBecomes(method string) (*becomes, error) {
 	return b, nil
 }
 
-// target returns where a request of m names the items of l that a call changes, and where these items have the same name:
-// nil for their id. If the request has the field in which a status request names the item, that is the item. Otherwise, if
-// it has a field by which a filter of l finds items, it is those items. request is nil if there is no such field.
+// target finds out which items of l a call of m changes. request is where the request names them, and item where they have
+// that name: nil for their id. It goes by the names of fields:
+//
+//   - If the request has the field in which a status request names an item, it is that item.
+//   - Otherwise, if it has a field by which a filter finds items by the beginning of another id, it is all those items, as
+//     the request to stop a pod stops its containers.
+//   - Otherwise request is nil: nobody knows which items it is.
 func (l *ListPlan) target(m *codec.Method) (request, item *rewrite.Path) {
 	if l.Status == nil {
 		return nil, nil

@@ -10,7 +10,8 @@ import (
 	"github.com/criproxy/criproxy/internal/base/wire"
 )
 
-// matcher returns a function that decides whether an item is in the answer to request. itemsOf returns those of another list.
+// matcher returns a function that decides whether an item is in the answer to request: it must pass the test of each filter that
+// the request has. A filter may test the item with the same id in another list, of which itemsOf returns the items.
 func (l *ListPlan) matcher(request []byte, itemsOf func(*ListPlan) *items) (func(id string, item []byte) bool, error) {
 	var all []func(id string, item []byte) bool
 	for _, f := range l.filters {
@@ -47,8 +48,7 @@ func (l *ListPlan) Unfiltered(request []byte) bool {
 			return false
 		}
 	}
-	// The request must not have any other field either: a backend may know a filter that the
-	// Spec does not name.
+	// A field that the Spec does not name may be a filter, too, which the backend knows. So there must be none.
 	return isEmpty(l.Method().Input, request)
 }
 
@@ -65,7 +65,13 @@ func isEmpty(md protoreflect.MessageDescriptor, b []byte) bool {
 	return true
 }
 
-// test returns the test that f makes of a request, nil if the request does not ask for it.
+// test returns the test that f makes of a request, nil if the request does not ask for it. An item passes if
+//
+//   - its string begins with that of the request (prefix): ids may be cut short;
+//   - its number is that of the request (equal), even if that is zero;
+//   - its map has all entries of that of the request (within).
+//
+// A malformed item passes no test.
 func (f *filter) test(request []byte) (func(id string, item []byte) bool, error) {
 	switch f.match {
 	case "prefix":

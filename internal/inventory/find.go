@@ -12,7 +12,8 @@ type Match struct {
 	Former bool // it was one, and no id begins with it now
 }
 
-// Match returns which items of a kind, in the lists of p, have a name.
+// Match returns which items of a kind, in the lists of p, have a name. Items that a call has created count even without a draft,
+// which is why a View cannot answer this.
 func (inv *Inventory) Match(p *Plan, kind, name string) (m Match) {
 	for _, plan := range p.Lists {
 		if plan.Spec.Kind != kind {
@@ -29,7 +30,7 @@ func (inv *Inventory) Match(p *Plan, kind, name string) (m Match) {
 				n++
 			}
 		}
-		m.N, m.Former = max(m.N, n), m.Former || l.former.has(name)
+		m.N, m.Former = max(m.N, n), m.Former || l.tombstones.has(name)
 	}
 	m.Former = m.Former && m.N == 0
 	return m
@@ -59,7 +60,8 @@ func (s *items) resolve(name string) (id string, n int) {
 	return id, n
 }
 
-// byName returns the item that has one of names, as its id or as one of its other names.
+// byName returns the item that has one of names, as its id or as one of its other names. An id goes before other names, and may
+// be cut short.
 func (l *ListPlan) byName(s *items, names []string) ([]byte, bool) {
 	for _, name := range names {
 		if id, n := s.resolve(name); n == 1 {

@@ -8,15 +8,18 @@ import (
 	"time"
 )
 
-// An Inventory has all lists of one backend, as its answers and the calls since then left them. Its owner calls one method of
-// it and of its Listings at a time.
+// An Inventory has all lists of one backend, as its answers and the calls since then left them. It has no lock: its owner calls
+// one method of it and of its Listings at a time, and gives out a [View] to all others.
+//
+// Requests and changes share one count, asked, over all lists: whether an answer shows a change is a comparison of two
+// numbers, whichever lists they are about.
 type Inventory struct {
 	lists   map[string]*Listing // :: key of a list → its items and their statuses
 	replies map[string][]byte   // :: short name of a method → its latest reply to an empty request
 
 	asked uint64 // the number of the latest request or change, of any list
 	news  bool   // see TakeNews
-	view  *View  // the latest one; nil: it would be another one now, or nobody has looked yet
+	view  *View  // the latest one; nil: something has changed since, or there was none yet
 }
 
 // New returns an Inventory of which nothing is known.
@@ -24,8 +27,9 @@ func New() *Inventory {
 	return &Inventory{lists: map[string]*Listing{}, replies: map[string][]byte{}, asked: 1}
 }
 
-// Use makes the methods read lists by p from now on, also those that an earlier plan or process has filled. What p cannot
-// read is unknown again; the error says why. Lists that only earlier plans have stay as they are.
+// Use makes the methods read lists by p from now on, also those that an earlier plan or process has filled. A list that p
+// reads in another way is written as a reply by its old plan, and read again by p. What p cannot read is unknown again; the
+// error says why. Lists that only earlier plans have stay as they are.
 func (inv *Inventory) Use(p *Plan) error {
 	var errs []error
 	inv.changed()
@@ -58,7 +62,7 @@ func (inv *Inventory) listing(key string) *Listing {
 	l := inv.lists[key]
 	if l == nil {
 		l = &Listing{
-			inv: inv, items: &items{}, answered: 1, statuses: map[string]known{}, wanted: map[string]bool{},
+			inv: inv, items: &items{}, answered: 1, statuses: map[string]itemStatus{}, wanted: map[string]bool{},
 			changes: map[string]change{}, emptied: map[string]emptied{}, renamed: map[string]uint64{},
 		}
 		inv.lists[key] = l
@@ -69,7 +73,7 @@ func (inv *Inventory) listing(key string) *Listing {
 // List returns what inv knows of a list.
 func (inv *Inventory) List(p *ListPlan) *Listing { return inv.listing(p.key) }
 
-// changed notes that a View of now is another one.
+// changed drops the latest View: the next one differs.
 func (inv *Inventory) changed() { inv.view = nil }
 
 // Begin numbers a request that is made now.
@@ -112,8 +116,9 @@ func (inv *Inventory) Bytes() int {
 	return n
 }
 
-// Bound keeps inv within a limit. Of the lists of p, it first drops the statuses, which can be asked for again when there is
-// room, and then whole lists, which are unknown from then on.
+// Bound keeps inv within a limit in bytes. Of the lists of p, it first drops the statuses, which the owner can ask for again
+// when there is room. If that is not enough it drops whole lists, the last one first. Their items are unknown from then on,
+// and no answer to an earlier request makes them known.
 func (inv *Inventory) Bound(p *Plan, limit int) {
 	if inv.Bytes() <= limit {
 		return
@@ -121,7 +126,7 @@ func (inv *Inventory) Bound(p *Plan, limit int) {
 	for _, one := range p.Lists {
 		statuses := inv.List(one).statuses
 		for id, k := range statuses {
-			statuses[id] = known{changed: max(k.asked, k.changed)}
+			statuses[id] = itemStatus{changed: max(k.asked, k.changed)}
 		}
 	}
 	for _, one := range slices.Backward(p.Lists) {
@@ -137,11 +142,11 @@ func (inv *Inventory) Bound(p *Plan, limit int) {
 	}
 }
 
-// Saved is a list for another process.
+// Saved is a list for the next process, in a form that does not depend on the plan of this one: as the reply of the backend.
 type Saved struct {
 	Reply    []byte
 	Statuses map[string][]byte
-	Fresh    bool     // no client has changed anything since the reply
+	Fresh    bool     // the reply lacks no change by a client
 	Former   []string // ids of items that are gone, the first to forget first; none from a version before them
 }
 
@@ -168,7 +173,7 @@ func (inv *Inventory) Save() (lists map[string]Saved, replies map[string][]byte)
 		if !l.Complete {
 			continue
 		}
-		s := Saved{Reply: l.raw, Statuses: make(map[string][]byte, len(l.statuses)), Fresh: !l.Stale(), Former: l.former.all()}
+		s := Saved{Reply: l.raw, Statuses: make(map[string][]byte, len(l.statuses)), Fresh: !l.Stale(), Former: l.tombstones.all()}
 		if l.plan != nil {
 			s.Reply = l.plan.reply(l.items, nil)
 		}
@@ -182,16 +187,17 @@ func (inv *Inventory) Save() (lists map[string]Saved, replies map[string][]byte)
 	return lists, maps.Clone(inv.replies)
 }
 
-// Restore puts what an earlier process has saved at the time at into an Inventory of which nothing is known. The methods
-// read its lists when a plan is used. A list that is stale may be older than what clients know.
+// Restore puts what an earlier process has saved at the time at into an Inventory of which nothing is known. It keeps the reply
+// as it is, until Use brings a plan that can read it. The caller must see to lists that are not Fresh: they may be older
+// than what clients know.
 func (inv *Inventory) Restore(key string, s Saved, at time.Time) *Listing {
 	l := inv.listing(key)
 	l.raw, l.Complete, l.At = s.Reply, true, at
 	for _, id := range s.Former {
-		l.former.put(id)
+		l.tombstones.put(id)
 	}
 	for id, reply := range s.Statuses {
-		l.statuses[id] = known{reply: reply, asked: inv.asked}
+		l.statuses[id] = itemStatus{reply: reply, asked: inv.asked}
 	}
 	return l
 }

@@ -12,6 +12,9 @@ import (
 )
 
 // items are those of a list, in the order of the latest answer that differed from the one before. The zero value has none.
+//
+// place has each id once, and the body at that place is its item. Bodies are slices of whole replies, and several items
+// values share them, so nobody may change their bytes. A Listing owns its items, except those that a View has as well.
 type items struct {
 	ids    []string
 	bodies [][]byte
@@ -43,7 +46,7 @@ func (s *items) put(id string, body []byte) {
 	s.size += len(body)
 }
 
-// remove removes an item, if it is there.
+// remove removes an item, if it is there. All later ones move up.
 func (s *items) remove(id string) {
 	at, ok := s.place[id]
 	if !ok {
@@ -68,7 +71,7 @@ func (s *items) all() iter.Seq2[string, []byte] {
 	}
 }
 
-// clone returns a copy. The bodies are the same slices.
+// clone returns a copy that shares the bodies.
 func (s *items) clone() *items {
 	return &items{slices.Clone(s.ids), slices.Clone(s.bodies), maps.Clone(s.place), s.size}
 }
@@ -108,54 +111,55 @@ func (l *ListPlan) parse(reply []byte, n int) (*items, error) {
 	return s, nil
 }
 
-// unchanged reports whether a reply has the known items, in any order. Most replies do: lists are asked for every second.
+// unchanged reports whether a reply has the same items as l, in any order. Most replies do: lists are asked for every second. So
+// it must not allocate: matched is scratch space that says which items of l the reply has had so far.
 func (l *Listing) unchanged(reply []byte) bool {
 	known := l.items
-	l.seen = append(l.seen[:0], make([]bool, len(known.ids))...)
+	l.matched = append(l.matched[:0], make([]bool, len(known.ids))...)
 	n := 0
 	err := l.plan.each(reply, func(id, body []byte) bool {
 		i, ok := known.place[string(id)]
-		if !ok || l.seen[i] || !same(l.plan.item, known.bodies[i], body) {
+		if !ok || l.matched[i] || !same(l.plan.item, known.bodies[i], body) {
 			n = -1
 			return false
 		}
-		l.seen[i] = true
+		l.matched[i] = true
 		n++
 		return true
 	})
 	return err == nil && n == len(known.ids)
 }
 
-// mostFormer is how many of the latest ids a former remembers at least.
-const mostFormer = 2_000
+// maxTombstones is how many of the latest ids tombstones holds at least. It never holds twice as many.
+const maxTombstones = 2_000
 
-// former has the ids of items that a list had and has no more: its backend still counts as their owner. CRI wants
+// tombstones has the ids of items that a list had and has no more. Their backend still counts as their owner: CRI wants
 // stopping and removing an item that is gone to succeed, and only the backend that had the item can answer so. The next
 // process gets them, too; otherwise it would ask another backend. The zero value has none.
-type former struct {
+type tombstones struct {
 	now, old map[string]struct{} // :: id; old is dropped when now is full
 }
 
-func (f *former) put(id string) {
-	if f.now == nil || len(f.now) >= mostFormer {
+func (f *tombstones) put(id string) {
+	if f.now == nil || len(f.now) >= maxTombstones {
 		f.now, f.old = map[string]struct{}{}, f.now
 	}
 	f.now[id] = struct{}{}
 }
 
-func (f *former) has(id string) bool {
+func (f *tombstones) has(id string) bool {
 	_, now := f.now[id]
 	_, old := f.old[id]
 	return now || old
 }
 
-func (f *former) remove(id string) {
+func (f *tombstones) remove(id string) {
 	delete(f.now, id)
 	delete(f.old, id)
 }
 
-// all returns the ids in an order in which a former that gets them forgets the same ones first.
-func (f *former) all() []string {
+// all returns the ids, the older generation first. If another tombstones gets them in this order, it forgets the same first.
+func (f *tombstones) all() []string {
 	ids := make([]string, 0, len(f.old)+len(f.now))
 	for _, some := range []map[string]struct{}{f.old, f.now} {
 		for id := range some {

@@ -7,41 +7,51 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Listing is what an Inventory knows of one list. Its items are those of the latest answer, with what calls have changed
-// since the request for it. Its owner may read the exported fields.
+// A Listing is what an Inventory knows of one list: the items of the latest answer, with what calls have changed since the
+// request for it. It belongs to its Inventory, whose owner may read the exported fields.
+//
+// Time is the count of requests and changes that [Inventory.Begin] makes. Four of these numbers decide what an answer is
+// worth:
+//
+//	answered     the request that the items answer
+//	shown        the latest request with a filter whose answer added something to them
+//	changed      the latest change that they may lack
+//	Invalidated  the latest change that a client knows of, and that only an answer to a later request shows
+//
+// The items are stale while answered is not above changed. No number ever falls, so a late answer cannot undo a later one.
+//
+// A complete answer stays in pending until somebody needs the items, because most answers are the same as the one before. So
+// each method that reads items calls settle first.
 type Listing struct {
 	Complete    bool      // it has all items; an answer that turns out to be malformed when it is read counts until then
 	At          time.Time // when the request was made whose answer it has
-	Invalidated uint64    // the latest request before a change that a client knows of and that the items cannot show
-	StaleSince  time.Time // since when the items may lack such a change; meaningless if they do not
+	Invalidated uint64    // see above; zero: none
+	StaleSince  time.Time // since when the items lack a change that a client knows of; meaningless if they lack none
 
 	inv  *Inventory
 	plan *ListPlan // reads the answers; nil: no plan has the list, and raw is all that there is
 
-	raw    []byte // an answer that an earlier process had and that no plan has read yet; nil: none
-	items  *items // to change them, call own
-	viewed bool   // a View has items, too
-	seen   []bool // scratch of unchanged
+	raw     []byte // an answer that an earlier process had and that no plan has read yet; nil: none
+	items   *items // to change them, call own; to replace them, become
+	viewed  bool   // a View has items, too
+	matched []bool // scratch of unchanged
 
 	pending *codec.Frame // a complete answer that settle has not read yet, because nobody has needed that
 
-	answered uint64 // the request whose answer is remembered
-	shown    uint64 // the latest request with a filter whose answer showed something new
-	changed  uint64 // the latest request that was made before something changed, or may have
+	answered, shown, changed uint64 // see above
 
-	changes map[string]change  // :: id → its latest change by a call, until an answer to a later request
-	emptied map[string]emptied // :: value of a field by which a call has removed items, until then
-	former  former
+	changes    map[string]change  // :: id → its latest change by a call, until an answer to a later request
+	emptied    map[string]emptied // :: value of a field by which a call has removed items, until then
+	tombstones tombstones
 
-	statuses map[string]known  // :: id → its status
-	wanted   map[string]bool   // ids whose status is due although it may be known
-	renamed  map[string]uint64 // :: name that a call may have given or taken → the latest request before
+	statuses map[string]itemStatus // :: id → its status
+	wanted   map[string]bool       // ids whose status is due although it may be known
+	renamed  map[string]uint64     // :: name that a call may have given or taken → the latest request before
 }
 
-// noteChange notes that something may have changed. Answers to earlier requests may not show it.
-func (l *Listing) noteChange() {
-	l.changed = l.inv.Begin() // a number of its own, so that changes can be told apart
-}
+// noteChange notes that something may have changed. Answers to earlier requests may lack it. Each change has a number of its
+// own, so that Shows can answer for one of them.
+func (l *Listing) noteChange() { l.changed = l.inv.Begin() }
 
 // Invalidate notes a change that a client knows of and that the items cannot show before the answer to a later request.
 func (l *Listing) Invalidate(now time.Time) {
@@ -55,7 +65,7 @@ func (l *Listing) Invalidate(now time.Time) {
 // ChangedSince reports whether something has changed since a request was made.
 func (l *Listing) ChangedSince(seq uint64) bool { return l.changed >= seq }
 
-// Stale reports whether the items may be older than a change.
+// Stale reports whether the items may lack a change.
 func (l *Listing) Stale() bool { return l.ChangedSince(l.answered) }
 
 // Shows reports whether the items show the effects of a change, because they were asked for after it.
@@ -78,7 +88,9 @@ func (l *Listing) Observe(seq uint64, at time.Time, answer *codec.Frame) {
 	l.shownSince(seq)
 }
 
-// settle reads a pending answer. A malformed one changes nothing, except that a list without items is not complete then.
+// settle reads the pending answer. It leaves the items as they are if the answer has the same. Otherwise it finds out which
+// items are new, changed or gone: their statuses are stale then, and ids that are gone become tombstones. A malformed answer
+// changes nothing, except that a list without items is not complete then.
 func (l *Listing) settle() {
 	if l.pending == nil {
 		return
@@ -100,27 +112,29 @@ func (l *Listing) settle() {
 	for id, body := range items.all() {
 		old, ok := l.items.get(id)
 		if !ok {
-			l.former.remove(id)
+			l.tombstones.remove(id)
 			l.inv.news = true
 		}
 		if !ok || !l.plan.stamps.same(l.plan.item, old, body) {
-			l.outdate(id)
-			l.changesWhole(body)
+			l.invalidateStatus(id)
+			l.invalidateWhole(body)
 		}
 	}
 	for id, old := range l.items.all() {
 		if _, ok := items.get(id); !ok {
-			l.leaves(id)
-			l.changesWhole(old)
+			l.bury(id)
+			l.invalidateWhole(old)
 			delete(l.statuses, id)
 		}
 	}
 	l.become(items)
 }
 
-// Merge remembers the items in the answer to a request with a filter, which may lack others. lacks reports whether the answer
-// lacks items that match the request in l, and that no client has created or changed since the request. An answer that is
-// older than the latest complete one counts for nothing.
+// Merge adds the items in the answer to a request with a filter. It removes none, because such an answer shows only some.
+//
+// lacks reports that the answer misses an item of l which matches the request, and which no client has created or changed
+// since the request: something has happened at the backend that l does not show. The answer to a request from before the
+// one that the items answer counts for nothing.
 func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
 	if seq <= l.answered {
 		return false
@@ -158,21 +172,21 @@ func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
 		if ok && l.plan.stamps.same(l.plan.item, old, item) {
 			continue
 		}
-		l.changesWhole(item)
-		l.outdate(id)
+		l.invalidateWhole(item)
+		l.invalidateStatus(id)
 		l.noteChange() // the rest may have changed as well
 	}
 	return lacks
 }
 
-// leaves notes that an item is not in l any more.
-func (l *Listing) leaves(id string) {
+// bury notes that an item has left l.
+func (l *Listing) bury(id string) {
 	if l.plan.Spec.Kind != "" { // otherwise nobody asks for its owner
-		l.former.put(id)
+		l.tombstones.put(id)
 	}
 }
 
-// own returns the items for a change of them, apart from those that a View has.
+// own returns the items, for a change of them. If a View has them, it gets to keep those, and l gets a copy.
 func (l *Listing) own() *items {
 	if l.viewed {
 		l.items, l.viewed = l.items.clone(), false
@@ -181,7 +195,7 @@ func (l *Listing) own() *items {
 	return l.items
 }
 
-// become replaces the items.
+// become replaces the items. A View keeps those that it has.
 func (l *Listing) become(s *items) {
 	l.items, l.viewed = s, false
 	l.inv.changed()

@@ -21,7 +21,8 @@ type Plan struct {
 	effects map[string][]effect // :: full method → what a call of it does to lists
 }
 
-// A ListPlan is a compiled [List].
+// A ListPlan is a compiled [List]. It does not change once Compile has returned, and is safe for concurrent use. It reads the
+// items of replies, and finds those that a request asks for. It holds no items itself.
 type ListPlan struct {
 	Spec   List
 	Unary  *codec.Method // nil if it has none
@@ -37,7 +38,7 @@ type ListPlan struct {
 	filters     []filter
 	stamps      stamps
 	equivalents func(name string) []string
-	whole       *ListPlan     // the items of this list are parts of those of whole; or nil
+	whole       *ListPlan     // the items of this list are parts of those of whole, such as containers of pods; or nil
 	wholeID     *rewrite.Path // where an item has the id of its whole
 }
 
@@ -108,7 +109,8 @@ func (l *ListPlan) Method() *codec.Method {
 // AsksStatus reports whether the status of an item says more than the item itself.
 func (l *ListPlan) AsksStatus() bool { return l.Status != nil && l.Status.wrap == 0 }
 
-// compileLists resolves specs against the methods of a package. The error names every mistake.
+// compileLists resolves specs against the methods of a package. The error names every mistake. It compiles each list alone
+// before what leads from one list to another, which may come later: filters and partOf.
 func compileLists(specs []List, schema *codec.Schema, pkg string) ([]*ListPlan, error) {
 	var lists []*ListPlan
 	var errs []error
@@ -138,6 +140,8 @@ func compileLists(specs []List, schema *codec.Schema, pkg string) ([]*ListPlan, 
 	return lists, errors.Join(errs...)
 }
 
+// compileList compiles what concerns no other list. The unary method and the stream must list the same messages, so that one
+// can answer for the other.
 func compileList(spec List, schema *codec.Schema, pkg string) (*ListPlan, error) {
 	l := &ListPlan{Spec: spec, key: spec.List + spec.Stream}
 	for name, to := range map[string]**codec.Method{spec.List: &l.Unary, spec.Stream: &l.Stream} {
@@ -179,7 +183,7 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*ListPlan, error)
 	for key, patterns := range map[string][]string{"changed": spec.Changed, "removed": spec.Removed} {
 		for _, pattern := range patterns {
 			if _, err := path.Match(pattern, ""); err != nil {
-				return nil, fmt.Errorf("%s: %q is no pattern", key, pattern)
+				return nil, fmt.Errorf("%s: invalid pattern %q: want a name, or one such as List*", key, pattern)
 			}
 		}
 	}
@@ -194,6 +198,8 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*ListPlan, error)
 	return l, nil
 }
 
+// compileStatus compiles the status call of a list whose items are of type item. If the reply holds such a message in a field, as
+// that for an image does, the item itself is the status, and nothing more need be asked.
 func compileStatus(spec Status, item protoreflect.MessageDescriptor, schema *codec.Schema, pkg string) (*StatusPlan, error) {
 	s := &StatusPlan{Method: findMethod(schema, pkg, spec.Method)}
 	if s.Method == nil || !s.Method.Unary() {
@@ -212,6 +218,7 @@ func compileStatus(spec Status, item protoreflect.MessageDescriptor, schema *cod
 	return s, nil
 }
 
+// compileFilter compiles a filter of l. Both of its fields must hold values that its match can compare.
 func (l *ListPlan) compileFilter(f Filter, lists []*ListPlan) (filter, error) {
 	c := filter{match: f.Match}
 	var err error
@@ -247,6 +254,8 @@ func (l *ListPlan) compileFilter(f Filter, lists []*ListPlan) (filter, error) {
 	return c, err
 }
 
+// compilePartOf finds the list whose items are the wholes of those of l. Only a list with statuses of its own can be that: what
+// changes in a part makes the status of its whole stale.
 func (l *ListPlan) compilePartOf(lists []*ListPlan) (err error) {
 	if l.Spec.PartOf == (PartOf{}) {
 		return nil

@@ -2,14 +2,14 @@ package inventory
 
 import (
 	"bytes"
-	"path"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// stamps are patterns of fields that differ in each answer: see [Spec.Stamps].
+// stamps are patterns of fields that differ in each answer: see [Spec.Stamps]. A change in these alone makes no status stale, and
+// is no reason to write the file.
 type stamps []string
 
 // has reports whether a field is a stamp.
@@ -17,11 +17,7 @@ func (s stamps) has(fd protoreflect.FieldDescriptor) bool {
 	if len(s) == 0 || fd == nil {
 		return false
 	}
-	name := string(fd.Parent().Name()) + "." + string(fd.Name())
-	return slices.ContainsFunc(s, func(pattern string) bool {
-		ok, _ := path.Match(pattern, name)
-		return ok
-	})
+	return matchesAny(s, string(fd.Parent().Name())+"."+string(fd.Name()))
 }
 
 // same reports whether two messages have the same content.
@@ -29,9 +25,9 @@ func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
 	return len(a) == len(b) && stamps(nil).same(md, a, b)
 }
 
-// same reports whether two messages have the same content, apart from stamps. It compares the entries of maps in any order,
-// because backends that are written in Go send them in another order each time, but fields only in the same order. Malformed
-// messages are the same only if their bytes are.
+// same reports whether two messages have the same content, apart from stamps. It reads both side by side, field by field, so
+// fields count only in the same order. It compares the entries of a map in any order: a backend that is written in Go sends
+// them in another order each time. Malformed messages are the same only if their bytes are.
 func (s stamps) same(md protoreflect.MessageDescriptor, a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true

@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Spec says which answers of an API to remember. It names methods without their service.
+// A Spec says which answers of an API to cache. It names methods without their service.
 type Spec struct {
 	Lists   []List  `yaml:"lists"`
 	Replies []Reply `yaml:"replies"`
@@ -47,7 +47,7 @@ type List struct {
 	Status  Status   `yaml:"status"`  // the call for the status of one item
 
 	// Gate marks the lists that a backend must have answered before it counts as up again. Optional marks a list that may
-	// lack the items of a backend if memory has none, such as a list of measurements.
+	// lack the items of a backend if the cache has none, such as a list of measurements.
 	Gate     bool `yaml:"gate"`
 	Optional bool `yaml:"optional"`
 
@@ -63,7 +63,7 @@ type List struct {
 	Removed []string          `yaml:"removed"`
 
 	// State is the path of the state of an item, an enum. Becomes says what a method of Changed makes of it when it has
-	// succeeded: method → state before → state after. Lists show nothing else of that method. Memory shows such a change
+	// succeeded: method → state before → state after. Lists show nothing else of that method. The cache shows such a change
 	// before the backend does; after others, lists wait for the backend's next answer. Optional.
 	State   string                       `yaml:"state"`
 	Becomes map[string]map[string]string `yaml:"becomes"`

@@ -7,19 +7,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// known is the status of an item, as the backend last gave it.
-type known struct {
+// An itemStatus is the status of one item, as the backend last gave it. It is fresh while its request is later than the
+// item's latest change. A stale one stays, so that the next one can be compared with it.
+type itemStatus struct {
 	reply   []byte // empty: there is none
-	asked   uint64 // the request that it answers; zero: none
+	asked   uint64 // the request that reply answers; zero: none
 	changed uint64 // the latest request before the item changed
 }
 
 // fresh reports whether the item is still as it was when its status was asked for.
-func (k known) fresh() bool { return k.asked > k.changed }
+func (k itemStatus) fresh() bool { return k.asked > k.changed }
 
-// outdate notes that an item has changed, and that its status is older. What changes in an optional list are its numbers:
-// they go into the file together with something else.
-func (l *Listing) outdate(id string) {
+// invalidateStatus notes that an item has changed, so that its status is stale. What changes in an optional list are numbers,
+// which are no reason to write the file.
+func (l *Listing) invalidateStatus(id string) {
 	l.inv.news = l.inv.news || !l.plan.Spec.Optional
 	if l.plan.AsksStatus() {
 		k := l.statuses[id]
@@ -28,15 +29,15 @@ func (l *Listing) outdate(id string) {
 	}
 }
 
-// StatusOf returns the reply to a status call, if l has it. If the status of an item is the item itself, and the item is not
-// listed, then there is no such item: the reply is empty. A status from before the item changed does not count, because a
-// client asks when a list shows a change, and would take the old status for the new one.
+// StatusOf returns the reply to a status call, if l has a fresh one. A client asks for a status when a list shows a change, and
+// would take a stale status for the new one. If the status of an item is the item itself, the reply is the item; it is empty
+// if the list is complete and has no item of that name.
 func (l *Listing) StatusOf(name string) (reply []byte, ok bool) {
 	l.inv.settle()
 	if wrap := l.plan.Status.wrap; wrap != 0 {
 		names := l.plan.equivalents(name)
 		if slices.ContainsFunc(names, func(name string) bool { _, is := l.renamed[name]; return is }) {
-			return nil, false // it was pulled or removed after the list
+			return nil, false // a call has given or taken this name since the list
 		}
 		item, ok := l.plan.byName(l.items, names)
 		if !ok {
@@ -49,8 +50,9 @@ func (l *Listing) StatusOf(name string) (reply []byte, ok bool) {
 	return k.reply, n == 1 && len(k.reply) > 0 && k.fresh()
 }
 
-// KeepStatus remembers the status of an item, which request asked has asked for, unless the item is not listed, or there is
-// a later status, or one where now there is none: a runtime whose state is damaged may answer NotFound to everything.
+// KeepStatus keeps the status of an item, which answers request asked. It ignores the status of an item that is not listed,
+// and one that is older than the one that l has. It also ignores an empty reply, which says that there is no status, while
+// l has a fresh one: a runtime whose state is damaged may answer NotFound to everything.
 func (l *Listing) KeepStatus(id string, asked uint64, reply []byte) {
 	l.inv.settle()
 	k := l.statuses[id]
@@ -68,15 +70,16 @@ func (l *Listing) KeepStatus(id string, asked uint64, reply []byte) {
 
 // BeginStatus is Begin for the status of an item.
 func (inv *Inventory) BeginStatus() uint64 {
-	inv.settle() // what earlier answers show has changed before
+	inv.settle() // changes that earlier answers show came before this request
 	return inv.Begin()
 }
 
 // WantStatus makes the status of an item due, although it may be known.
 func (l *Listing) WantStatus(id string) { l.wanted[id] = true }
 
-// DueStatuses returns the ids of the items whose status is due: those that are wanted, and if there is room for their
-// statuses, those that are new or have changed. With one it is at least one, if there are items.
+// DueStatuses returns the ids of the items whose status is due, and marks none as wanted any more. Due are those that are
+// wanted and, if there is room for their statuses, those without a fresh one. If one is set and none is wanted, one item is
+// due in any case, so that the caller can find out whether the backend is still slow to answer.
 func (l *Listing) DueStatuses(room, one bool) (ids []string) {
 	l.inv.settle()
 	if one && len(l.wanted) == 0 {
@@ -97,10 +100,10 @@ func (l *Listing) DueStatuses(room, one bool) (ids []string) {
 	return ids
 }
 
-// changesWhole notes that an item has changed. The status of its whole is out of date then.
-func (l *Listing) changesWhole(item []byte) {
+// invalidateWhole notes that an item has changed. That makes the status of the item of which it is a part stale.
+func (l *Listing) invalidateWhole(item []byte) {
 	if whole, id := l.wholeOf(item); whole != nil {
-		whole.outdate(id)
+		whole.invalidateStatus(id)
 	}
 }
 

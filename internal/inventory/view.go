@@ -6,7 +6,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A View is all lists of an Inventory at one instant. It does not change, and is safe for concurrent use.
+// A View is all lists of an Inventory at one instant. It does not change, and is safe for concurrent use, even while its
+// Inventory changes: a Listing copies the items that a View has before it changes them.
 type View struct {
 	lists map[string]viewed // :: key
 }
