@@ -16,7 +16,9 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// difference is the difference between two snapshots, as events.
+// A difference is the difference between two snapshots, as events. It asks for each status once, so that all events about a
+// pod show the same. find also corrects the new snapshot, where events could not be made: what it then holds is what the
+// client will know. It belongs to the goroutine that makes it.
 type difference struct {
 	ctx      context.Context
 	conn     grpc.ClientConnInterface // nil: the runtime is not asked
@@ -27,7 +29,7 @@ type difference struct {
 }
 
 // errUnshown says that neither the runtime nor its last events and lists have the status of a pod.
-// It is no failure of the look: asking again at once would not help.
+// It does not fail the Look: asking again at once would not help.
 var errUnshown = errors.New("it has no status")
 
 func newDifference(ctx context.Context, conn grpc.ClientConnInterface, old, now *snapshot) *difference {
@@ -127,8 +129,9 @@ func (d *difference) event(id string, what runtimeapi.ContainerEventType, pod st
 	d.events = append(d.events, codec.NewFrame(append(b, d.statuses[pod]...)))
 }
 
-// leaveUnshown puts the pods whose present status is not known back to what they were, so that the
-// next difference finds their events. What is gone and has no status anywhere is forgotten.
+// leaveUnshown puts the pods whose present status is not known back to what they were, with their containers, so that the
+// next difference finds their events. It forgets what is gone and has no status anywhere: no event about it can ever be made.
+// Its error names the pods whose status the runtime did not give.
 func (d *difference) leaveUnshown() error {
 	var errs []error
 	again := func(pod string, listed bool) bool { return listed || !errors.Is(d.unsure[pod], errUnshown) }
@@ -205,9 +208,9 @@ func names(status []byte) bool {
 
 // status asks the runtime for the status of a pod or container.
 func (d *difference) status(method string, asked *rewrite.Path, id string, answered *rewrite.Path) ([]byte, error) {
-	reply, remembered, err := ask(d.ctx, d.conn, method, asked.Append(nil, []byte(id)))
-	if err == nil && remembered {
-		err = errRemembered
+	reply, cached, err := ask(d.ctx, d.conn, method, asked.Append(nil, []byte(id)))
+	if err == nil && cached {
+		err = errStale
 	}
 	if err != nil {
 		return nil, err

@@ -14,16 +14,18 @@ import (
 	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
-// events is the [director.Resync] of GetContainerEvents. It holds the pods and containers of one
-// runtime as one client knows them: from the runtime's events, or from events that criproxy made of
-// the difference between the runtime's lists.
+// events is the [director.Resync] of GetContainerEvents. It belongs to one member of one client's stream, which calls one
+// method at a time.
+//
+// It holds the pods and containers of one runtime as the client knows them, from the runtime's events, or from events that
+// criproxy made of the difference between the runtime's lists. That may be older than any cache: only what was sent counts.
 //
 // When the stream ends kubelet falls back from evented PLEG, after the fifth end for good. So a
 // runtime that has no events, or goes away and comes back, must not end the stream of all
 // runtimes.
 type events struct {
 	polls *polls
-	seen  *snapshot
+	known *snapshot // what the client knows; criproxy takes it for what it has sent
 }
 
 // newEvents returns a function that makes the resyncs of all clients.
@@ -32,38 +34,38 @@ func newEvents(panics recovery.Hook) func() director.Resync {
 	return func() director.Resync { return &events{l, newSnapshot()} }
 }
 
-// errRemembered is the error of a list from memory, which is older than the latest event.
-var errRemembered = errors.New("the runtime did not answer, and memory has no news")
+// errStale is the error of a list or status from the cache. It may be older than the latest event, so it shows no change.
+var errStale = errors.New("the runtime did not answer, and what is cached may be stale")
 
 // Begin implements [director.Resync].
 func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error {
 	now, _, err := e.polls.list(ctx, conn)
 	if err == nil {
-		e.seen = now
+		e.known = now
 	}
 	return err
 }
 
 // Look implements [director.Resync].
 func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*codec.Frame, error) {
-	now, remembered, err := e.polls.list(ctx, conn)
-	if err == nil && remembered {
-		err = errRemembered
+	now, cached, err := e.polls.list(ctx, conn)
+	if err == nil && cached {
+		err = errStale
 	}
 	if err != nil {
 		return nil, err
 	}
-	d := newDifference(ctx, conn, e.seen, now)
+	d := newDifference(ctx, conn, e.known, now)
 	err = d.find()
-	e.seen = now
+	e.known = now
 	return d.events, err
 }
 
 // End implements [director.Resync].
 func (e *events) End() []*codec.Frame {
-	d := newDifference(context.Background(), nil, e.seen, newSnapshot())
+	d := newDifference(context.Background(), nil, e.known, newSnapshot())
 	_ = d.find() // cannot fail: without a connection it asks for no status
-	e.seen = d.now
+	e.known = d.now
 	return d.events
 }
 
@@ -76,13 +78,13 @@ func (e *events) Saw(message *codec.Frame) error {
 	}
 	id, what := event.GetContainerId(), event.GetContainerEventType()
 	sandbox := event.GetPodSandboxStatus().GetId()
-	_, isPod := e.seen.pods[id]
+	_, isPod := e.known.pods[id]
 	isPod = isPod || id == sandbox
 	switch {
 	case isPod && what == deleted:
-		delete(e.seen.pods, id)
+		delete(e.known.pods, id)
 	case isPod:
-		p := e.seen.pods[id]
+		p := e.known.pods[id]
 		if what == stopped {
 			p.state = podNotReady
 		}
@@ -93,11 +95,11 @@ func (e *events) Saw(message *codec.Frame) error {
 		if found {
 			p.status = append([]byte(nil), status...)
 		}
-		e.seen.pods[id] = p
+		e.known.pods[id] = p
 	case what == deleted:
-		delete(e.seen.containers, id)
+		delete(e.known.containers, id)
 	default:
-		c := e.seen.containers[id]
+		c := e.known.containers[id]
 		if sandbox != "" {
 			c.pod = sandbox
 		}
@@ -107,7 +109,7 @@ func (e *events) Saw(message *codec.Frame) error {
 		case stopped:
 			c.state = max(c.state, exited)
 		}
-		e.seen.containers[id] = c
+		e.known.containers[id] = c
 	}
 	return nil
 }

@@ -217,7 +217,7 @@ func TestAnAnswerFromMemoryMakesNoEvents(t *testing.T) {
 	require.NoError(t, w.Begin(t.Context(), w), "lists say so, and the client knows them")
 	w.remove(pod) // as if the lists were older than the events
 	_, err := w.Look(t.Context(), w)
-	assert.ErrorContains(t, err, "no news")
+	assert.ErrorContains(t, err, "may be stale")
 	w.old = false
 	assert.Equal(t, "before pod deleted 0", w.look())
 }

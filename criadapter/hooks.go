@@ -54,7 +54,7 @@ func Hooks(opts HookOptions) (Plugins, error) {
 	}, nil
 }
 
-// ownID takes the name of the runtime off an id. No runtime makes ids that contain the separator.
+// ownID removes the name of the runtime from an id. No runtime makes ids that contain the separator.
 func ownID(id string) string { return cmp.Or(builtIn().Bare(id), id) }
 
 // list lists the ids of all pods or containers.
@@ -100,7 +100,8 @@ func lookupPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, id s
 		return nil, status.Errorf(codes.NotFound, "there is no status of pod %s", id)
 	}
 	said := parseInfo(reply.GetInfo())
-	config := said.podConfig()
+	config := &runtimeapi.PodSandboxConfig{}
+	said.read(config)
 	md := s.GetMetadata()
 	m := &hookapi.PodSandboxHookRequest{
 		PodMeta:        &hookapi.PodSandboxMetadata{Name: md.GetName(), Uid: md.GetUid(), Namespace: md.GetNamespace(), Attempt: md.GetAttempt()},

@@ -32,13 +32,6 @@ func parseInfo(text map[string]string) *info {
 	return i
 }
 
-// podConfig returns the config that the pod was created with, as far as info has it.
-func (i *info) podConfig() *runtimeapi.PodSandboxConfig {
-	c := &runtimeapi.PodSandboxConfig{}
-	i.read(c)
-	return c
-}
-
 // containerConfig returns the config that the container was created with, as far as info has it,
 // and its environment.
 func (i *info) containerConfig() (*runtimeapi.ContainerConfig, map[string]string) {
@@ -49,6 +42,7 @@ func (i *info) containerConfig() (*runtimeapi.ContainerConfig, map[string]string
 	return c, envs
 }
 
+// read fills in the config that the pod or container was created with, as far as info has it.
 func (i *info) read(m proto.Message) {
 	data, err := json.Marshal(i.Config)
 	if err != nil {

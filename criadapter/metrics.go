@@ -2,6 +2,7 @@ package criadapter
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -34,9 +35,12 @@ import (
 //     label, so metrics drops the sample.
 //   - metrics drops a sample whose own descriptor it does not know.
 //
-// The descriptors come from the memory of the backends, and so survive reloads and restarts. The
+// The descriptors come from the cache of the backends, and so survive reloads and restarts. The
 // descriptor of a metric that the primary lacks may change when another runtime appears before the
 // one that it came from.
+//
+// last holds them parsed, because samples are many and descriptors few. It keeps a value until the reply in the cache is
+// another one. Reading needs no lock. A metrics belongs to one director.
 type metrics struct {
 	last sync.Map // :: name of a backend → its latest *descriptors
 }
@@ -61,9 +65,7 @@ func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 	answered := false
 	for i, p := range parts {
 		if p.Err != nil {
-			if failure == nil {
-				failure = p.Err
-			}
+			failure = cmp.Or(failure, p.Err)
 			if i == 0 && status.Code(p.Err) != codes.Unimplemented {
 				return nil, p.Err
 			}
@@ -78,7 +80,7 @@ func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 			merged.ProtoReflect().SetUnknown(theirs.ProtoReflect().GetUnknown())
 		}
 		if p.Backend.Known == nil {
-			m.learn(p.Backend.Name, bytes.Clone(p.Reply.Bytes()), &theirs)
+			m.store(p.Backend.Name, bytes.Clone(p.Reply.Bytes()), &theirs)
 		}
 		for _, d := range theirs.GetDescriptors() {
 			if !named[d.GetName()] {
@@ -97,8 +99,8 @@ func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 	return codec.NewFrame(b), nil
 }
 
-// learn remembers a backend's descriptors.
-func (m *metrics) learn(backend string, reply []byte, list *runtimeapi.ListMetricDescriptorsResponse) *descriptors {
+// store keeps a backend's descriptors, and returns them.
+func (m *metrics) store(backend string, reply []byte, list *runtimeapi.ListMetricDescriptorsResponse) *descriptors {
 	d := &descriptors{reply, map[string][]string{}}
 	for _, one := range list.GetDescriptors() {
 		d.keys[one.GetName()] = append([]string{}, one.GetLabelKeys()...) // never nil
@@ -116,7 +118,7 @@ func (m *metrics) keys(b director.Backend, metric string) []string {
 		if reply, ok := b.Known.Reply(descriptorsMethod); ok && (d == nil || !bytes.Equal(d.reply, reply)) {
 			var list runtimeapi.ListMetricDescriptorsResponse
 			if proto.Unmarshal(reply, &list) == nil {
-				d = m.learn(b.Name, reply, &list)
+				d = m.store(b.Name, reply, &list)
 			}
 		}
 	}

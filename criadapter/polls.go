@@ -22,7 +22,7 @@ type polls struct {
 	at map[grpc.ClientConnInterface]*turns // :: runtime → the clients that poll it
 }
 
-// turns has the clients that poll a runtime.
+// turns has the clients that poll a runtime. It lasts as long as there is one.
 type turns struct {
 	clients int          // polls.mu guards it
 	begun   atomic.Int64 // how many lists were begun
@@ -33,18 +33,19 @@ type turns struct {
 
 // poll is one list of a runtime.
 type poll struct {
-	number     int64 // counts from 1
-	listed     *snapshot
-	remembered bool
-	err        error
+	number int64 // counts from 1
+	listed *snapshot
+	cached bool
+	err    error
 }
 
 func newPolls(panics recovery.Hook) *polls {
 	return &polls{panics: panics, at: map[grpc.ClientConnInterface]*turns{}}
 }
 
-// list returns what a runtime has now, and whether some of the answer came from memory. The caller
-// may change the snapshot.
+// list returns what a runtime has now, and whether some of the answer came from the cache. The caller
+// may change the snapshot. The number of the latest list that had begun before the call tells whether a list of another
+// client is recent enough: a later number was begun after this client asked.
 func (p *polls) list(ctx context.Context, conn grpc.ClientConnInterface) (*snapshot, bool, error) {
 	t := p.join(conn)
 	begun := t.begun.Load()
@@ -57,8 +58,8 @@ func (p *polls) list(ctx context.Context, conn grpc.ClientConnInterface) (*snaps
 	defer func() { <-t.token }()
 	if t.latest.number <= begun {
 		one := poll{number: t.begun.Add(1)}
-		one.err = p.panics.Do("looking for events", func() (err error) {
-			one.listed, one.remembered, err = lookAt(ctx, conn)
+		one.err = p.panics.Do("listing for events", func() (err error) {
+			one.listed, one.cached, err = takeSnapshot(ctx, conn)
 			return err
 		})
 		if ctx.Err() != nil {
@@ -70,7 +71,7 @@ func (p *polls) list(ctx context.Context, conn grpc.ClientConnInterface) (*snaps
 		return nil, false, t.latest.err
 	}
 	s := t.latest.listed
-	return &snapshot{maps.Clone(s.pods), maps.Clone(s.containers), s.order, s.asked}, t.latest.remembered, nil
+	return &snapshot{maps.Clone(s.pods), maps.Clone(s.containers), s.order, s.asked}, t.latest.cached, nil
 }
 
 // join adds a client.
@@ -84,6 +85,7 @@ func (p *polls) join(conn grpc.ClientConnInterface) *turns {
 	return p.at[conn]
 }
 
+// leave removes a client, and with the last one the runtime.
 func (p *polls) leave(conn grpc.ClientConnInterface, t *turns) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// snapshot holds the pods and containers of a runtime, with their states.
+// A snapshot holds the pods and containers of a runtime, with their states. Its owner may change the maps: polls gives each
+// client a copy of them, with the same bytes and the same order.
 type snapshot struct {
 	pods       map[string]pod
 	containers map[string]container
@@ -69,13 +70,13 @@ func mustPath(m proto.Message, text string) *rewrite.Path {
 	return p
 }
 
-// lookTime bounds how long a runtime may take to answer a call of ours, which has no client's
+// askTimeout bounds how long a runtime may take to answer a call of ours, which has no client's
 // deadline.
-const lookTime = 10 * time.Second
+const askTimeout = 10 * time.Second
 
-// ask makes a unary call, and reports whether the answer came from memory.
-func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, request []byte) (reply []byte, remembered bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+// ask makes a unary call, and reports whether the answer came from the cache.
+func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, request []byte) (reply []byte, cached bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	call := &codec.Call{Method: method, Request: codec.NewFrame(request)}
 	if err := codec.CallerOf(conn).Call(ctx, call); err != nil {
@@ -84,9 +85,10 @@ func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, requ
 	return call.Reply.Bytes(), len(call.Header[memory.HeaderKey]) > 0, nil
 }
 
-// lookAt lists the pods and containers of a runtime, and reports whether some of the answer came
-// from memory.
-func lookAt(ctx context.Context, conn grpc.ClientConnInterface) (s *snapshot, remembered bool, err error) {
+// takeSnapshot lists the pods and containers of a runtime, and reports whether some of the answer came
+// from the cache. It lists the pods first: a container that appears in between has a pod that the snapshot may lack, and
+// difference.show asks for that.
+func takeSnapshot(ctx context.Context, conn grpc.ClientConnInterface) (s *snapshot, cached bool, err error) {
 	s = newSnapshot()
 	pods, oldPods, err := ask(ctx, conn, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, nil)
 	if err != nil {

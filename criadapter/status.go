@@ -33,7 +33,7 @@ func mergeStatus(parts []director.Part) (*codec.Frame, error) {
 		return nil, primary.Err
 	}
 	if primary.Remembered {
-		return nil, status.Errorf(codes.Unavailable, "criproxy: Status: backend %s does not answer, and memory cannot tell its conditions", primary.Backend)
+		return nil, status.Errorf(codes.Unavailable, "criproxy: Status: backend %s does not answer, and its cached status cannot tell its conditions", primary.Backend)
 	}
 	rest, merged, err := splitStatus(primary.Reply.Bytes())
 	if err != nil {

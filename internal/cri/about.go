@@ -18,7 +18,8 @@ import (
 )
 
 // Names finds out which pods, containers and images messages of CRI are about, and remembers to
-// which pod and container an id belongs. It is safe for concurrent use.
+// which pod and container an id belongs. Reading a message needs no lock; what Names remembers is under mu. It is safe for
+// concurrent use.
 type Names struct {
 	profile *director.Profile
 	kind    func(protoreflect.FieldDescriptor) string
@@ -41,19 +42,11 @@ func NewNames(p *director.Profile, s *codec.Schema, other map[string]string) (*N
 	return &Names{profile: p, kind: fields.Kind, other: other, now: map[string]calls.About{}}, nil
 }
 
-// Labels that kubelet gives to containers.
-const (
-	labelPod       = "io.kubernetes.pod.name"
-	labelNamespace = "io.kubernetes.pod.namespace"
-	labelUID       = "io.kubernetes.pod.uid"
-	labelContainer = "io.kubernetes.container.name"
-)
-
 // Message implements [calls.Namer].
 func (n *Names) Message(md protoreflect.MessageDescriptor, payload []byte) (about calls.About, items []calls.About) {
-	w := aboutWalk{names: n}
-	w.message(md, payload, &about, 0)
-	return about, w.items
+	r := aboutReader{names: n}
+	r.message(md, payload, &about, 0)
+	return about, r.items
 }
 
 // Given reports whether a field holds a name that a runtime gives: of a pod, a container or an image.
@@ -68,13 +61,15 @@ func (n *Names) Given(fd protoreflect.FieldDescriptor) bool {
 // Bare returns an id without the prefix of its runtime, or "" for an id without a prefix.
 func (n *Names) Bare(id string) string { return n.profile.Bare(id) }
 
-type aboutWalk struct {
+// An aboutReader reads one message. What it finds in a list goes to items, one for each item of the list; all else is about
+// the message as a whole.
+type aboutReader struct {
 	names *Names
 	items []calls.About
 }
 
-func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *calls.About, depth int) {
-	if depth > 10 {
+func (r *aboutReader) message(md protoreflect.MessageDescriptor, b []byte, a *calls.About, depth int) {
+	if depth > 10 { // no message of CRI nests so deep
 		return
 	}
 	var created, started time.Time
@@ -85,7 +80,7 @@ func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *call
 		switch fd := md.Fields().ByNumber(f.Number); {
 		case fd == nil:
 		case f.Type == protowire.BytesType:
-			w.field(md, fd, f.Bytes(), a, depth)
+			r.field(md, fd, f.Bytes(), a, depth)
 		case fd.Name() == "created_at" && f.Uint() > 0:
 			created = time.Unix(0, int64(f.Uint()))
 		case fd.Name() == "started_at" && f.Uint() > 0:
@@ -105,7 +100,7 @@ func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *call
 	}
 }
 
-func (w *aboutWalk) field(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v []byte, a *calls.About, depth int) {
+func (r *aboutReader) field(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v []byte, a *calls.About, depth int) {
 	switch {
 	case fd.IsMap():
 		if fd.Name() == "labels" {
@@ -113,18 +108,18 @@ func (w *aboutWalk) field(md protoreflect.MessageDescriptor, fd protoreflect.Fie
 		}
 	case fd.IsList() && fd.Message() != nil:
 		var item calls.About
-		w.message(fd.Message(), v, &item, depth+1)
+		r.message(fd.Message(), v, &item, depth+1)
 		if len(item.IDs) > 0 {
-			w.items = append(w.items, item)
+			r.items = append(r.items, item)
 		}
 	case fd.Message() != nil:
-		w.message(fd.Message(), v, a, depth+1)
+		r.message(fd.Message(), v, a, depth+1)
 	case fd.Kind() == protoreflect.StringKind && len(v) > 0:
-		w.text(md, fd, string(v), a)
+		r.text(md, fd, string(v), a)
 	}
 }
 
-func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v string, a *calls.About) {
+func (r *aboutReader) text(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v string, a *calls.About) {
 	name := string(md.Name()) + "." + string(fd.Name())
 	switch name {
 	case "PodSandboxMetadata.name":
@@ -140,7 +135,7 @@ func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.Fiel
 		a.Container = v
 		return
 	}
-	switch kind := w.names.kind(fd); kind {
+	switch kind := r.names.kind(fd); kind {
 	case "sandbox", "container":
 		switch {
 		case slices.Contains(a.IDs, v): // both fields of an event may hold the sandbox's id
@@ -157,13 +152,13 @@ func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.Fiel
 			a.Image = v
 		}
 	case "":
-		w.otherText(fd, v, a)
+		r.otherText(fd, v, a)
 	}
 }
 
 // otherText takes in a field of another API, as its profile says.
-func (w *aboutWalk) otherText(fd protoreflect.FieldDescriptor, v string, a *calls.About) {
-	switch w.names.other[string(fd.FullName())] {
+func (r *aboutReader) otherText(fd protoreflect.FieldDescriptor, v string, a *calls.About) {
+	switch r.names.other[string(fd.FullName())] {
 	case profile.AboutID:
 		if !slices.Contains(a.IDs, v) {
 			a.IDs = append(a.IDs, v)
@@ -175,7 +170,7 @@ func (w *aboutWalk) otherText(fd protoreflect.FieldDescriptor, v string, a *call
 	}
 }
 
-// label takes a label of a pod or container in, an entry of a map.
+// label takes in an entry of the labels that kubelet gives to pods and containers.
 func label(a *calls.About, entry []byte) {
 	k, v, ok := wire.MapEntry(entry)
 	if !ok {
@@ -183,13 +178,13 @@ func label(a *calls.About, entry []byte) {
 	}
 	key, value := string(k), string(v)
 	switch key {
-	case labelPod:
+	case "io.kubernetes.pod.name":
 		a.Pod = value
-	case labelNamespace:
+	case "io.kubernetes.pod.namespace":
 		a.Namespace = value
-	case labelUID:
+	case "io.kubernetes.pod.uid":
 		a.UID = value
-	case labelContainer:
+	case "io.kubernetes.container.name":
 		a.Container = value
 	}
 }
@@ -210,6 +205,7 @@ func (n *Names) Learn(a calls.About) {
 	}
 }
 
+// put remembers what an id belongs to. n.mu is held.
 func (n *Names) put(id string, a calls.About) {
 	if was, ok := n.get(id); ok { // an earlier message may have had what this one lacks
 		complete(&a, was, true)
@@ -237,6 +233,7 @@ func complete(a *calls.About, known calls.About, container bool) {
 	}
 }
 
+// get returns what an id, as it is, belongs to. n.mu is held.
 func (n *Names) get(id string) (calls.About, bool) {
 	if a, ok := n.now[id]; ok {
 		return a, true
@@ -281,6 +278,7 @@ func (n *Names) known(id string) (calls.About, bool) {
 	return a, ok
 }
 
+// find is get also for the beginning of an id.
 func (n *Names) find(id string) (calls.About, bool) {
 	if a, ok := n.get(id); ok {
 		return a, true
