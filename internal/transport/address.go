@@ -45,17 +45,18 @@ func Network(address string) (string, error) {
 	}
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(address, DNSScheme))
 	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
-		return "", fmt.Errorf("%q is no address; want the absolute path of a socket, HOST:PORT, dns:///HOST:PORT or vsock:CID:PORT", address)
+		return "", fmt.Errorf("invalid address %q: want the absolute path of a socket, HOST:PORT, dns:///HOST:PORT or vsock:CID:PORT", address)
 	}
 	return TCP, nil
 }
 
+// vsockAddress parses CID:PORT.
 func vsockAddress(s string) (cid, port uint32, err error) {
 	c, p, _ := strings.Cut(s, ":")
 	n, errC := strconv.ParseUint(c, 10, 32)
 	m, errP := strconv.ParseUint(p, 10, 32)
 	if errC != nil || errP != nil {
-		return 0, 0, fmt.Errorf("%q is no address; want vsock:CID:PORT, two numbers", vsockScheme+s)
+		return 0, 0, fmt.Errorf("invalid address %q: want vsock:CID:PORT, two numbers", vsockScheme+s)
 	}
 	return uint32(n), uint32(m), nil
 }

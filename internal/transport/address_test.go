@@ -37,13 +37,13 @@ func TestWhatIsNoAddressIsQuotedWithWhatIs(t *testing.T) {
 		"example.com:https", ":443", "dns:///example.com", "::1:443",
 	} {
 		_, err := transport.Network(of)
-		assert.ErrorContains(t, err, `"`+of+`" is no address; want the absolute path of a socket, HOST:PORT, dns:///HOST:PORT or vsock:CID:PORT`)
+		assert.ErrorContains(t, err, `invalid address "`+of+`": want the absolute path of a socket, HOST:PORT, dns:///HOST:PORT or vsock:CID:PORT`)
 	}
 	_, err := transport.Network("")
 	assert.ErrorContains(t, err, "has no address")
 	for _, of := range []string{"vsock:", "vsock:2", "vsock:2:", "vsock::1024", "vsock:host:1024", "vsock:2:1024:1", "vsock:4294967296:1"} {
 		_, err := transport.Network(of)
-		assert.ErrorContains(t, err, `"`+of+`" is no address; want vsock:CID:PORT, two numbers`)
+		assert.ErrorContains(t, err, `invalid address "`+of+`": want vsock:CID:PORT, two numbers`)
 	}
 }
 
@@ -87,5 +87,5 @@ func TestABalancePolicyIsOneOfGRPC(t *testing.T) {
 	for _, policy := range []string{"", "round_robin", "pick_first", "least_request_experimental"} {
 		assert.NoError(t, transport.CheckBalance(policy), policy)
 	}
-	assert.EqualError(t, transport.CheckBalance("random"), `"random" is no policy; want round_robin, pick_first or least_request_experimental`)
+	assert.EqualError(t, transport.CheckBalance("random"), `invalid policy "random": want round_robin, pick_first or least_request_experimental`)
 }

@@ -14,5 +14,5 @@ func CheckBalance(policy string) error {
 	if policy == "" || balancer.Get(policy) != nil {
 		return nil
 	}
-	return fmt.Errorf("%q is no policy; want round_robin, pick_first or least_request_experimental", policy)
+	return fmt.Errorf("invalid policy %q: want round_robin, pick_first or least_request_experimental", policy)
 }

@@ -24,7 +24,9 @@ type Budget interface {
 	Release(ctx context.Context, n int)
 }
 
-// A reservation is the memory reserved for one message.
+// A reservation is the memory reserved for one message, or for a wide window. It may be released several times, by any
+// goroutine, and gives the memory back once: a message is freed by its receiver, and the end of its call frees what no
+// receiver has freed.
 type reservation struct {
 	budget Budget
 	ctx    context.Context

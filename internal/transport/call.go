@@ -67,7 +67,7 @@ func (c *Client) unary(ctx context.Context, call *codec.Call, md metadata.MD) (*
 	return s, err
 }
 
-// only waits for the only reply of a call, and for the end of the call.
+// only waits for the only reply of a call, and for the end of the call. Its errors are worded as those of grpc-go.
 func (s *clientStream) only() (*codec.Frame, error) {
 	f, err := s.next()
 	if errors.Is(err, io.EOF) {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"net"
@@ -67,7 +68,17 @@ type ClientConfig struct {
 // A Client keeps a connection to one server. It connects on its first call or on Connect, and again
 // on the first call after the connection has ended. A call waits for the first attempt to connect,
 // and fails at once while the server cannot be reached. A Client is a [codec.Caller], and is safe for
-// concurrent use.
+// concurrent use. Its states are those of a google.golang.org/grpc.ClientConn:
+//
+//	state             connection            a call
+//	Idle              none                  begins to connect, and waits
+//	Connecting        the first attempt     waits
+//	Ready             now                   goes out on now
+//	TransientFailure  further attempts      fails with err
+//	Shutdown          none, for good        fails
+//
+// Only set changes the state. It wakes all calls that wait. A connection that takes no more calls makes the state Idle at
+// once, and stays in conns until its last call has ended.
 type Client struct {
 	cfg   ClientConfig
 	now   atomic.Pointer[clientConn] // nil while there is none
@@ -77,22 +88,22 @@ type Client struct {
 
 	mu      sync.Mutex
 	state   connectivity.State
-	err     error         // why state is TransientFailure
-	changed chan struct{} // closed when the state changes
-	hurry   chan struct{} // holds a token if the pause must end now
-	last    time.Time     // when the client last began to connect
-	conns   map[*clientConn]struct{}
+	err     error                    // why state is TransientFailure
+	changed chan struct{}            // closed when the state changes
+	hurry   chan struct{}            // holds a token if the pause must end now
+	last    time.Time                // when the client last began to connect
+	conns   map[*clientConn]struct{} // all that have not ended, for Close
 }
 
 // NewClient returns a client. It does nothing before its first call or Connect.
 func NewClient(cfg ClientConfig) *Client {
-	cfg.Authority = orDefault(cfg.Authority, "localhost")
-	cfg.MaxMessage = orDefault(cfg.MaxMessage, DefaultMaxMessage)
-	cfg.MaxHeaders = orDefault(cfg.MaxHeaders, defaultMaxReply)
-	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, 5*time.Second)
-	cfg.StallTimeout = orDefault(cfg.StallTimeout, stallTimeout)
-	cfg.PingTimeout = orDefault(cfg.PingTimeout, pingTimeout)
-	cfg.Backoff = orDefault(cfg.Backoff, backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second})
+	cfg.Authority = cmp.Or(cfg.Authority, "localhost")
+	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, DefaultMaxMessage)
+	cfg.MaxHeaders = cmp.Or(cfg.MaxHeaders, defaultMaxReply)
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 5*time.Second)
+	cfg.StallTimeout = cmp.Or(cfg.StallTimeout, stallTimeout)
+	cfg.PingTimeout = cmp.Or(cfg.PingTimeout, pingTimeout)
+	cfg.Backoff = cmp.Or(cfg.Backoff, backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second})
 	if cfg.Lost == nil {
 		cfg.Lost = func(Loss) {}
 	}

@@ -30,7 +30,8 @@ func (c *clientConn) begin(s *clientStream, method string, md metadata.MD) error
 
 var errAgain = errors.New("transport: the connection accepts no more calls")
 
-// appendCall appends the headers of a call to the buffer.
+// appendCall appends the headers of a call to the buffer, and makes s a stream of the connection. Ids must go up in the order in
+// which the headers are sent, so both happen under the same lock. c.mu is held.
 func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) error {
 	timeout := ""
 	if deadline, ok := s.ctx.Deadline(); ok {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,6 +16,13 @@ import (
 
 // A clientCall is a streaming call. As with any [grpc.ClientStream], one goroutine may send
 // while another receives.
+//
+// It makes at most two attempts, each a clientStream. The second one follows if the server did not process the first, and the
+// call has only one request, which request then still holds. Sender, receiver and whoever waits for the header may find that
+// out at the same time: repeating lets one of them begin the second attempt, and the others take it over.
+//
+// end ends the call, once: with the first error that a receiver gets, or with the context. No goroutine holds mu and a
+// connection's mu at once.
 type clientCall struct {
 	client *Client
 	ctx    context.Context
@@ -68,11 +76,12 @@ func (s *clientCall) open() error {
 	over, err := s.over, s.err
 	s.mu.Unlock()
 	if over { // the context has ended meanwhile
-		at.cancel(orDefault(err, errDone))
+		at.cancel(cmp.Or(err, errDone))
 	}
 	return nil
 }
 
+// attempt returns the current attempt. Whoever uses it must expect that it has failed, and that another one follows.
 func (s *clientCall) attempt() *clientStream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,19 +114,16 @@ func (s *clientStream) sendNow(f *codec.Frame, end bool) error {
 
 // CloseSend tells the server that the client sends no more messages.
 func (s *clientCall) CloseSend() error {
-	s.attempt().closeSend()
-	return nil
-}
-
-func (s *clientStream) closeSend() {
-	c := s.conn
+	at := s.attempt()
+	c := at.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !s.said && !s.gone {
-		s.said = true
-		c.out = appendFrame(c.out, 0, http2.FrameData, http2.FlagDataEndStream, s.id)
+	if !at.endSent && !at.gone {
+		at.endSent = true
+		c.out = appendFrame(c.out, 0, http2.FrameData, http2.FlagDataEndStream, at.id)
 		c.flush()
 	}
+	return nil
 }
 
 // Recv waits for a message. It returns io.EOF when the call has ended with status OK.
@@ -191,6 +197,7 @@ func (s *clientCall) Header() (metadata.MD, error) {
 	return md, nil
 }
 
+// awaitHeader waits for the response headers, or the end of the attempt or of the context. It returns nil if there are none.
 func (s *clientStream) awaitHeader() metadata.MD {
 	c := s.conn
 	c.mu.Lock()
@@ -227,6 +234,6 @@ func (s *clientCall) end(err error) {
 		at := s.at
 		s.stop()
 		s.mu.Unlock()
-		at.cancel(orDefault(err, errDone))
+		at.cancel(cmp.Or(err, errDone))
 	})
 }

@@ -13,7 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A clientConn is the client's end of a connection.
+// A clientConn is the client's end of a connection. It takes calls until away is set: after a GOAWAY of the server, or when all
+// stream ids are used. Then the client makes calls on another connection, and this one closes with its last call.
 type clientConn struct {
 	*conn
 	client *Client
@@ -22,7 +23,7 @@ type clientConn struct {
 	// conn.mu guards the fields below.
 	next uint32 // the id of the next call
 	away bool   // the connection accepts no more calls
-	why  string // why: what the server's GOAWAY said
+	why  string // the reason, such as what the server's GOAWAY said
 	last uint32 // the last stream that the server processes
 }
 
@@ -39,7 +40,8 @@ const (
 	methodPOST  = 3
 )
 
-// greet does the handshake on a new connection, and waits for the server's settings.
+// greet does the handshake on a new connection, and waits for the server's settings. A server that has sent none is not ready,
+// even if the kernel has accepted the connection for it.
 func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = nc.SetDeadline(deadline) // reading or writing returns the error
@@ -158,6 +160,7 @@ func (c *clientConn) settled() {}
 
 func (c *clientConn) known(id uint32) bool { return id%2 == 1 && id < c.next }
 
+// setting takes the only setting that is for clients alone: how many calls the server takes at once.
 func (c *clientConn) setting(s http2.Setting) {
 	if s.ID == http2.SettingMaxConcurrentStreams {
 		c.most = int(s.Val)
@@ -167,11 +170,14 @@ func (c *clientConn) setting(s http2.Setting) {
 
 func (c *clientConn) pinged(bool, [8]byte) error { return nil }
 
+// unwanted resets the call: the client has no handler that could answer.
 func (c *clientConn) unwanted(s *stream, err error) {
 	s.refuse(err)
 	c.reset(s, http2.ErrCodeCancel, err)
 }
 
+// wasReset ends a call that the server has reset. With REFUSED_STREAM the server says that it did not process the call, which
+// may then be made once more.
 func (c *clientConn) wasReset(s *stream, code http2.ErrCode) {
 	to := codeOfReset(code)
 	if deadline, ok := s.ctx.Deadline(); ok && to == codes.Canceled && !deadline.After(time.Now()) {
@@ -193,10 +199,4 @@ func (c *clientConn) halfClosed(s *stream) {
 	cs.close(cs.notGRPC)
 }
 
-func (c *clientConn) aborted(s *stream) {
-	cs := s.owner.(*clientStream)
-	if cs.heads != nil && !cs.headed {
-		cs.headed = true
-		close(cs.heads)
-	}
-}
+func (c *clientConn) aborted(s *stream) { s.owner.(*clientStream).head() }

@@ -15,7 +15,11 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A clientStream is one attempt of a call, on one connection.
+// A clientStream is one attempt of a call, on one connection. Its receiver reads status without a lock once receive has returned
+// io.EOF: nothing changes it then.
+//
+// A reply has three parts: header, messages, trailer. A reply that ends with its first header block has only a trailer. A
+// reply that is not gRPC, such as a page of another proxy, has notGRPC from its header on, and its body is skipped.
 type clientStream struct {
 	stream
 	on *clientConn
@@ -32,6 +36,7 @@ type clientStream struct {
 	unprocessed bool           // the server did not process the call
 }
 
+// newStream returns the stream of a call that has not begun: it has no id, and c does not know it.
 func (c *clientConn) newStream(ctx context.Context) *clientStream {
 	s := &clientStream{on: c}
 	s.owner = s
@@ -39,11 +44,12 @@ func (c *clientConn) newStream(ctx context.Context) *clientStream {
 	return s
 }
 
-// headers handles a header block of a reply: the response headers, or the trailers.
+// headers handles a header block of a reply: the response headers, or the trailers. It comes from the reader. The returned error
+// is a mistake of the server in HTTP/2; a reply that breaks gRPC's rules ends only its call.
 func (c *clientConn) headers(h *headerBlock) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.nuisanceLocked(1); err != nil {
+	if err := c.chargeLocked(1); err != nil {
 		return err
 	}
 	s := c.streams[h.stream]
@@ -73,7 +79,7 @@ func (c *clientConn) headers(h *headerBlock) error {
 		c.client.cfg.Lost(Loss{cs.method, h.lost, true, LossSize})
 	}
 	r := newReply(h)
-	if !cs.headed && r.contentType == "" || r.wrongType() && !cs.headed {
+	if !cs.headed && !isGRPC(r.contentType) {
 		return c.notGRPC(cs, h, &r)
 	}
 	if r.wrong != "" {
@@ -135,7 +141,7 @@ func (s *clientStream) close(st *status.Status) {
 		s.err = nil // the status explains why the stream ended within a message
 	}
 	c.guard.earn(guardCall)
-	if !s.said && !s.gone {
+	if !s.endSent && !s.gone {
 		c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // the server does not need the rest of the request
 	}
 	c.remove(&s.stream, true)

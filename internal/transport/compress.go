@@ -38,6 +38,7 @@ func (s *stream) decompress(m message, how string, most int, unknown codes.Code)
 	return codec.FrameOfBuffers(buffers.OnFree(mem.BufferSlice{mem.NewBuffer(&whole, mem.NopBufferPool{})}, taken.release)), nil
 }
 
+// readCompressed decompresses at most most bytes. A few bytes may stand for gigabytes, so it never reads more of them.
 func readCompressed(c encoding.Compressor, data []byte, most int) ([]byte, error) {
 	r, err := c.Decompress(bytes.NewReader(data))
 	if err != nil {

@@ -13,7 +13,16 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A conn is the part of a connection that serverConn and clientConn share.
+// A conn is the part of a connection that serverConn and clientConn share. Three kinds of goroutines use it:
+//
+//   - The reader, one for as long as the connection lasts. It alone uses the first group of fields. For each frame it holds
+//     mu for a moment, and it waits for nothing but the peer's next bytes.
+//   - Senders and receivers, which are the goroutines of calls. They wait on channels of their streams, without mu.
+//   - The writer: whoever has set busy. It has taken out away, and writes it without mu, while others append to a new out.
+//
+// A connection always ends with the reader: it returns an error, and over ends all calls and closes nc. Whatever else ends a
+// connection closes nc, so that the reader notices: shut, a write that fails, a ping that gets no answer. err is set once.
+// From then on no call begins, and every stream is gone. broken says that nothing can be written, which may be known earlier.
 type conn struct {
 	nc   net.Conn
 	cfg  connConfig
@@ -38,27 +47,27 @@ type conn struct {
 	streams map[uint32]*stream
 	recent  recentStreams
 	guard   guard
-	pulse   *time.Timer // of keepalive; nil: there is none
+	pinger  *time.Timer // of keepalive; nil: there is none
 	err     error       // why the connection has ended; nil: it has not
 	encoder *encoder
 	scratch []byte // buffer for encoding a header block
 
 	// Sending: writer.go and send.go.
-	out     []byte                           // whole frames that wait to be written
-	spare   []byte                           // a free buffer for out
-	answers int                              // number of frames in out that answer the peer
-	pongs   pongs                            // of these, the answers to pings
-	busy    bool                             // a goroutine is writing
-	soon    bool                             // a goroutine is about to write
-	idle    chan struct{}                    // closed when all has been written; nil if no goroutine waits for that
-	parts   [][]byte                         // scratch of the goroutine that writes
-	heads   [mostFrames][frameHeaderLen]byte // likewise
-	queue   []*stream                        // senders that wait for the connection, in order
-	turns   []chan struct{}                  // header blocks that wait for the connection, in order
-	most    int                              // how many calls the client may have at once; a server refuses calls instead
-	window  int                              // bytes that the peer lets us send on all streams together
-	spoke   bool                             // a frame of a call was sent since pingPolicy last cleared this
-	broken  error                            // why nothing can be written
+	out      []byte                           // whole frames that wait to be written
+	spare    []byte                           // a free buffer for out
+	answers  int                              // number of frames in out that answer the peer
+	pongs    pongs                            // of these, the answers to pings
+	busy     bool                             // a goroutine is writing
+	soon     bool                             // a goroutine is about to write
+	idle     chan struct{}                    // closed when all has been written; nil if no goroutine waits for that
+	parts    [][]byte                         // scratch of the goroutine that writes
+	heads    [mostFrames][frameHeaderLen]byte // likewise
+	queue    []*stream                        // senders that wait for the connection, in order
+	turns    []chan struct{}                  // header blocks that wait for the connection, in order
+	most     int                              // how many calls the client may have at once; a server refuses calls instead
+	window   int                              // bytes that the peer lets us send on all streams together
+	sentData bool                             // a frame of a call was sent since pingPolicy last cleared this
+	broken   error                            // why nothing can be written
 
 	// The peer's settings.
 	peerWindow  int // window of a new stream
@@ -100,11 +109,12 @@ type side interface {
 	removed()                               // a stream was removed from the connection
 	setting(http2.Setting)                  // a setting has arrived that conn does not handle
 	pinged(ack bool, data [8]byte) error    // a PING frame has arrived
-	speaksSoon() bool                       // reports whether something is likely to be written soon
+	writesSoon() bool                       // reports whether something is likely to be written soon
 }
 
 var errSilent = errors.New("the peer has not answered a ping")
 
+// newConn returns a connection that has sent nothing yet. The windows are those with which HTTP/2 begins.
 func newConn(nc net.Conn, side side, cfg connConfig) *conn {
 	c := &conn{
 		nc: nc, side: side, cfg: cfg,
@@ -136,7 +146,8 @@ func (c *conn) own() {
 	c.raw.open(c.nc)
 }
 
-// greet appends the first frames of a connection: our settings, and our window.
+// greet appends the first frames of a connection: our settings, and our window. The caller must not have sent any other frame
+// of HTTP/2.
 func (c *conn) greet(settings ...http2.Setting) {
 	c.out = appendSettings(c.out, settings...)
 	if n := c.cfg.window - firstWindow; n > 0 {
@@ -150,8 +161,8 @@ func (c *conn) shut(err error) {
 	if c.err == nil {
 		c.fail(err)
 	}
-	if c.pulse != nil {
-		c.pulse.Stop()
+	if c.pinger != nil {
+		c.pinger.Stop()
 	}
 	if c.pongs.timer != nil {
 		c.pongs.timer.Stop()
@@ -193,6 +204,8 @@ const lingerTime = time.Second
 // lingerBytes bounds how much we read meanwhile.
 const lingerBytes = 128 << 10
 
+// linger waits until the last frames are written, which idle says, and then until the peer closes the connection, sends too
+// much, or takes too long.
 func (c *conn) linger(idle <-chan struct{}) {
 	deadline := time.Now().Add(lingerTime)
 	_ = c.nc.SetDeadline(deadline) // fails if nc is closed; so does reading

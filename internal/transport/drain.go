@@ -6,17 +6,21 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A drainState is how far the graceful shutdown of a connection is: RFC 9113, section 6.8. First
-// the server asks the client to make no more calls, with GOAWAY and a ping. The server still
-// accepts calls that are under way: once the client has answered the ping, there are none. Then
-// the server sends another GOAWAY with the id of the last call, and closes the connection when
-// that call has ended.
+// A drainState is how far the graceful shutdown of a connection is: RFC 9113, section 6.8.
+//
+//	state      what the server has sent               it takes     the next state follows when
+//	accepting  nothing                                every call   the server drains, or Trim ends the connection
+//	announced  a GOAWAY for no call yet, and a ping   every call   the client answers the ping, or takes too long
+//	closing    a GOAWAY with the id of the last call  no new call  none: the connection closes with its last call
+//
+// In the state announced the client knows that it should make no more calls, but some may be on their way. Those were sent
+// before the client's answer to the ping, so after that answer there are none.
 type drainState int
 
 const (
-	staying drainState = iota
-	told               // the client was asked to make no more calls
-	last               // the server accepts no more calls
+	accepting drainState = iota
+	announced
+	closing
 )
 
 var drainPing = [8]byte{'c', 'r', 'i', 'p', 'r', 'o', 'x', 'y'}
@@ -28,10 +32,10 @@ const drainAnswer = 5 * time.Second
 func (c *serverConn) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.leaving != staying || c.err != nil {
+	if c.leaving != accepting || c.err != nil {
 		return
 	}
-	c.leaving = told
+	c.leaving = announced
 	c.out = appendGoAway(c.out, lastStreamID, http2.ErrCodeNo, "graceful_stop")
 	c.out = appendPing(c.out, drainPing, 0)
 	c.flush()
@@ -44,22 +48,19 @@ func (c *serverConn) drain() {
 
 // leaveNow accepts no more calls. conn.mu is held.
 func (c *serverConn) leaveNow() {
-	if c.leaving != told || c.err != nil {
+	if c.leaving != announced || c.err != nil {
 		return
 	}
-	c.leaving = last
+	c.leaving = closing
 	c.final = c.last
 	c.out = appendGoAway(c.out, c.last, http2.ErrCodeNo, "graceful_stop")
 	c.flush()
 	c.drained()
 }
 
-// refuses reports whether a call comes after the last one that the connection accepts.
-func (c *serverConn) refuses(id uint32) bool { return c.leaving == last && id > c.final }
-
 // drained closes the connection if it is draining and its last call has ended. conn.mu is held.
 func (c *serverConn) drained() {
-	if c.leaving != last || c.running > 0 || c.err != nil {
+	if c.leaving != closing || c.running > 0 || c.err != nil {
 		return
 	}
 	c.flush()

@@ -5,7 +5,8 @@ package transport
 // Fields that are the same in each call (methods, content type, status) go into the dynamic
 // table once and take a byte or two from then on. Other fields are not compressed: on a local
 // socket, bandwidth is cheaper than CPU time. The table never evicts an entry: when it is full, it
-// takes no more. So the index of an entry follows from the number of entries after it.
+// takes no more. So the index of an entry follows from the number of entries after it. The decoder of the peer has the same
+// table, as long as blocks are sent in the order in which they were encoded: conn.mu guards both.
 type encoder struct {
 	fields map[field]int  // :: field in the table → number of entries up to it
 	names  map[string]int // :: name → the newest entry with that name, counted likewise
@@ -84,6 +85,8 @@ func (e *encoder) once(b []byte, name, value string) []byte {
 	return e.literal(b, 0, 4, name, value)
 }
 
+// literal appends a field with its value as text. kind says, in the bits before the index of the name, whether the peer adds the
+// field to its table.
 func (e *encoder) literal(b []byte, kind byte, bits int, name, value string) []byte {
 	if at := e.names[name]; at != 0 {
 		b = appendInt(b, kind, bits, staticTable+1+e.count-at)

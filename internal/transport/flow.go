@@ -14,12 +14,25 @@ import (
 // and there is memory for that. It shrinks by the bytes that have arrived and that the call has not
 // received yet. It grows by the bytes still missing of a message for which memory is reserved.
 //
+// These counts hold what a peer may do and has done, in bytes. The reader announces the bytes of a frame when it has read the
+// header of the frame:
+//
+//	open      the peer may still send so many, on the stream or on the connection
+//	coming    of the current frame, so many are announced and not read yet
+//	unread    so many have arrived, no call has received them, and no memory is reserved for them
+//	need      so many are missing of the message for which memory is reserved
+//	parked    so many of unread wait for memory, on all streams of the connection together
+//	toReturn  so many of the connection's window are used and can be given back
+//
+// credit raises open, but never so far that open + coming + unread exceed the window of the stream plus need. giveBack returns
+// the window of the connection in quarters, to save frames.
+//
 // A strict connection gives its window back when the calls receive their messages. Its peer is one
 // client, which gets no more memory than this window and its share of the budget. If the client
 // makes calls that do not read, it blocks only itself. A connection that is not strict gives its
 // window back as soon as bytes arrive: it leads to a backend, and no call may block the others.
 
-// received counts n bytes that take no memory any more, or whose memory is reserved.
+// received counts n bytes that take no memory any more, or whose memory is reserved. A negative n takes that back.
 func (c *conn) received(n int) {
 	if c.cfg.strict {
 		c.giveBack(n)
@@ -55,7 +68,7 @@ func (c *conn) park(s *stream, b []byte) bool {
 	return true
 }
 
-// unpark returns the parked bytes of s, and parks nothing.
+// unpark returns the parked bytes of s, which then parks none. The caller feeds them to s again, or drops them.
 func (s *stream) unpark() []byte {
 	a := &s.assembly
 	raw := a.raw
@@ -156,7 +169,7 @@ func (c *conn) dataFor(fh http2.FrameHeader, n int, end bool) (*stream, error) {
 	s := c.streams[fh.StreamID]
 	over := s == nil || s.ended
 	if n < tinyFrame && !end && (c.cfg.strict || n == 0 || over) {
-		if err := c.nuisanceLocked(1); err != nil {
+		if err := c.chargeLocked(1); err != nil {
 			return nil, err
 		}
 	}
@@ -207,7 +220,9 @@ func (c *conn) late(fh http2.FrameHeader, s *stream) error {
 	return streamError{fh.StreamID, http2.ErrCodeStreamClosed, "a " + fh.Type.String() + " frame for a stream that has ended"}
 }
 
-// readPayload reads n bytes for s.
+// readPayload reads n bytes for s: into the message that is being filled, if more of it are to come than the buffer holds, or
+// else by way of the buffer. So a long message is copied once, and a short one costs no system call of its own. It locks
+// c.mu only between reads.
 func (c *conn) readPayload(s *stream, n int) error {
 	for n > 0 {
 		if room := c.room(s, n); len(room) > c.in.Buffered() { // read directly into the message
@@ -239,14 +254,16 @@ func (c *conn) readPayload(s *stream, n int) error {
 	return nil
 }
 
-func (c *conn) feedFrame(s *stream, b []byte, behind int) (used, large int) {
+// feedFrame is feed for bytes that the current frame has announced.
+func (c *conn) feedFrame(s *stream, b []byte, rest int) (used, large int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	used, large = c.feed(s, b, behind)
+	used, large = c.feed(s, b, rest)
 	s.coming -= used
 	return used, large
 }
 
+// filledDirectly is filled for n bytes that the reader has read into the message itself.
 func (c *conn) filledDirectly(s *stream, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +275,8 @@ func (c *conn) filledDirectly(s *stream, n int) {
 	}
 }
 
-// room returns the memory for up to n of the next bytes of s, or nil if there is none yet.
+// room returns the memory for up to n of the next bytes of s, or nil if there is none yet. Only the reader fills it, so it needs
+// no lock for that. A call that ends meanwhile drops the message, but does not reuse its memory.
 func (c *conn) room(s *stream, n int) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,7 +295,8 @@ func (c *conn) end(s *stream) {
 	s.wakeReceiver()
 }
 
-// checkEnd sets the error of a stream that has ended within a message.
+// checkEnd sets the error of a stream that has ended within a message. A message that has arrived whole and waits for memory is
+// no such message.
 func (c *conn) checkEnd(s *stream) {
 	a := &s.assembly
 	whole := a.want > 0 && len(a.raw) >= a.want // a whole message waits for memory

@@ -12,7 +12,6 @@ const (
 	firstWindow    = 65535     // initial window of a connection, and of streams by default
 	maxWindow      = 1<<31 - 1 // of connections and streams
 	smallestFrame  = 1 << 14   // smallest value of SETTINGS_MAX_FRAME_SIZE
-	largestFrame   = 1<<24 - 1 // largest value of SETTINGS_MAX_FRAME_SIZE
 	lastStreamID   = 1<<31 - 1
 )
 
@@ -31,10 +30,6 @@ func appendSettings(b []byte, settings ...http2.Setting) []byte {
 		b = binary.BigEndian.AppendUint32(b, s.Val)
 	}
 	return b
-}
-
-func appendSettingsAck(b []byte) []byte {
-	return appendFrame(b, 0, http2.FrameSettings, http2.FlagSettingsAck, 0)
 }
 
 func appendPing(b []byte, data [8]byte, flags http2.Flags) []byte {

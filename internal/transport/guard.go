@@ -29,6 +29,8 @@ const (
 	guardSecond = 1_000  // for each second
 )
 
+// newGuard returns a full account. Each stream that the peer may have at once raises the bound, because all of them may begin, or
+// end with a reset, at the same time.
 func newGuard(streams int) guard {
 	most := guardStart + 2*streams
 	return guard{balance: most, most: most, filled: time.Now()}
@@ -47,14 +49,15 @@ func (g *guard) spend(n int) bool {
 	return g.balance > 0
 }
 
-// nuisance charges the peer n for a frame. Its error ends the connection.
-func (c *conn) nuisance(n int) error {
+// charge charges the peer n for a frame. Its error ends the connection.
+func (c *conn) charge(n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.nuisanceLocked(n)
+	return c.chargeLocked(n)
 }
 
-func (c *conn) nuisanceLocked(n int) error {
+// chargeLocked is charge with c.mu held.
+func (c *conn) chargeLocked(n int) error {
 	if c.guard.spend(n) {
 		return nil
 	}

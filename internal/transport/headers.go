@@ -11,6 +11,9 @@ import (
 
 // A headerBlock is a received header block: the fields of a HEADERS frame and the CONTINUATION
 // frames that follow it. It belongs to the reader, which reuses it for the next block.
+//
+// The decoder must read each block to its end, even one that is too long or malformed: it changes the table for the next one.
+// add keeps the fields that fit into max. Of a reply that is too long it also keeps what says how the call has ended.
 type headerBlock struct {
 	stream  uint32
 	end     bool // END_STREAM is set
@@ -157,7 +160,7 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 		if fragment, err = c.unwrapHeaders(fh, payload); err != nil {
 			return err
 		}
-	} else if err := c.nuisance(1); err != nil {
+	} else if err := c.charge(1); err != nil {
 		return err
 	}
 	// Fields beyond the allowed size are decoded too, and forgotten: they change the decoder's table.

@@ -22,15 +22,15 @@ const (
 )
 
 // ping counts a ping. Its error ends the connection, with the text that gRPC clients look for.
-// spoke says that the server has sent a frame of a call since the last ping.
-func (p *pingPolicy) ping(calls int, spoke bool) error {
+// sentData says that the server has sent a frame of a call since the last ping.
+func (p *pingPolicy) ping(calls int, sentData bool) error {
 	least := p.MinTime
 	if calls == 0 && !p.PermitWithoutStream {
 		least = idlePings
 	}
 	now := time.Now()
 	switch {
-	case spoke:
+	case sentData:
 		p.strikes = 0
 	case p.last.Add(least).After(now):
 		p.strikes++
@@ -42,20 +42,22 @@ func (p *pingPolicy) ping(calls int, spoke bool) error {
 	return nil
 }
 
+// pinged counts a ping of the client, or goes on with the drain if the client has answered the server's.
 func (c *serverConn) pinged(ack bool, data [8]byte) error {
 	if !ack {
-		spoke := c.spoke
-		c.spoke = false
-		return c.pings.ping(len(c.streams), spoke)
+		sentData := c.sentData
+		c.sentData = false
+		return c.pings.ping(len(c.streams), sentData)
 	}
-	if data == drainPing && c.leaving == told {
+	if data == drainPing && c.leaving == announced {
 		c.leaveNow()
 	}
 	return nil
 }
 
 // keepalive pings a peer that has been silent for the time after, and closes the connection if the
-// peer stays silent for timeout. An after of zero means no pings.
+// peer stays silent for timeout. An after of zero means no pings. Anything that the peer sends counts as
+// an answer. Without calls a client does not ping: a server may forbid that.
 func (c *conn) keepalive(after, timeout time.Duration) {
 	if after <= 0 {
 		return
@@ -63,7 +65,7 @@ func (c *conn) keepalive(after, timeout time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	pinged := false
-	c.pulse = time.AfterFunc(after, func() {
+	c.pinger = time.AfterFunc(after, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
@@ -71,14 +73,14 @@ func (c *conn) keepalive(after, timeout time.Duration) {
 			return
 		case c.heard.Swap(false):
 			pinged = false
-			c.pulse.Reset(after)
+			c.pinger.Reset(after)
 		case !pinged && (len(c.streams) > 0 || c.cfg.pingIdle):
 			pinged = true
 			c.out = appendPing(c.out, [8]byte{}, 0)
 			c.flush()
-			c.pulse.Reset(timeout)
+			c.pinger.Reset(timeout)
 		case !pinged:
-			c.pulse.Reset(after)
+			c.pinger.Reset(after)
 		default:
 			c.broken = errSilent
 			go c.nc.Close() // the reader notices

@@ -14,7 +14,8 @@ import (
 	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
-// A message is a received gRPC message.
+// A message is a received gRPC message. Its memory belongs to whoever has the message: first the assembly, then the inbox, then
+// the receiver, which turns it into a frame. Each of them must pass it on or drop it, because the budget counts it.
 type message struct {
 	data       []byte
 	pooled     *[]byte      // data, to return to buffers.Pool; nil: data is not pooled
@@ -55,7 +56,16 @@ func (m message) frame() *codec.Frame {
 func (m message) drop() { m.reserved.release() }
 
 // An assembly reassembles the messages of a stream. conn.mu guards it, except for the bytes of
-// the message: the reader fills those without holding the lock.
+// the message: the reader fills those without holding the lock. It is in one of three states:
+//
+//	state    it has             bytes that arrive go to    it ends when
+//	prefix   got < prefixLen    prefix                     begin knows the length of the message
+//	filling  msg.data           msg.data                   filled has the last byte, and delivers the message
+//	waiting  want > 0           raw, as far as they fit    grant has memory for the message
+//
+// begin goes on with filling if the message is short, or is whole in its frame. Otherwise the message needs a reservation:
+// then admit goes on with filling if there is memory now, or with waiting. A stream holds one reservation at a time for a
+// message that no call has received, so the next long message waits for that call.
 type assembly struct {
 	prefix [prefixLen]byte
 	got    int     // bytes of prefix; prefixLen: the reader is within a message
@@ -70,10 +80,10 @@ type assembly struct {
 	asking context.CancelFunc // cancels the goroutine that waits for memory; nil: there is none
 }
 
-// feed takes in the bytes b of s; behind is how many bytes of the same frame follow b. If feed
+// feed takes in the bytes b of s; rest is how many bytes of the same frame follow them. If feed
 // returns a length large, it has reached a message for which memory must be reserved: the reader
 // calls admit, and then feed with the rest.
-func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
+func (c *conn) feed(s *stream, b []byte, rest int) (used, large int) {
 	a := &s.assembly
 	all := len(b)
 	for len(b) > 0 {
@@ -95,7 +105,7 @@ func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
 			b = b[n:]
 			s.unread += n // a message costs memory, even an empty one
 			if a.got == prefixLen {
-				if large = c.begin(s, len(b)+behind); large > 0 {
+				if large = c.begin(s, len(b)+rest); large > 0 {
 					return all - len(b), large
 				}
 			}
@@ -133,7 +143,7 @@ func (c *conn) begin(s *stream, rest int) (large int) {
 }
 
 // filled counts n bytes that have arrived in the message, and delivers the message when it is
-// complete.
+// complete. Bytes of a reserved message leave the connection's window at once: the budget counts them already.
 func (c *conn) filled(s *stream, n int) {
 	a := &s.assembly
 	a.fill += n
@@ -189,7 +199,8 @@ func (c *conn) grant(s *stream, m message, r *reservation) {
 	a.watch.start(s)
 }
 
-// ask starts a goroutine that waits for memory for the message of s.
+// ask starts a goroutine that waits for memory for the message of s, unless there is one, or none is needed or possible. The
+// goroutine ends with the context of the call, or when asking is called.
 func (a *assembly) ask(s *stream) {
 	if a.want == 0 || a.asking != nil || s.large > 0 || s.dead {
 		return
@@ -204,7 +215,8 @@ func (a *assembly) ask(s *stream) {
 	}()
 }
 
-// wait waits for memory for a message of n bytes, and then lets the peer send the message.
+// wait waits for memory for a message of n bytes, and then lets the peer send the message: it feeds the parked bytes again, which
+// now go into the message, and enlarges the window. If the call has ended meanwhile, it gives the memory back.
 func (c *conn) wait(ctx context.Context, s *stream, n int) {
 	err := c.cfg.budget.Reserve(ctx, n)
 	var m message
@@ -238,7 +250,7 @@ func (c *conn) wait(ctx context.Context, s *stream, n int) {
 	c.flush()
 }
 
-// drop frees the beginning of a message that will not be completed.
+// drop frees the beginning of a message that will not be completed, and ends the wait for its memory. conn.mu is held.
 func (s *stream) drop() {
 	a := &s.assembly
 	a.msg.drop()

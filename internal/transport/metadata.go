@@ -2,7 +2,6 @@ package transport
 
 import (
 	"encoding/base64"
-	"fmt"
 	"strings"
 
 	"golang.org/x/net/http2/hpack"
@@ -25,13 +24,15 @@ func reserved(name string) bool {
 	return false
 }
 
-// A collector collects header fields into metadata. All values share one slice.
+// A collector collects header fields into metadata. All values share one slice, so that a call needs two allocations for them.
 type collector struct {
 	md     metadata.MD // nil: there is none
 	values []string
 	most   int // about how many fields there are
 }
 
+// add adds a value. Each name gets one element of values without spare capacity, so that a second value of the name does not
+// overwrite the first one of the next name.
 func (c *collector) add(name, value string) {
 	if c.md == nil {
 		c.md, c.values = metadata.MD{}, make([]string, 0, c.most)
@@ -61,6 +62,7 @@ func (c *collector) custom(f hpack.HeaderField) error {
 	return nil
 }
 
+// fromBase64 decodes a value with or without padding: gRPC's peers send either.
 func fromBase64(s string) (string, error) {
 	encoding := base64.RawStdEncoding
 	if len(s)%4 == 0 { // s is padded, or needs no padding
@@ -126,8 +128,3 @@ func replyType(contentType string) string {
 }
 
 const grpcType = "application/grpc"
-
-// malformed returns the text of the error for a field that cannot be decoded.
-func malformed(f hpack.HeaderField, err error) string {
-	return fmt.Sprintf("malformed binary metadata %q in header %q: %v", f.Value, f.Name, err)
-}

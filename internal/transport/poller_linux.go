@@ -11,6 +11,9 @@ import (
 // A poller waits for unix sockets, in place of Go's own poller. Go's poller always asks the kernel
 // when a socket becomes writable. For a unix socket, the kernel reports that each time the peer has
 // read something: two useless wake-ups in each call, which take longer than the rest of the call.
+//
+// A poller is an epoll descriptor, and one goroutine that reads its events. Go's poller waits for that descriptor, so the
+// goroutine takes no thread while nothing happens.
 type poller struct {
 	file  *os.File        // epoll(7)
 	raw   syscall.RawConn // of file; Go's poller waits for it
@@ -52,6 +55,7 @@ func givePollerBack() {
 	}
 }
 
+// newPoller makes a poller, and starts its goroutine, which ends when the file is closed.
 func newPoller() (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -90,6 +94,7 @@ func (p *poller) run() {
 	})
 }
 
+// wake passes events to their sockets.
 func (p *poller) wake(events []unix.EpollEvent) {
 	if len(events) == 0 {
 		return
@@ -107,6 +112,7 @@ func (p *poller) wake(events []unix.EpollEvent) {
 // heard are the events that the poller always waits for, edge-triggered: epoll(7).
 const heard = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
 
+// add makes the poller wait for input of s.
 func (p *poller) add(s *socket) error {
 	p.mu.Lock()
 	p.sockets[int32(s.fd)] = s

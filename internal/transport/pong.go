@@ -10,7 +10,7 @@ import "time"
 // pongTime bounds how long the answer to a ping waits.
 const pongTime = 2 * time.Millisecond
 
-// pongs are the answers to pings in conn.out. conn.mu guards them.
+// pongs are the answers to pings in conn.out. conn.mu guards them. Any write of conn.out takes them along, and stops the timer.
 type pongs struct {
 	bytes int           // their length
 	wrote time.Time     // when conn.out was last written
@@ -24,7 +24,7 @@ type pongs struct {
 func (c *conn) flushSettled() {
 	p := &c.pongs
 	switch {
-	case p.bytes == 0 || p.bytes < len(c.out) || !c.side.speaksSoon():
+	case p.bytes == 0 || p.bytes < len(c.out) || !c.side.writesSoon():
 		c.flush()
 	case p.waits:
 	case p.timer == nil:
@@ -56,10 +56,10 @@ func (p *pongs) written() {
 	}
 }
 
-// speaksSoon reports whether there are calls: their replies will follow.
-func (c *serverConn) speaksSoon() bool { return len(c.streams) > 0 }
+// writesSoon reports whether there are calls: their replies will follow.
+func (c *serverConn) writesSoon() bool { return len(c.streams) > 0 }
 
-// speaksSoon reports whether the last two writes followed each other at once: another is likely.
-func (c *clientConn) speaksSoon() bool {
+// writesSoon reports whether the last two writes followed each other at once: another is likely.
+func (c *clientConn) writesSoon() bool {
 	return c.pongs.gap < pongTime && time.Since(c.pongs.wrote) < pongTime
 }

@@ -19,6 +19,7 @@ type rawWriter struct {
 	call  func(fd uintptr) bool // w.try, allocated once
 }
 
+// open makes w write to nc, if nc is a socket.
 func (w *rawWriter) open(nc net.Conn) {
 	switch nc.(type) {
 	case *socket, *net.UnixConn, *net.TCPConn, *vsock.Conn:
@@ -49,6 +50,7 @@ func (w *rawWriter) writev(parts [][]byte) (int, error) {
 	return n, err
 }
 
+// do makes the system call for one or parts. RawConn.Write keeps the descriptor open meanwhile.
 func (w *rawWriter) do() (int, error) {
 	w.n, w.err = 0, nil
 	if err := w.conn.Write(w.call); err != nil {

@@ -40,6 +40,8 @@ func (c *conn) read() error {
 	})
 }
 
+// readFrame reads one frame and handles it. within stays set between the frames of a header block: the peer must not be silent
+// there, and may send no other frame.
 func (c *conn) readFrame() error {
 	fh, err := c.framer.ReadFrameHeader()
 	if err != nil {
@@ -67,7 +69,7 @@ func (c *conn) readFrame() error {
 }
 
 // mistake handles a stream error: it resets the stream. It returns any other error as a connection
-// error.
+// error, which ends the connection. The framer has stream errors of its own, which lack the reason.
 func (c *conn) mistake(err error) error {
 	var ours streamError
 	if theirs := (http2.StreamError{}); errors.As(err, &theirs) {
@@ -78,7 +80,7 @@ func (c *conn) mistake(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// This costs as much as a call that the peer resets, because it makes us reset one.
-	if err := c.nuisanceLocked(2); err != nil {
+	if err := c.chargeLocked(2); err != nil {
 		return err
 	}
 	if s := c.streams[ours.stream]; s != nil {
@@ -135,7 +137,7 @@ func (c *conn) control(f http2.Frame) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.nuisanceLocked(1); err != nil {
+	if err := c.chargeLocked(1); err != nil {
 		return err
 	}
 	switch f := f.(type) {
@@ -166,6 +168,7 @@ func (c *conn) control(f http2.Frame) error {
 	return nil // RFC 9113 says to ignore frames of unknown types
 }
 
+// windowUpdate lets senders send more. c.mu is held, here and in the methods below.
 func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 	n := int(f.Increment)
 	if f.StreamID == 0 {
@@ -191,6 +194,7 @@ func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
+// rstStream ends a call that the peer has reset. For a stream that has ended already it does nothing.
 func (c *conn) rstStream(f *http2.RSTStreamFrame) error {
 	s := c.streams[f.StreamID]
 	switch {
@@ -227,7 +231,7 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 			c.side.setting(set)
 		}
 	}
-	c.out = appendSettingsAck(c.out)
+	c.out = appendFrame(c.out, 0, http2.FrameSettings, http2.FlagSettingsAck, 0)
 	return c.answered()
 }
 
@@ -239,7 +243,7 @@ func (c *conn) newWindow(n int) error {
 		return nil
 	}
 	c.peerWindow = n
-	if err := c.nuisanceLocked(len(c.streams) / 64); err != nil { // each stream costs us work
+	if err := c.chargeLocked(len(c.streams) / 64); err != nil { // each stream costs us work
 		return err
 	}
 	for _, s := range c.streams {

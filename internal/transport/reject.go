@@ -9,9 +9,9 @@ import (
 // rejectTime bounds how long the server waits for the rest of a request that it rejects.
 const rejectTime = time.Second
 
-// drain waits for the end of a request, for at most rejectTime: a client that is still sending
+// awaitEnd waits for the end of a request, for at most rejectTime: a client that is still sending
 // may ignore the answer.
-func (s *serverStream) drain() {
+func (s *serverStream) awaitEnd() {
 	timeout := time.NewTimer(rejectTime)
 	defer timeout.Stop()
 	for {
@@ -36,6 +36,7 @@ func (s *serverStream) explain() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if s.sendHeader() == nil {
-		_ = s.conn.sendBytes(&s.stream, mem.BufferSlice{text}) // fails only if the client has gone
+		s.sending = outgoing{bufs: mem.BufferSlice{text}, body: true, left: text.Len(), end: true}
+		_ = s.conn.sendAll(&s.stream) // fails only if the client has gone
 	}
 }

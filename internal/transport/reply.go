@@ -7,7 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A reply is a header block of the reply to a call, parsed: the response headers or the trailers.
+// A reply is a header block of the reply to a call, parsed: the response headers or the trailers. wrong says what is wrong with
+// a field that gRPC defines, and wrongCode is the code of the call then.
 type reply struct {
 	http, contentType, encoding, message string
 	code                                 codes.Code
@@ -19,6 +20,8 @@ type reply struct {
 // CutMark ends the text of a status that was too long.
 const CutMark = " ... (cut by criproxy)"
 
+// newReply parses a header block. It keeps only strings of h. Of the fields that HTTP or gRPC uses itself, only content-type and
+// user-agent become metadata, as with grpc-go.
 func newReply(h *headerBlock) reply {
 	r := reply{code: codes.Unknown, md: collector{most: len(h.fields)}}
 	for _, f := range h.fields {
@@ -52,8 +55,7 @@ func newReply(h *headerBlock) reply {
 	return r
 }
 
-func (r *reply) wrongType() bool { return !isGRPC(r.contentType) }
-
+// typeError says that a reply is not gRPC's.
 func (r *reply) typeError() string {
 	if r.contentType == "" {
 		return "malformed header: missing HTTP content-type"

@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -67,7 +69,7 @@ func newRequest(h *headerBlock) request {
 				r.unknown = f.Name
 			} else if !reserved(f.Name) {
 				if err := r.md.custom(f); err != nil {
-					r.wrong = malformed(f, err)
+					r.wrong = fmt.Sprintf("malformed binary metadata %q in header %q: %v", f.Value, f.Name, err)
 				}
 			}
 		}
@@ -125,7 +127,7 @@ func (r *request) reject() *rejection {
 
 // metadata returns the metadata that the handler sees.
 func (r *request) metadata() metadata.MD {
-	if authority := orDefault(r.authority, r.host); authority != "" {
+	if authority := cmp.Or(r.authority, r.host); authority != "" {
 		r.md.add(":authority", authority)
 	}
 	return r.md.md

@@ -9,7 +9,15 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// outgoing is the unsent rest of a message.
+// Sending. A message stays with its sender until the windows of the stream and of the connection let it through, so what waits
+// takes no room in the buffer. Two queues say who goes on when there is room again: queue has streams with a message, turns
+// has header blocks. Both are in the order in which they began to wait.
+//
+// Only one waiter of each queue is woken at a time. It may find that there is no room after all, or its call may have ended.
+// Whatever it does then, it must call nudge, which wakes the next one. Otherwise all later ones would wait for ever.
+
+// outgoing is the unsent rest of a message. It belongs to the sender, which holds conn.mu while it uses it. The bytes are those
+// of the caller of send, and are not used after send has returned.
 type outgoing struct {
 	prefix [prefixLen]byte
 	bufs   mem.BufferSlice
@@ -19,6 +27,7 @@ type outgoing struct {
 	end    bool // it is the last message on the stream
 }
 
+// newOutgoing returns a message with its prefix, not compressed.
 func newOutgoing(bufs mem.BufferSlice, end bool) outgoing {
 	m := outgoing{bufs: bufs, end: end}
 	n := bufs.Len()
@@ -79,12 +88,8 @@ func (c *conn) send(s *stream, bufs mem.BufferSlice, end bool) error {
 	return c.sendAll(s)
 }
 
-// sendBytes sends bufs as the whole body of s, without the prefix of a message.
-func (c *conn) sendBytes(s *stream, bufs mem.BufferSlice) error {
-	s.sending = outgoing{bufs: bufs, body: true, left: bufs.Len(), end: true}
-	return c.sendAll(s)
-}
-
+// sendAll sends s.sending, and notes if that ends our half of the stream. What the end of the call cuts off stays in left: send
+// then refuses further messages.
 func (c *conn) sendAll(s *stream) error {
 	m := &s.sending
 	var err error
@@ -93,11 +98,18 @@ func (c *conn) sendAll(s *stream) error {
 	}
 	m.bufs = nil
 	c.unqueue(s)
-	s.said = s.said || m.end && err == nil
+	s.endSent = s.endSent || m.end && err == nil
 	return err
 }
 
-// sendSome sends a part of m, or waits until it may be able to.
+// sendSome sends a part of m, or waits until it may be able to. The first that applies decides:
+//
+//	the stream is gone                            it fails
+//	the window of the stream is used up           it waits for that, and is in no queue
+//	so is the connection's, or out is full        it waits in the queue
+//	m is short, or the socket can only block      it copies a part into the buffer, for the next flush
+//	another goroutine writes                      it waits in the queue
+//	otherwise                                     it writes a part without copying
 func (c *conn) sendSome(s *stream, m *outgoing) error {
 	n := min(m.left, s.window, c.window)
 	switch {
@@ -135,7 +147,7 @@ func (c *conn) appendData(s *stream, m *outgoing, n int) {
 func (c *conn) use(s *stream, n int) {
 	s.window -= n
 	c.window -= n
-	c.spoke = true
+	c.sentData = true
 }
 
 // sendError returns the error of sending on a stream that has ended.

@@ -18,7 +18,7 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 	}
 	s.listeners[l] = struct{}{}
 	s.mu.Unlock()
-	s.hired.Do(s.hire)
+	s.started.Do(s.startWorkers)
 	defer func() {
 		s.mu.Lock()
 		delete(s.listeners, l)
@@ -75,7 +75,7 @@ func (s *Server) ServeConn(nc net.Conn, shake Handshake) {
 	}
 	s.greeting[nc] = greeting{}
 	s.mu.Unlock()
-	s.hired.Do(s.hire)
+	s.started.Do(s.startWorkers)
 	s.serve(nc, shake)
 }
 
@@ -135,9 +135,9 @@ func (s *Server) do(st *serverStream) {
 	}
 }
 
-// hire starts goroutines that run handlers for as long as the server runs: when the next call
+// startWorkers starts goroutines that run handlers for as long as the server runs: when the next call
 // comes, their stacks have already grown. If all of them are busy, a call gets its own goroutine.
-func (s *Server) hire() {
+func (s *Server) startWorkers() {
 	for range workers {
 		go func() {
 			for {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"sync"
@@ -75,7 +76,7 @@ const (
 	defaultWindow    = 1 << 20
 	handshakeTimeout = 10 * time.Second
 	stallTimeout     = 30 * time.Second
-	workers          = 32 // goroutines of a server that run handlers; see hire
+	workers          = 32 // goroutines of a server that run handlers; see startWorkers
 	readBuffer       = 4 << 10
 )
 
@@ -85,12 +86,17 @@ const (
 type Handshake func(net.Conn) (net.Conn, credentials.AuthInfo, error)
 
 // A Server serves gRPC. It is safe for concurrent use.
+//
+// A connection is in greeting while its handshake goes on, and then in conns until it has ended. Once draining is set, Serve
+// accepts no more, and each connection drains; once stopped is set, all are closed. Drain and Stop wait for the end of the
+// connections; changed wakes them.
+// No goroutine holds mu and a connection's mu at once.
 type Server struct {
 	cfg      ServerConfig
 	services map[string]*service
 	handler  grpc.StreamHandler // Handler, wrapped by the interceptors; nil if there is none
 	work     chan *serverStream
-	hired    sync.Once
+	started  sync.Once
 	done     chan struct{} // closed when the server has stopped
 	clock    Clock
 
@@ -117,14 +123,14 @@ func NewServer(cfg ServerConfig) *Server {
 		listeners: map[net.Listener]struct{}{}, greeting: map[net.Conn]greeting{}, conns: map[*serverConn]struct{}{},
 	}
 	s.changed.L = &s.mu
-	s.cfg.MaxMessage = orDefault(cfg.MaxMessage, DefaultMaxMessage)
-	s.cfg.MaxHeaders = orDefault(cfg.MaxHeaders, DefaultMaxHeaders)
-	s.cfg.MaxStreams = orDefault(cfg.MaxStreams, DefaultMaxStreams)
-	s.cfg.Window = max(orDefault(cfg.Window, defaultWindow), firstWindow)
-	s.cfg.HandshakeTimeout = orDefault(cfg.HandshakeTimeout, handshakeTimeout)
-	s.cfg.StallTimeout = orDefault(cfg.StallTimeout, stallTimeout)
-	s.cfg.PingTimeout = orDefault(cfg.PingTimeout, pingTimeout)
-	s.cfg.Pings.MinTime = orDefault(cfg.Pings.MinTime, 5*time.Minute)
+	s.cfg.MaxMessage = cmp.Or(cfg.MaxMessage, DefaultMaxMessage)
+	s.cfg.MaxHeaders = cmp.Or(cfg.MaxHeaders, DefaultMaxHeaders)
+	s.cfg.MaxStreams = cmp.Or(cfg.MaxStreams, DefaultMaxStreams)
+	s.cfg.Window = max(cmp.Or(cfg.Window, defaultWindow), firstWindow)
+	s.cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, handshakeTimeout)
+	s.cfg.StallTimeout = cmp.Or(cfg.StallTimeout, stallTimeout)
+	s.cfg.PingTimeout = cmp.Or(cfg.PingTimeout, pingTimeout)
+	s.cfg.Pings.MinTime = cmp.Or(cfg.Pings.MinTime, 5*time.Minute)
 	if cfg.Lost == nil {
 		s.cfg.Lost = func(Loss) {}
 	}
@@ -135,13 +141,6 @@ func NewServer(cfg ServerConfig) *Server {
 		s.handler = within(cfg.Interceptors, cfg.Handler)
 	}
 	return s
-}
-
-func orDefault[T comparable](v, otherwise T) T {
-	if zero := *new(T); v == zero {
-		return otherwise
-	}
-	return v
 }
 
 // within returns h wrapped by all interceptors, the first one outermost. Each of them may call the
@@ -158,7 +157,7 @@ func within(all []grpc.StreamServerInterceptor, h grpc.StreamHandler) grpc.Strea
 	}
 }
 
-// A chain is a call on its way through the interceptors.
+// A chain is a call on its way through the interceptors. It lasts for one call and belongs to its goroutine.
 type chain struct {
 	rest []grpc.StreamServerInterceptor // not called yet
 	last grpc.StreamHandler

@@ -14,7 +14,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A serverConn is the server's end of a connection.
+// A serverConn is the server's end of a connection. A call counts in running from its header block until its handler has
+// returned, and so longer than its stream is in conn.streams: a client that resets its calls may not make more of them than
+// it may have at once.
+//
+// The reader collects new calls in fresh, and starts their handlers when a request is complete, or when it has handled all that
+// has arrived. So most handlers find their request at once.
 type serverConn struct {
 	*conn
 	server   *Server
@@ -29,10 +34,8 @@ type serverConn struct {
 	used    uint64 // when the newest call or the connection began, in the time of the server's clock
 	pings   pingPolicy
 	leaving drainState
-	final   uint32 // id of the last call that the connection takes, once leaving is last
+	final   uint32 // id of the last call that the connection takes, once leaving is closing
 }
-
-var errStopped = errors.New("transport: the server has stopped")
 
 // greet does the handshake and reads the connection preface. If it returns no connection, there is
 // nothing to send to the client. If it returns a connection and an error, the caller reports the
@@ -97,6 +100,7 @@ func (c *serverConn) over(err error) {
 // errGone is the error of a call that the client has canceled, or whose client has gone.
 var errGone = status.Error(codes.Canceled, context.Canceled.Error())
 
+// settled starts the handlers of the new calls.
 func (c *serverConn) settled() {
 	for i, s := range c.fresh {
 		c.server.start(s)
@@ -116,11 +120,11 @@ func (c *serverConn) headers(h *headerBlock) error {
 	if isNew, err := c.isNew(h.stream); !isNew {
 		return err
 	}
-	if err := c.nuisanceLocked(1); err != nil {
+	if err := c.chargeLocked(1); err != nil {
 		return err
 	}
 	switch {
-	case c.refuses(h.stream):
+	case c.leaving == closing && h.stream > c.final:
 		c.recent.add(h.stream, true) // the client makes the call on another connection
 		return nil
 	case h.bad != "":
@@ -160,6 +164,7 @@ func (c *serverConn) isNew(id uint32) (bool, error) {
 	return false, connError{http2.ErrCodeProtocol, "a new stream with an id that is lower than that of an earlier one"}
 }
 
+// trailers handles the second header block of a request.
 func (c *serverConn) trailers(s *stream, h *headerBlock) error {
 	switch {
 	case s.ended:
@@ -195,10 +200,12 @@ func (c *serverConn) wasReset(s *stream, _ http2.ErrCode) {
 	c.abort(s, false, errGone)
 }
 
+// unwanted leaves the call to its handler.
 func (c *serverConn) unwanted(s *stream, err error) {
 	s.refuse(err) // the handler receives err, and returns a status
 }
 
+// aborted drops what the handler has not received, and ends its context.
 func (c *serverConn) aborted(s *stream) {
 	s.kill()
 	s.owner.(*serverStream).cancel()

@@ -21,7 +21,8 @@ func (s *serverStream) sendHeader() error {
 }
 
 // sendStatus appends the trailers to the buffer. If no headers have been sent and the handler has
-// set none, the reply is Trailers-Only.
+// set none, the reply is Trailers-Only. The details of a status, which say the same as its code and
+// text and more, have a field of their own.
 func (s *serverStream) sendStatus(st *status.Status) {
 	if !s.headed && len(s.header) > 0 {
 		if s.sendHeader() != nil {
@@ -39,7 +40,7 @@ func (s *serverStream) sendStatus(st *status.Status) {
 	}
 	fields = appendMetadata(fields, s.trailer, s.lost)
 	if err := s.appendHeader(append(fields, field{"grpc-status", strconv.Itoa(int(st.Code()))}), true); err == nil {
-		s.said = true
+		s.endSent = true
 	}
 }
 
@@ -62,7 +63,8 @@ func (s *serverStream) awaitRoom() {
 }
 
 // appendHeader appends one header block to the buffer: the response headers, unless they have been
-// sent, and fields.
+// sent, and fields. end says that it is the last of the reply. A list that is longer than the client accepts is made to fit;
+// the call fails only if even the code does not.
 func (s *serverStream) appendHeader(fields []field, end bool) error {
 	c := s.conn
 	first := !end || !s.headed
@@ -93,7 +95,7 @@ func (s *serverStream) appendHeader(fields []field, end bool) error {
 			b = e.once(b, f.name, f.value)
 		}
 	}
-	c.spoke = true
+	c.sentData = true
 	c.out = appendHeaders(c.out, b, s.id, end, c.peerFrame)
 	if c.scratch = b[:0]; cap(b) > freeHeaders {
 		c.scratch = nil

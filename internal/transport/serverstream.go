@@ -14,7 +14,11 @@ import (
 )
 
 // A serverStream is a call that the server handles. As with any [grpc.ServerStream], one goroutine
-// may send while another receives.
+// may send while another receives. Only the handler's goroutine calls run and finish.
+//
+// A reply is a header, messages and a trailer. The header goes out with the first message, or earlier if SendHeader says so, or
+// with the trailer if there is no message. If the handler has announced a single short message, SendMsg only holds it, and
+// finish sends it together with the status, in one write.
 type serverStream struct {
 	stream
 	on       *serverConn
@@ -62,23 +66,18 @@ func (c *serverConn) newStream(h *headerBlock) (*serverStream, error) {
 // run runs the handler and sends the status.
 func (s *serverStream) run() {
 	if s.rejected == nil {
-		s.finish(s.timedOut(s.on.server.handle(s)))
+		err := s.on.server.handle(s)
+		if err != nil && errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
+			err = context.DeadlineExceeded // whatever the handler returned
+		}
+		s.finish(err)
 		return
 	}
-	s.drain()
+	s.awaitEnd()
 	if s.rejected.text {
 		s.explain()
 	}
 	s.finish(s.rejected.status.Err())
-}
-
-// timedOut returns the error that the client gets for a handler's error: DeadlineExceeded if the
-// deadline of the call has passed, whatever the handler returned.
-func (s *serverStream) timedOut(err error) error {
-	if err != nil && errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
-		return context.DeadlineExceeded
-	}
-	return err
 }
 
 // Context returns the context of the call, which ends when the call ends.
@@ -200,7 +199,8 @@ func (s *serverStream) decode(m message) (*codec.Frame, error) {
 	return f, err
 }
 
-// finish ends the call: it sends the message that was held back, if there is one, and the status.
+// finish ends the call: it sends the message that was held back, if there is one, and the status. Then it removes the stream and
+// frees what is left of the request. If the client still sends, finish resets the stream as well: the reply is complete.
 func (s *serverStream) finish(err error) {
 	c := s.conn
 	c.mu.Lock()
@@ -212,7 +212,7 @@ func (s *serverStream) finish(err error) {
 		f.Free()
 	}
 	s.awaitRoom()
-	if !s.gone && !s.said {
+	if !s.gone && !s.endSent {
 		s.sendStatus(statusOf(err))
 	}
 	if !s.gone {

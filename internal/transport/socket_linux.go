@@ -14,7 +14,8 @@ import (
 )
 
 // A socket is a connected unix socket that a [poller] waits for. It is a [net.Conn] and a
-// [syscall.Conn].
+// [syscall.Conn]. Several goroutines may use it at once. It owns its file descriptor, which Close closes when no goroutine
+// uses it: the number may belong to another file from then on.
 type socket struct {
 	poller        *poller
 	local, remote net.Addr
@@ -27,7 +28,10 @@ type socket struct {
 	in, out direction
 }
 
-// A direction is one half of a socket.
+// A direction is one half of a socket. The poller reports each event once: it is edge-triggered. So no event may be lost between
+// a system call that finds nothing to do and the wait that follows. A reader clears may before it reads, and waits only if
+// may is still clear afterwards; an event sets may before it wakes the goroutine that waits. over needs no event: at the end
+// of a half each read returns at once.
 type direction struct {
 	news     chan struct{} // wakes the goroutine that waits; has room for one
 	may      atomic.Bool   // there may be something to read, or room to write
@@ -84,11 +88,13 @@ func (s *socket) happened(events uint32) {
 	}
 }
 
+// ready notes that a system call may succeed.
 func (d *direction) ready() {
 	d.may.Store(true)
 	d.wake()
 }
 
+// wake wakes the goroutine that waits, or the next one that does. A token too many makes it check again for nothing.
 func (d *direction) wake() {
 	select {
 	case d.news <- struct{}{}:
@@ -113,6 +119,7 @@ func (s *socket) wait(d *direction) error {
 	return nil
 }
 
+// late reports whether the deadline has passed.
 func (d *direction) late() bool {
 	at := d.deadline.Load()
 	return at != 0 && int64(sinceStart()) >= at

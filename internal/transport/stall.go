@@ -26,6 +26,7 @@ func (w *watch) start(s *stream) {
 	w.timer = time.AfterFunc(s.conn.cfg.stall, func() { s.stalled() })
 }
 
+// stop ends the watch. A timer that has fired already finds that there is none.
 func (w *watch) stop() {
 	if w.timer != nil {
 		w.timer.Stop()
@@ -36,7 +37,7 @@ func (w *watch) stop() {
 // least returns how many bytes of a message must arrive within StallTimeout.
 func (c *conn) least() int { return max(1, int(c.cfg.stall.Seconds()*leastRate)) }
 
-// stalled ends the call of s if too little of its message has arrived since the last look. The
+// stalled ends the call of s if too little of its message has arrived since the timer last fired. The
 // watch's timer calls it.
 func (s *stream) stalled() {
 	c, a := s.conn, &s.assembly

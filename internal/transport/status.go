@@ -17,7 +17,8 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// statusOf returns the status of a handler's error, or nil if there is none.
+// statusOf returns the status of a handler's error, or nil if there is none. The error of a context that has ended has the
+// code for that; any other error without a status is Unknown.
 func statusOf(err error) *status.Status {
 	if err == nil {
 		return nil

@@ -2,7 +2,9 @@ package transport
 
 import (
 	"context"
+	"maps"
 	"net"
+	"slices"
 
 	"google.golang.org/grpc/credentials"
 )
@@ -30,22 +32,19 @@ func (s *Server) Peers() (known []credentials.AuthInfo, greeting []net.Listener)
 
 // Drain accepts no more connections, sends GOAWAY to the clients, and returns when the calls
 // under way have ended and all connections are closed. When ctx ends, Drain stops the server. A
-// client in the handshake gets GOAWAY after the handshake; see EndSilent. Drain calls told, which
+// client in the handshake gets GOAWAY after the handshake; see EndSilent. Drain calls notified, which
 // may be nil, as soon as each client reads the GOAWAY before the end of any call.
-func (s *Server) Drain(ctx context.Context, told func()) {
+func (s *Server) Drain(ctx context.Context, notified func()) {
 	s.mu.Lock()
 	s.draining = true
 	s.closeListeners()
-	conns := make([]*serverConn, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	for _, c := range conns {
 		c.drain()
 	}
-	if told != nil {
-		told()
+	if notified != nil {
+		notified()
 	}
 	defer context.AfterFunc(ctx, s.Stop)()
 	s.mu.Lock()
@@ -78,17 +77,14 @@ func (s *Server) Stop() {
 	for nc := range s.greeting {
 		_ = nc.Close() // its goroutine notices
 	}
-	conns := make([]*serverConn, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Keys(s.conns))
 	s.changed.Broadcast()
 	s.mu.Unlock()
 	if first {
 		close(s.done)
 	}
 	for _, c := range conns {
-		c.shut(errStopped)
+		c.shut(ErrServerStopped)
 	}
 	s.mu.Lock()
 	for len(s.greeting)+len(s.conns) > 0 {
@@ -97,6 +93,7 @@ func (s *Server) Stop() {
 	s.mu.Unlock()
 }
 
+// closeListeners has all calls of Serve return. s.mu is held.
 func (s *Server) closeListeners() {
 	for l := range s.listeners {
 		_ = l.Close() // Serve returns

@@ -7,7 +7,21 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A stream is the part of a call that serverStream and clientStream share.
+// A stream is the part of a call that serverStream and clientStream share. conn, id and ctx do not change once the call has
+// begun.
+//
+// Four marks say how far it is. Each is set once, and they may come in any order:
+//
+//	ended    the peer sends no more: END_STREAM has arrived
+//	endSent  we send no more: END_STREAM has been sent
+//	gone     the connection has removed the stream, and skips later frames of it
+//	dead     the call receives no more, and messages that still arrive are dropped
+//
+// err is why the receiver gets no more messages than those in the inbox: the stream has ended early, or the rest is refused.
+// Without an err the receiver gets io.EOF after the last message.
+//
+// One goroutine receives and one sends, each woken by a channel with room for one token: ready and writable. A token says
+// "look again", not what has happened, so a token too many does no harm.
 type stream struct {
 	conn *conn
 	id   uint32
@@ -16,12 +30,9 @@ type stream struct {
 	assembly assembly // guarded as it says
 
 	// conn.mu guards the rest.
-	owner any   // the serverStream or clientStream
-	gone  bool  // the connection has removed the stream
-	dead  bool  // the call will receive no more messages
-	ended bool  // the peer has ended its half
-	said  bool  // we have ended our half
-	err   error // why the stream has ended early
+	owner                      any   // the serverStream or clientStream
+	gone, dead, ended, endSent bool  // see above
+	err                        error // why the stream has ended early
 
 	inbox  []message
 	slot   [1]message    // memory of inbox for the first message
@@ -74,7 +85,9 @@ func (s *stream) wake() {
 	}
 }
 
-// deliver hands a message to the receiver. c.mu is held.
+// deliver hands a message to the receiver. The inbox has no bound of its own: the window of the stream and the reservations
+// bound what is in it. If at least half of it has been received, the rest moves to the front, so that it need not grow. c.mu
+// is held.
 func (c *conn) deliver(s *stream, m message) {
 	if s.dead || s.ignore {
 		m.drop()
@@ -141,7 +154,8 @@ func (s *stream) take() (m message, ok bool, err error) {
 	return m, true, nil
 }
 
-// refuse skips all further messages of s; the receiver gets err. c.mu is held.
+// refuse skips all further messages of s, and the receiver gets err after those in the inbox. The stream stays, so that a
+// handler can still answer. c.mu is held.
 func (s *stream) refuse(err error) {
 	if s.err == nil {
 		s.err = err
@@ -161,8 +175,9 @@ func (s *stream) kill() {
 	s.drop()
 }
 
-// remove removes s from the connection, which skips later frames of it. If ours is set, we have
-// reset the stream, and the peer may still send frames until it reads the RST_STREAM. c.mu is held.
+// remove removes s from the connection, which skips later frames of it. It gives the connection's window back what s has not
+// received, because the receiver, which goes on with the messages in the inbox, will not do so any more. If ours is set, we
+// have reset the stream, and the peer may still send frames until it reads the RST_STREAM. c.mu is held.
 func (c *conn) remove(s *stream, ours bool) {
 	if s.gone {
 		return
@@ -218,6 +233,8 @@ func (r *recentStreams) add(id uint32, ours bool) {
 	r.next = (r.next + 1) % len(r.all)
 }
 
+// find reports whether a stream is among the latest, and whether we have reset it. It reads all of them: it is called only for
+// late frames, and the guard counts those.
 func (r *recentStreams) find(id uint32) (found, ours bool) {
 	for _, s := range r.all {
 		if s.id == id {

@@ -22,7 +22,7 @@ type Idle struct {
 	End   func() bool // ends it, unless a call is under way by then, and reports whether it did
 }
 
-// A Clock orders what clients do by the connections that were accepted before, so that a call need not look at the time.
+// A Clock orders what clients do by the number of connections that were accepted before. A call need not read the time for it.
 type Clock struct{ accepted atomic.Uint64 }
 
 // Tick counts one more connection.
@@ -85,7 +85,7 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) Cro
 	for _, c := range conns {
 		crowd.All++
 		c.mu.Lock()
-		if c.leaving != staying || c.err != nil {
+		if c.leaving != accepting || c.err != nil {
 			leaving = append(leaving, Idle{true, c.used, c.cutOff})
 		} else {
 			crowd.Left++
@@ -101,7 +101,8 @@ func (s *Server) Trim(of net.Listener, most int, silent func(net.Conn) bool) Cro
 	return crowd
 }
 
-// endSilent closes a connection that is in the handshake, and reports whether it did.
+// endSilent closes a connection that is in the handshake, and reports whether it did. The goroutine of the connection finds it
+// missing in greeting, and does not serve it.
 func (s *Server) endSilent(nc net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,10 +120,10 @@ func (s *Server) endSilent(nc net.Conn) bool {
 func (c *serverConn) endIdle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.running > 0 || c.leaving != staying || c.err != nil {
+	if c.running > 0 || c.leaving != accepting || c.err != nil {
 		return false
 	}
-	c.leaving = told
+	c.leaving = announced
 	c.leaveNow()
 	return true
 }

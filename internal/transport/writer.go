@@ -20,11 +20,16 @@ const (
 	longFrame = 32 << 10
 	// mostFrames is how many frames one system call writes at most.
 	mostFrames = 8
-	// fair is how many writes a goroutine does, partly for others, before it leaves the rest to drain.
+	// fair is how many writes a goroutine does, partly for others, before it leaves the rest to writeRest.
 	fair = 4
 	// keep is the largest buffer that an idle connection keeps.
 	keep = 4 << 10
 )
+
+// Writing. A goroutine that writes takes the buffer with swap, which sets busy, writes it without mu, and ends with wrote, which
+// clears busy. Frames that others append meanwhile are in a new buffer, and flush writes these as well, for some rounds. If
+// the kernel does not take all, or there is still more, writeRest goes on in a goroutine of its own. busy stays set while it
+// waits for the peer, so the buffer fills up to highWater, and then senders wait.
 
 // flush writes the buffer. If another goroutine is writing, that one also writes the buffer, and
 // flush returns at once. It does not wait for the peer. c.mu is held; flush releases it while it
@@ -43,7 +48,7 @@ func (c *conn) flush() {
 			c.mu.Lock()
 		}
 		if err == nil && n < len(b) {
-			go c.drain(b, b[n:])
+			go c.writeRest(b, b[n:])
 			return
 		}
 		c.wrote(b, err)
@@ -117,7 +122,8 @@ func (c *conn) swap() []byte {
 	return b
 }
 
-// wrote ends the write of b, which swap returned.
+// wrote ends the write of b, which swap returned. After an error nothing can be written, and the reader ends the calls. c.mu is
+// held; wrote releases it while it closes the connection.
 func (c *conn) wrote(b []byte, err error) {
 	c.busy = false
 	c.putBack(b)
@@ -135,9 +141,9 @@ func (c *conn) wrote(b []byte, err error) {
 	c.nudge()
 }
 
-// drain writes rest, the end of b, waiting for the peer, and then the frames that other goroutines
+// writeRest writes rest, the end of b, waiting for the peer, and then the frames that other goroutines
 // have appended meanwhile. Only goroutines that want to send more wait for it.
-func (c *conn) drain(b, rest []byte) {
+func (c *conn) writeRest(b, rest []byte) {
 	_, err := c.nc.Write(rest)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +168,7 @@ func (c *conn) untilIdle() <-chan struct{} {
 }
 
 // writeData writes the buffer, and then n bytes of m as DATA frames, without copying them. If the
-// kernel does not take all of it at once, drain writes the rest up to the end of a frame, and the
+// kernel does not take all of it at once, writeRest writes the rest up to the end of a frame, and the
 // bytes after that stay in m. The caller has checked that no goroutine is writing. c.mu is held;
 // writeData releases it while it writes.
 func (c *conn) writeData(s *stream, m *outgoing, n int) {
@@ -199,7 +205,7 @@ func (c *conn) writeData(s *stream, m *outgoing, n int) {
 	clear(parts) // the bytes belong to the caller
 	c.parts = parts[:0]
 	if len(rest) > 0 {
-		go c.drain(head, rest)
+		go c.writeRest(head, rest)
 		return
 	}
 	c.wrote(head, err)

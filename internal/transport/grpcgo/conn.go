@@ -36,7 +36,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// A conn is a connection of a client. It follows what the client and grpc-go say, for the server's end.
+// A conn is a connection of a client. grpc-go says nothing about its connections, so a conn reads it off the bytes: the client has
+// begun when it has sent something, and has been asked to leave when grpc-go has written a GOAWAY. The Server knows it from
+// Accept to Close.
 type conn struct {
 	net.Conn // as the handshake has secured it
 	accepted net.Conn
@@ -49,9 +51,9 @@ type conn struct {
 	left     sync.Once     // closes gone
 
 	// The server's mutex guards these.
-	info  credentials.AuthInfo
-	begun bool // the client has sent something after the handshake
-	told  bool // grpc-go has written that the client should connect elsewhere
+	info      credentials.AuthInfo
+	begun     bool // the client has sent something after the handshake
+	announced bool // grpc-go has written that the client should connect elsewhere
 }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -65,7 +67,7 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if c.out.endsWith(b[:n]) {
-		c.note(&c.told)
+		c.note(&c.announced)
 	}
 	return n, err
 }
@@ -91,7 +93,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// frames finds the GOAWAY among the frames of HTTP/2 that pass (RFC 9113, section 4.1).
+// frames finds the GOAWAY among the frames of HTTP/2 that pass (RFC 9113, section 4.1). It needs no lock: grpc-go writes from one
+// goroutine at a time.
 type frames struct {
 	header []byte // the beginning of a frame's header
 	rest   int    // bytes of the frame that are still to come

@@ -28,7 +28,8 @@ import (
 )
 
 // A Server serves gRPC with grpc-go. Its methods promise what those of [transport.Server] promise. It
-// is safe for concurrent use.
+// is safe for concurrent use. It wraps each listener and connection, to see what grpc-go does not show; mu guards these. No
+// method holds mu while it calls grpc-go, which closes connections and so comes back.
 type Server struct {
 	grpc  *grpc.Server
 	clock transport.Clock
@@ -149,7 +150,7 @@ func (s *Server) Serve(l net.Listener, shake transport.Handshake) error {
 
 // Drain accepts no more connections, waits for the clients in the handshake, asks all to connect
 // elsewhere, and returns when the calls under way have ended. When ctx ends, Drain stops the server.
-func (s *Server) Drain(ctx context.Context, told func()) {
+func (s *Server) Drain(ctx context.Context, notified func()) {
 	defer context.AfterFunc(ctx, s.Stop)()
 	s.mu.Lock()
 	for l := range s.listeners {
@@ -164,10 +165,10 @@ func (s *Server) Drain(ctx context.Context, told func()) {
 		s.grpc.GracefulStop()
 	}()
 	s.mu.Lock()
-	s.await(func(c *conn) bool { return c.told })
+	s.await(func(c *conn) bool { return c.announced })
 	s.mu.Unlock()
-	if told != nil {
-		told()
+	if notified != nil {
+		notified()
 	}
 	<-drained
 }
