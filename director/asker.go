@@ -15,8 +15,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// asker finds out whether a backend has a name, by a list with the name as its filter. The nil
-// asker is for kinds without such a list, and finds no name.
+// An asker finds out whether a backend has a name, by a list with the name as its filter. It is
+// immutable. The nil asker is for kinds without such a list, and finds no name.
 type asker struct {
 	method    string
 	filter    *rewrite.Path // in the request
@@ -61,7 +61,8 @@ func findList(name string, p *Profile, s *codec.Schema) (*codec.Method, protoref
 	return nil, nil
 }
 
-// has asks a backend whether it has a name that is, or begins with, name.
+// has asks a backend whether it has a name that is, or begins with, name. An error means that nobody knows, which is not the same
+// as no: the caller must not go on as if the backend had no such name.
 func (a *asker) has(ctx context.Context, c codec.Caller, name []byte) (found bool, err error) {
 	if a == nil {
 		return false, nil

@@ -36,7 +36,8 @@ func internal(name string, err error) error {
 	return status.Errorf(codes.Internal, "criproxy: %s: %v", profile.ShortName(name), err)
 }
 
-// unicast makes a call on one backend.
+// unicast makes a call on one backend. The client gets its reply with front names, and its header, trailer and status as they
+// are.
 func (t *table) unicast(ctx context.Context, m *method, backend int, call *codec.Call) error {
 	err := t.invoke(ctx, m, backend, call)
 	if err == nil {

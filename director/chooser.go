@@ -14,19 +14,23 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// chooser finds the backend by a value in the request, or in its metadata.
+// A chooser finds the backend of a call that no name decides, by a value in the request or in its metadata. It is immutable.
+// There are two kinds: those with a lookup find out where the object is, and those with an owner read where the client
+// wants it.
 type chooser struct {
 	kind  string
 	where string // the path, as the profile has it
 	path  *rewrite.Path
 	key   string // of the metadata; used if path is nil
 	owner func(ctx context.Context, value []byte) (backend int, v verdict)
-	// recall looks into memory for the backend that has the object. It gets the backend that the
-	// request wants, and returns a negative backend if it finds none. It is nil for choosers that
-	// read the request alone.
-	recall func(ctx context.Context, body []byte, wanted int) (backend int, err error)
+	// lookup finds the backend that has the object, in the caches of the backends or among the
+	// affinities. It gets the backend that the request wants, and returns a negative backend if it
+	// finds none. It is nil for choosers that read the request alone, which have an owner.
+	lookup func(ctx context.Context, body []byte, wanted int) (backend int, err error)
 }
 
+// compileChooser compiles one choice of a method. Its kind is known, told, backend, or the kind of a name, whose owner the value
+// at the path then leads to.
 func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.Method, byName map[string]rewrite.Class) (chooser, error) {
 	c := chooser{kind: form.Kind, where: form.Path}
 	if form.Kind == "known" {
@@ -34,7 +38,7 @@ func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.
 		if err != nil {
 			return c, fmt.Errorf("known: %w", err)
 		}
-		c.where, c.recall = k.path.String(), k.recall
+		c.where, c.lookup = k.path.String(), k.lookup
 		return c, nil
 	}
 	if quoted, ok := strings.CutPrefix(form.Path, "metadata["); ok && form.Kind != "told" {
@@ -51,7 +55,7 @@ func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.
 	}
 	switch form.Kind {
 	case "told":
-		c.recall = t.recallTold(c.path)
+		c.lookup = t.lookupAffinity(c.path)
 	case "backend":
 		c.owner = t.ownerByName
 	default:
@@ -63,9 +67,9 @@ func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.
 // ownerByName is the owner func for values that are names of backends.
 func (t *table) ownerByName(_ context.Context, value []byte) (int, verdict) {
 	if len(value) == 0 {
-		return 0, silent
+		return 0, undecided
 	}
-	if i, ok := t.index[string(value)]; ok {
+	if i := t.place(string(value)); i >= 0 {
 		return i, decided
 	}
 	if string(value) == t.backends[0].String() { // a primary without a name
@@ -79,10 +83,10 @@ func (t *table) ownerByName(_ context.Context, value []byte) (int, verdict) {
 func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error) {
 	wanted, wantedErr := t.wanted(ctx, m, body)
 	for _, c := range m.choosers {
-		if c.recall == nil {
+		if c.lookup == nil {
 			continue
 		}
-		if b, err := c.recall(ctx, body, wanted); err != nil || b >= 0 {
+		if b, err := c.lookup(ctx, body, wanted); err != nil || b >= 0 {
 			return b, err
 		}
 	}
@@ -92,7 +96,7 @@ func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error)
 // wanted returns the backend that the request wants: the first chooser that finds one decides.
 func (t *table) wanted(ctx context.Context, m *method, body []byte) (int, error) {
 	for _, c := range m.choosers {
-		if c.recall != nil {
+		if c.lookup != nil {
 			continue
 		}
 		value, found, err := c.value(ctx, body)
@@ -107,7 +111,7 @@ func (t *table) wanted(ctx context.Context, m *method, body []byte) (int, error)
 			return b, nil
 		case ownerless:
 			return -1, &routeError{codes.InvalidArgument, fmt.Sprintf(
-				"%s is %q, which is no backend; %s", c.where, value, t.names())}
+				"%s: unknown backend %q; %s", c.where, value, t.names())}
 		}
 	}
 	return -1, nil

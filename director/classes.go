@@ -9,13 +9,15 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// class says what a field holds: a kind of name, or content for an edit.
+// A class says what a field holds: a kind of name, or content for an edit. It is immutable, and belongs to a table.
 type class struct {
 	name   string
 	naming *naming // nil for an edit
 	edits  []Edit  // by backend; nil for a name
 }
 
+// compileClasses fills t.classes, and returns their numbers by their names. The Front of an edit may be called only once all are
+// compiled.
 func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 	byName := map[string]rewrite.Class{}
 	add := func(c *class) {

@@ -15,14 +15,15 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// client is a call of a client. It shows a leg what passes. Inside the director the messages of a
-// client that speaks an older version of the API are those of the newest.
+// A client is a call of a client. It shows a leg what passes, and converts messages between the client's version of the API
+// and the newest, which is the only one inside the director. It is for one call: one goroutine may send while another
+// receives. Only the goroutine of the handler uses request, call and trailer.
 type client struct {
 	grpc.ServerStream
 	ctx     context.Context
 	sent    metadata.MD          // metadata of the client; it belongs to the call, and nobody changes it
-	leg     Leg                  // nil: nobody looks
-	older   *profile.Translation // nil: the client speaks the newest version
+	leg     Leg                  // nil: there is no Tracer, or it does not want this call
+	older   *profile.Translation // nil: the client has the newest version
 	trailer metadata.MD
 
 	request codec.Frame // of a unary call, with call in one allocation

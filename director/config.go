@@ -54,7 +54,7 @@ type Config struct {
 
 	// NativeNames leaves names as the backends made them, without prefixes. It applies to the
 	// kinds of names of which the profile says "bare: primary". The director then looks up the
-	// owner of a name in the memory of the backends, so every Backend must have Known.
+	// owner of a name in the caches of the backends, so every Backend must have Known.
 	NativeNames bool
 
 	// Conversions are the conversions that the profile names under versions.convert.
@@ -110,15 +110,15 @@ type Backend struct {
 
 	// Conn is the connection to the backend: that of package dial, or any other. It gets the
 	// methods of the newest version, with messages of type *codec.Frame; that of package dial
-	// converts them for a server that speaks an older version. [Director.Reload] compares Conns
+	// converts them for a server that has an older version. [Director.Reload] compares Conns
 	// with ==, so the type must be comparable, such as a pointer.
 	Conn grpc.ClientConnInterface
 
 	// Trusted has the director send the backend also the fields that the profile withholds.
 	Trusted bool
 
-	// Known is the memory of the backend, which [Remember] makes. Nil means that the backend has
-	// no memory.
+	// Known is the cache of the backend, which [Remember] makes. Nil means that the backend has
+	// no cache.
 	Known *Memory
 
 	// Maps are the tables that translate names, for kinds that the profile says are mapped.
@@ -155,7 +155,7 @@ type Merge func(parts []Part) (*codec.Frame, error)
 type Part struct {
 	Backend    Backend
 	Reply      *codec.Frame // with front names; nil if Err is not
-	Remembered bool         // the backend did not answer: Reply comes from its memory
+	Remembered bool         // the backend did not answer: Reply comes from its cache
 	Err        error
 }
 
@@ -177,12 +177,13 @@ type Conversion struct {
 	Up, Down rewrite.Edit
 }
 
+// check finds the mistakes in what needs no schema.
 func (c *Config) check() error {
 	if len(c.Backends) == 0 {
 		return errors.New("backends: want at least one")
 	}
 	var errs []error
-	seen := map[string]int{}
+	places := map[string]int{}
 	for i, b := range c.Backends {
 		if err := profile.CheckBackendName(b.Name); err != nil {
 			errs = append(errs, fmt.Errorf("backends[%d]: %w", i, err))
@@ -190,16 +191,16 @@ func (c *Config) check() error {
 		if b.Name == "" && i > 0 {
 			errs = append(errs, fmt.Errorf("backends[%d]: has no name; only the first backend, the primary, may have none", i))
 		}
-		if j, twice := seen[b.Name]; twice && b.Name != "" {
+		if j, twice := places[b.Name]; twice && b.Name != "" {
 			errs = append(errs, fmt.Errorf("backends[%d]: the name %q is already used by backends[%d]", i, b.Name, j))
 		}
-		seen[b.Name] = i
+		places[b.Name] = i
 		if c.NativeNames && b.Known == nil {
 			errs = append(errs, fmt.Errorf("backends[%d]: has no Known, which NativeNames needs to find the owner of a name", i))
 		}
 	}
-	if _, ok := seen[c.NewTo]; c.NewTo != "" && !ok {
-		errs = append(errs, fmt.Errorf("NewTo is %q, which is no backend", c.NewTo))
+	if _, ok := places[c.NewTo]; c.NewTo != "" && !ok {
+		errs = append(errs, fmt.Errorf("NewTo: unknown backend %q", c.NewTo))
 	}
 	return errors.Join(errs...)
 }

@@ -44,6 +44,7 @@ func (d *Director) Routes() []Route {
 // entry quotes the rule that would change it.
 func (d *Director) Assumptions() []string { return slices.Clone(d.table.Load().assumptions) }
 
+// goes says where the calls of a method go, in the order in which route decides.
 func (t *table) goes(m *method) string {
 	var ways []string
 	var owners []string

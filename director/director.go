@@ -9,13 +9,16 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Director is a connection to several backends that looks like a connection to one. It chooses a
+// A Director is a connection to several backends that works like a connection to one. It chooses a
 // backend by the first message of each call. It is safe for concurrent use.
+//
+// All that a reload changes is in the table, which is immutable: a call loads it once, and uses it to its end. What must
+// outlive reloads, the affinities and the mirrors, is in the Director itself, and the table points to it.
 type Director struct {
-	table  atomic.Pointer[table]
-	front  codec.Caller // gets the calls of clients, in the newest version of the API
-	tracer Tracer
-	told   told
+	table      atomic.Pointer[table]
+	front      codec.Caller // gets the calls of clients, in the newest version of the API
+	tracer     Tracer
+	affinities affinities
 
 	mirrors mirrors
 }
@@ -56,9 +59,10 @@ func (d *Director) Reload(cfg Config) error {
 // have ended. The director still takes calls, but mirrors none.
 func (d *Director) Close() { d.mirrors.close() }
 
-// use makes t the table of calls from now on. Endless streams and mirrors move to it.
+// use makes t the table of calls from now on. Endless streams and mirrors move to it: those that wait for replaced to be closed
+// find t in next, so next must be set before.
 func (d *Director) use(t *table) {
-	t.told, t.mirrors = &d.told, &d.mirrors
+	t.affinities, t.mirrors = &d.affinities, &d.mirrors
 	if old := d.table.Swap(t); old != nil {
 		old.next = t
 		close(old.replaced)
@@ -81,7 +85,7 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 	return codec.Conn{Caller: d}.Invoke(ctx, name, args, reply, opts...)
 }
 
-// Call is Invoke.
+// Call is Invoke with frames.
 func (d *Director) Call(ctx context.Context, call *codec.Call) error {
 	return d.table.Load().call(ctx, call)
 }

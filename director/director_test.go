@@ -95,7 +95,7 @@ func TestACallGoesToTheOwnerOfTheNameInIt(t *testing.T) {
 		{name: "a name goes before choosers", method: "Put", request: `book {id: "gamma.io__1"} shelf: "maps"`,
 			want: `id: "gamma.io__7f" title: "book {id: \"1\"} shelf: \"maps\""`, backend: 2},
 		{name: "a backend that is none", method: "Put", request: `labels {key: "backend" value: "bets.io"}`,
-			backend: -1, code: codes.InvalidArgument, message: `criproxy: Put: labels["backend"] is "bets.io", which is no backend; the backends are the primary (which has no name), beta.io, gamma.io`},
+			backend: -1, code: codes.InvalidArgument, message: `criproxy: Put: labels["backend"]: unknown backend "bets.io"; the backends are the primary (which has no name), beta.io, gamma.io`},
 		{name: "an empty choice is none", method: "Put", request: `labels {key: "backend" value: ""}`,
 			want: `id: "7f" title: "labels[\"backend\"]: \"\""`},
 		{name: "a choice that contradicts a bare name", method: "Put", request: `book {id: "1"} labels {key: "backend" value: "gamma.io"}`,

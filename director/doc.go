@@ -13,7 +13,7 @@
 //
 // Package dial makes the connections to the backends; any other [grpc.ClientConnInterface] will do.
 // The folder example has a whole program of 60 lines, with an API of its own.
-// [Remember] gives a backend a memory that answers while its server is slow or gone.
+// [Remember] gives a backend a cache that answers while its server is slow or gone.
 //
 // # How a backend is chosen
 //

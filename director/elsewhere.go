@@ -8,7 +8,7 @@ import (
 )
 
 // elsewhere reports whether the profile names a method, which the schema does not have, as one that
-// looks an object up: the director then asks one backend after another for it.
+// finds an object: the director then asks one backend after another for it.
 func (t *table) elsewhere(name string) bool {
 	return len(t.backends) > 1 && slices.Contains(t.lookups, name)
 }

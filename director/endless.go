@@ -18,8 +18,13 @@ import (
 // it again, and a [Resync] makes the messages that the client missed. A reload adds backends and
 // takes others away while the stream is open.
 //
-// If there is only one backend and it has no memory, its stream passes as it is, with header, end
-// and trailer, until a reload changes that backend or adds others.
+// If there is only one backend and it has no cache, its stream passes as it is, with header, end
+// and trailer, until a reload changes that backend or adds others. single says so. It is set at the
+// beginning, and once cleared it stays cleared.
+//
+// The goroutine of follow owns members and left. Each member has a goroutine of its own, and hands
+// over messages by pass. frames bounds how many of them wait, and room how many bytes: a client that
+// reads slowly slows all backends down.
 type endless struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -76,7 +81,8 @@ func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *metho
 	return s
 }
 
-// follow keeps a member for each backend, through all reloads.
+// follow keeps a member for each backend, through all reloads. If several reloads have happened meanwhile, it takes one table
+// after the other, so that no backend that came and went is missed.
 func (s *endless) follow(t *table, m *method) error {
 	for late := false; ; late = true {
 		s.gather(t, m, late)
@@ -93,7 +99,8 @@ func (s *endless) follow(t *table, m *method) error {
 }
 
 // gather adds and removes members until there is one for each backend of t. late says that the
-// client's stream is already open.
+// client's stream is already open. A backend that comes back after a reload took it away gets a new
+// member, which waits until the earlier one, in left, has sent its end.
 func (s *endless) gather(t *table, m *method, late bool) {
 	first := s.members[keyOf(t, 0)]
 	if len(t.backends) > 1 || t.backends[0].Known != nil || late && (first == nil || first.at.Load().conn() != t.backends[0].Conn) {
@@ -136,7 +143,8 @@ func (s *endless) end(err error, trailer metadata.MD) {
 	s.cancel()
 }
 
-// pass hands a message to the client.
+// pass hands a message to the client, when there is room for it. It waits for bytes first and then for a place, and gives the
+// bytes back if ctx ends in between.
 func (s *endless) pass(ctx context.Context, f *codec.Frame) error {
 	if err := s.room.Acquire(ctx, takes(f)); err != nil {
 		return status.FromContextError(err).Err()
@@ -150,9 +158,10 @@ func (s *endless) pass(ctx context.Context, f *codec.Frame) error {
 	}
 }
 
-// takes returns how much room a message takes, in bytes.
+// takes returns how much room a message takes, in bytes. A message longer than all room waits until it has all of it.
 func takes(f *codec.Frame) int64 { return int64(min(f.Len(), aheadBytes)) }
 
+// Recv yields the messages that came before the end, and then the error of the end.
 func (s *endless) Recv() (*codec.Frame, error) {
 	select {
 	case f := <-s.frames:

@@ -333,7 +333,7 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 		cfg.Backends = both[:1]
 		require.NoError(t, d.Reload(cfg))
 		if n%2 == 0 { // in every second round, wait until the member has ended its stream
-			muxtest.Parked(t, 1, "director.(*member).takenAway")
+			muxtest.Parked(t, 1, "director.(*member).sendEnd")
 		}
 		cfg.Backends = both
 		require.NoError(t, d.Reload(cfg))

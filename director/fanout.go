@@ -14,14 +14,15 @@ import (
 	"github.com/criproxy/criproxy/internal/memory"
 )
 
-// part is the answer of one backend to a call that went to several.
+// A part is the answer of one backend to a call that went to several. The goroutine that asks the backend writes it, and the
+// goroutine of the call reads it once all have returned.
 type part struct {
 	codec.Call
 	backend int
 	err     error
 }
 
-// cached reports whether an answer comes from the memory of its backend.
+// cached reports whether an answer comes from the cache of its backend.
 func cached(call *codec.Call) bool { return len(call.Header[memory.HeaderKey]) > 0 }
 
 // fanout makes a call on several backends at once, under the caller's deadline, and joins
@@ -79,7 +80,7 @@ func (t *table) combine(m *method, parts []part, call *codec.Call) (err error) {
 	}
 	call.Header, call.Trailer = parts[0].Header, parts[0].Trailer
 	for _, p := range parts[1:] {
-		if names := p.Header[memory.HeaderKey]; len(names) > 0 { // a part came from memory
+		if names := p.Header[memory.HeaderKey]; len(names) > 0 { // a part came from a cache
 			call.Header = metadata.Join(call.Header, metadata.MD{memory.HeaderKey: names})
 		}
 	}
@@ -127,6 +128,9 @@ func (m *method) left(i int, err error) bool {
 	return (i > 0 || m.skipMissing) && status.Code(err) == codes.Unimplemented
 }
 
+// join makes one reply of all parts by concatenation, which is how protobuf merges messages. Parts are in the order of the
+// backends, whichever was the first to answer. If a backend has failed, the call fails with the first failure, unless that
+// is only the cancellation that follows from another one.
 func (t *table) join(m *method, parts []part, call *codec.Call) (err error) {
 	var replies []*codec.Frame
 	var failure, missing *part
@@ -164,7 +168,8 @@ func (t *table) join(m *method, parts []part, call *codec.Call) (err error) {
 	return err
 }
 
-// bounded refuses a merged reply that is larger than the limit.
+// bounded refuses a merged reply that is larger than the limit: the client would refuse it with a text that says nothing about
+// the cause.
 func (t *table) bounded(merged *codec.Frame, parts int) (*codec.Frame, error) {
 	if n := merged.Len(); n > t.maxMessage {
 		merged.Free()

@@ -152,7 +152,7 @@ func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
 		`choose: [known: List = book]`:                      `methods.Put.choose: known: path book does not lead to a string; "without" is for maps`,
 		`choose: [known: 'List.id = book.id without "a"']`:  `methods.Put.choose: known: path book.id does not lead to a string; "without" is for maps`,
 		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: a has no quotes; want keys in quotes, as in: without "app", "tier"`,
-		`choose: [known: List.id = labels]`:                 `methods.Put.choose: known: path id leads to no map`,
+		`choose: [known: List.id = labels]`:                 `methods.Put.choose: known: path id does not lead to a map`,
 		`choose: [known: Lost.labels = labels]`:             `methods.Put.choose: known: the profile's known.lists has no list "Lost"`,
 		`tells: {labels: book.id}`:                          `methods.Put.tells: path labels does not lead to a string`,
 		`tells: {shelf: book.title}`:                        `methods.Put.tells: book.title holds no name`,
@@ -173,7 +173,7 @@ func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
 func TestMistakesInWhatIsWrittenAreNamed(t *testing.T) {
 	for written, want := range map[string]string{
 		`requests: {Putt: {names: [book.id], note: labels}}`:   `written.requests.Putt: there is no method with that name`,
-		`requests: {Put: {names: [book.id], note: shelf}}`:     `written.requests.Put: path shelf leads to no map of strings`,
+		`requests: {Put: {names: [book.id], note: shelf}}`:     `written.requests.Put: path shelf does not lead to a map of strings`,
 		`requests: {Put: {names: [book.title], note: labels}}`: `written.requests.Put: book.title holds no name`,
 		`replies: {Bok: {names: [id], note: labels}}`:          `written.replies.Bok: no reply has such a message`,
 		`replies: {Book: {names: [id], note: label}}`:          `written.replies.Book: path label: library.v1.Book has no field "label" (did you mean "labels"?)`,

@@ -23,10 +23,21 @@ const (
 	maxLackPause = time.Minute
 )
 
-// defaultLookInterval is how often a [Resync] looks at a backend without a stream.
+// defaultLookInterval is how often the member of a backend without a stream polls its [Resync].
 const defaultLookInterval = time.Second
 
-// member is one backend's part in an endless stream.
+// A member is one backend's part in an endless stream of a client. Its run, in a goroutine of its own, keeps the backend's stream
+// open, and has the Resync make the messages that the client misses while it is not:
+//
+//	the backend's stream    what run does                                     it goes on when
+//	is not open             waits for retry, and polls the Resync             retry fires: it opens the stream
+//	is opening              polls the Resync                                  the stream is open, or has ended
+//	is open                 polls the Resync once more, and then only waits   the stream ends, or the backend moves
+//
+// While the stream is open, a second goroutine receives its messages and forwards them. Only one of the two uses the Resync at
+// a time, which sending sees to: the Resync must know what the client has got, in the order in which the client got it.
+//
+// A member outlives the backend's connections, and each reload that keeps the backend. at says which table it uses.
 type member struct {
 	s      *endless
 	ctx    context.Context // ends with the call, or when the backend is taken away
@@ -37,12 +48,12 @@ type member struct {
 	after  *member       // the previous member of this backend, which was taken away and sends its end first; or nil
 	ended  chan struct{} // closed when this member sends nothing more
 
-	telling chan struct{} // a lock that holds a token while the member passes a message or looks; guards the fields below
+	sending chan struct{} // a lock that holds a token while the member sends the client messages; guards the fields below
 	resync  Resync        // nil: messages that the stream missed are lost
 	begun   bool          // the Resync's Begin has been called, or is not needed
 }
 
-// place is the place of a backend in a table.
+// A place is the place of a backend in a table. A reload gives its member another one.
 type place struct {
 	table   *table
 	method  *method
@@ -54,7 +65,7 @@ func (p *place) conn() grpc.ClientConnInterface { return p.table.backends[p.back
 // newMember returns a member. It has the Resync report everything that the backend has as new to a
 // client whose stream is already open, or whose stream comes from a single backend.
 func newMember(s *endless, at *place, late bool, after *member) *member {
-	m := &member{s: s, placed: make(chan struct{}, 1), moved: make(chan struct{}, 1), telling: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
+	m := &member{s: s, placed: make(chan struct{}, 1), moved: make(chan struct{}, 1), sending: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
 	if at.method.resync != nil {
 		m.resync = at.method.resync()
 	}
@@ -63,7 +74,7 @@ func newMember(s *endless, at *place, late bool, after *member) *member {
 	return m
 }
 
-// move tells the member the place of its backend after a reload.
+// move gives the member the place of its backend after a reload.
 func (m *member) move(at *place) {
 	before := m.at.Swap(at)
 	select {
@@ -99,7 +110,8 @@ func (m *member) endsAll(e ending) bool {
 	return false
 }
 
-// run opens the stream of the backend whenever it is not open, and looks for what it missed.
+// run keeps the stream of the backend open, and sends the client what it missed. It returns when ctx has ended: the client
+// has left, or a reload has taken the backend away.
 func (m *member) run() error {
 	defer close(m.ended)
 	defer m.leave()
@@ -114,17 +126,17 @@ func (m *member) run() error {
 	}
 	var stream opening
 	var since time.Time // when stream was opened; zero: it is not open
-	looked := false     // the member has looked at least once
+	polled := false     // the member has polled the Resync at least once
 	pause := minPause
-	retry, look := time.NewTimer(0), time.NewTimer(0)
+	retry, poll := time.NewTimer(0), time.NewTimer(0)
 	defer retry.Stop()
-	defer look.Stop()
+	defer poll.Stop()
 	if m.resync == nil || m.s.single.Load() {
-		look.Stop()
+		poll.Stop()
 	}
-	lookAgain := func() {
+	pollAgain := func() {
 		if m.resync != nil && !m.s.single.Load() {
-			look.Reset(m.at.Load().table.lookInterval)
+			poll.Reset(m.at.Load().table.lookInterval)
 		}
 	}
 	for {
@@ -133,8 +145,8 @@ func (m *member) run() error {
 			stream = m.open()
 		case <-stream.opened:
 			since = time.Now()
-			if looked {
-				lookAgain() // once more, when the subscription must have taken effect
+			if polled {
+				pollAgain() // once more, when the subscription must have taken effect
 			}
 		case e := <-stream.ended:
 			stream.stop()
@@ -152,26 +164,27 @@ func (m *member) run() error {
 			retry.Reset(pause + rand.N(pause/5))
 			pause = pause * 8 / 5
 			stream, since = opening{}, time.Time{}
-			lookAgain()
-		case <-look.C:
-			looked = true
+			pollAgain()
+		case <-poll.C:
+			polled = true
 			began := time.Now()
-			if err := m.look(); err != nil || since.IsZero() || began.Sub(since) < m.at.Load().table.lookInterval {
-				lookAgain()
+			if err := m.sendMissed(); err != nil || since.IsZero() || began.Sub(since) < m.at.Load().table.lookInterval {
+				pollAgain()
 			}
 		case <-m.moved:
 			stream.end()
 			stream, since, pause = opening{}, time.Time{}, minPause
 			retry.Reset(0)
-			lookAgain()
+			pollAgain()
 		case <-m.ctx.Done():
 			stream.end()
-			return m.takenAway()
+			return m.sendEnd()
 		}
 	}
 }
 
-// opening is a stream of the backend, from the attempt to open it until it has ended.
+// An opening is a stream of the backend, from the attempt to open it until it has ended. A goroutine of its own sends the tokens,
+// which run receives.
 type opening struct {
 	stop   context.CancelFunc // nil: there is no stream
 	opened chan struct{}      // gets one token
@@ -182,12 +195,12 @@ type opening struct {
 type ending struct {
 	err     error
 	trailer metadata.MD
-	spoke   bool // the stream had a message
+	some    bool // the stream had a message
 }
 
 // lacks reports whether the backend has no such stream. CRI-O then ends the stream at once.
 func (e ending) lacks() bool {
-	return memory.Lacks(e.err) || errors.Is(e.err, io.EOF) && !e.spoke
+	return memory.Lacks(e.err) || errors.Is(e.err, io.EOF) && !e.some
 }
 
 // end ends the stream if there is one.
@@ -231,30 +244,30 @@ func (m *member) receive(ctx context.Context, o opening, e *ending) error {
 			return err
 		}
 		m.s.head(nil) // messages may come without a header
-		e.spoke = true
-		if err := m.tell(f); err != nil {
+		e.some = true
+		if err := m.forward(f); err != nil {
 			return err
 		}
 	}
 }
 
-// tell passes on a message of the stream, after the resync has seen it.
-func (m *member) tell(f *codec.Frame) error {
+// forward passes on a message of the stream, after the resync has seen it.
+func (m *member) forward(f *codec.Frame) error {
 	if m.resync == nil || m.s.single.Load() {
 		return m.pass(m.ctx, f)
 	}
-	m.telling <- struct{}{}
-	defer func() { <-m.telling }()
+	m.sending <- struct{}{}
+	defer func() { <-m.sending }()
 	if err := m.resync.Saw(f); err != nil {
 		return err
 	}
 	return m.pass(m.ctx, f)
 }
 
-// look sends the client what the stream has missed.
-func (m *member) look() error {
-	m.telling <- struct{}{}
-	defer func() { <-m.telling }()
+// sendMissed sends the client what the stream has missed.
+func (m *member) sendMissed() error {
+	m.sending <- struct{}{}
+	defer func() { <-m.sending }()
 	conn := m.at.Load().conn()
 	if !m.begun {
 		m.begun = true // even if Begin fails: then everything is new to the client, and nothing is missed
@@ -269,14 +282,14 @@ func (m *member) look() error {
 	return err
 }
 
-// takenAway sends the client messages that end everything that the backend had, if a reload has
+// sendEnd sends the client messages that end everything that the backend had, if a reload has
 // taken the backend away.
-func (m *member) takenAway() error {
+func (m *member) sendEnd() error {
 	if m.resync == nil || m.s.ctx.Err() != nil {
 		return nil
 	}
-	m.telling <- struct{}{}
-	defer func() { <-m.telling }()
+	m.sending <- struct{}{}
+	defer func() { <-m.sending }()
 	for _, f := range m.resync.End() {
 		if m.pass(m.s.ctx, f) != nil {
 			return nil // the client has left

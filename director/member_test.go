@@ -20,7 +20,7 @@ func TestAStreamThatIsNotImplementedIsRetriedByTheMinute(t *testing.T) {
 	} {
 		assert.True(t, lacking.lacks(), "%v", lacking.err)
 	}
-	for _, ended := range []ending{{err: io.EOF, spoke: true}, {err: status.Error(codes.Unavailable, "is starting")}} {
+	for _, ended := range []ending{{err: io.EOF, some: true}, {err: status.Error(codes.Unavailable, "is starting")}} {
 		assert.False(t, ended.lacks(), "%v", ended.err)
 	}
 }

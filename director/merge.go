@@ -13,7 +13,8 @@ import (
 )
 
 // merged joins the streams of several backends. It yields messages in the order in which they
-// come, ends when all streams have ended, and fails when the first one fails.
+// come, ends when all streams have ended, and fails when the first one fails: a client takes what a
+// shortened list lacks for gone.
 //
 // One goroutine for each backend receives messages and hands them over without a buffer, so that a
 // slow client slows the backends as it would without us. They end with the call's context.
@@ -98,6 +99,7 @@ func (s *merged) fail(one codec.Stream, left bool, err error) bool {
 	return true
 }
 
+// Recv yields the end last: ended is closed only when all messages have been handed over.
 func (s *merged) Recv() (*codec.Frame, error) {
 	select {
 	case f := <-s.frames:
@@ -112,6 +114,7 @@ func (s *merged) Recv() (*codec.Frame, error) {
 	}
 }
 
+// Trailer joins the trailers of all backends, or returns that of the one with which the call has failed.
 func (s *merged) Trailer() metadata.MD {
 	<-s.ended
 	if s.failed != nil {
@@ -126,7 +129,9 @@ func (s *merged) Trailer() metadata.MD {
 	return all
 }
 
-// several is what the streams of several backends have in common, for a client that sends one message.
+// several is what the streams of several backends have in common, for a client that sends one message. The header is that of
+// the first backend that has one, because the client gets it before the others may have begun. It is set once, before headed
+// is closed.
 type several struct {
 	ended  chan struct{} // closed when the backends send nothing more
 	first  sync.Once
@@ -146,6 +151,7 @@ func (s *several) head(md metadata.MD) {
 	})
 }
 
+// Header waits for a header, or for the end of all streams.
 func (s *several) Header() (metadata.MD, error) {
 	select {
 	case <-s.headed:

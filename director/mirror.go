@@ -24,8 +24,12 @@ const (
 
 // mirrors sends requests that one backend answers to others as well, for methods with all: mirror.
 // The client neither waits for the others nor learns what they answer. Each backend gets the
-// requests of a method one after another. mirrors repeats a request that fails until the backend
-// answers it, or until a newer request takes its place.
+// requests of a method one after another. mirrors retries a request that fails until the backend
+// answers it, or until a newer request takes its place. It outlives the tables of a director.
+//
+// There is a mirror, with a goroutine of its own, only while it has a request to send. It uses the
+// newest table for each attempt. A reload ends an attempt whose backend has got another connection,
+// and the mirror of a backend that is gone.
 type mirrors struct {
 	newest func() *table
 	life   context.Context
@@ -39,7 +43,7 @@ type mirrors struct {
 // mirrorKey identifies a mirror by the name of its backend and the method.
 type mirrorKey struct{ backend, method string }
 
-// mirror sends requests of one method to one backend.
+// A mirror sends requests of one method to one backend: always the latest. Its goroutine is the only one that makes attempts.
 type mirror struct {
 	mirrorKey
 	wake chan struct{} // holds a token when there is no reason to pause
@@ -76,7 +80,7 @@ func (s *mirrors) put(key mirrorKey, r *mirrored, t *table) {
 	}
 	if m := s.underWay[key]; m != nil {
 		m.latest = r
-		m.hurry()
+		m.retryNow()
 		return
 	}
 	m := &mirror{mirrorKey: key, wake: make(chan struct{}, 1), latest: r}
@@ -87,15 +91,16 @@ func (s *mirrors) put(key mirrorKey, r *mirrored, t *table) {
 	})
 }
 
-// hurry ends the pause of a mirror.
-func (m *mirror) hurry() {
+// retryNow ends the pause of a mirror.
+func (m *mirror) retryNow() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// keep sends the latest request until the backend has answered it.
+// keep sends the latest request until the backend has answered it. The pause between two attempts doubles. It is the shortest
+// again for a newer request, and when a backend that was gone is back. Close and a reload end an attempt under way.
 func (s *mirrors) keep(m *mirror) {
 	var request *mirrored
 	attempts, pause := 0, minPause
@@ -108,14 +113,14 @@ func (s *mirrors) keep(m *mirror) {
 			request, attempts, pause = a.request, 0, minPause
 		}
 		final, err := a.make()
-		taken := a.ctx.Err() == context.Canceled
+		replaced := a.ctx.Err() == context.Canceled
 		a.end()
 		attempts++
 		switch {
 		case s.life.Err() != nil:
 			a.report(err, attempts, false)
 			return
-		case taken: // by a reload
+		case replaced: // by a reload, which does not count as a failure
 			attempts--
 			continue
 		case final:
@@ -141,7 +146,8 @@ func (s *mirrors) keep(m *mirror) {
 }
 
 // leave ends a mirror, unless it has got a newer request than done, and reports whether it did. A
-// nil done ends it in any case.
+// nil done ends it in any case. put decides under the same lock whether the mirror still takes a
+// request, so no request gets lost between the two.
 func (s *mirrors) leave(m *mirror, done *mirrored) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +177,7 @@ func (s *mirrors) follow() {
 		if m.stop != nil {
 			m.stop()
 		}
-		m.hurry()
+		m.retryNow()
 	}
 }
 
@@ -183,7 +189,8 @@ func (s *mirrors) close() {
 	s.group.Wait()
 }
 
-// attempt is one call of a mirror.
+// An attempt is one call of a mirror, with the table that is the newest when it begins. It belongs to the mirror's goroutine;
+// another one may only call end.
 type attempt struct {
 	ctx     context.Context
 	end     context.CancelFunc
@@ -228,7 +235,7 @@ func (a *attempt) make() (final bool, err error) {
 }
 
 // back returns a channel that is closed when a backend that was gone comes back. It is nil for a
-// backend without a memory.
+// backend without a cache.
 func (a *attempt) back() <-chan struct{} {
 	if known := a.table.backends[a.backend].Known; known != nil {
 		return known.Back()
@@ -236,6 +243,7 @@ func (a *attempt) back() <-chan struct{} {
 	return nil
 }
 
+// report reports what became of a request, if anybody wants to know.
 func (a *attempt) report(err error, attempts int, again bool) {
 	if a.table.mirrored != nil {
 		a.table.mirrored(Mirroring{

@@ -11,25 +11,28 @@ import (
 	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
-// verdict says what a front name tells about its owner.
+// verdict is what a front name alone decides about its owner.
 type verdict int
 
 const (
-	silent       verdict = iota // the name does not tell
+	undecided    verdict = iota // nothing
 	decided                     // one backend owns the name
-	primarys                    // the primary owns the name, because it has no prefix
+	ofPrimary                   // the primary owns the name, because it has no prefix
 	ownerless                   // no backend owns the name
 	unknownOwner                // a backend that does not answer may own the name
 	ambiguous                   // several names begin with it
 )
 
-// naming translates the names of one kind. It is immutable.
+// A naming translates the names of one kind, and finds their owners. It is immutable. There are three: prefixed puts the name
+// of the backend before its names, mapped takes them from a table, and native leaves them as they are.
+//
+// A name that a client got from a backend leads back to it: toBack undoes toFront, and owner finds the backend again.
 type naming struct {
 	kind    string
 	decides bool // a name of this kind in a request decides where the request goes
 	owner   func(ctx context.Context, front []byte) (backend int, v verdict)
 	// among is owner for a list: it returns the backends that may have items with the name or, if
-	// begins, with a name that begins with it. Nil means that the name does not tell.
+	// begins, with a name that begins with it. Nil means any backend.
 	among func(front []byte, begins bool) []int
 	// toBack and toFront append the translation of a name of the backend. They
 	// leave the empty name empty, unless a table has it.
@@ -40,7 +43,8 @@ type naming struct {
 
 // prefixed is the naming by prefix: in front, the names of every backend but the primary carry the
 // name of the backend. A name with a prefix that is no backend's may still be the primary's, so
-// owner asks the primary for it.
+// owner asks the primary for it. If bareIsPrimarys is not set, a name without a prefix says nothing
+// about its owner, as with images, which any backend may have.
 func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *asker) *naming {
 	prefixes := make([]string, len(backends))
 	changes := make([]bool, len(backends))
@@ -62,11 +66,11 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 		}
 		switch {
 		case !bareIsPrimarys || len(front) == 0:
-			return 0, silent
+			return 0, undecided
 		case at >= 0:
 			return 0, ownerless
 		default:
-			return 0, primarys
+			return 0, ofPrimary
 		}
 	}
 	return &naming{
@@ -83,7 +87,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 			case err != nil:
 				return 0, unknownOwner
 			case found:
-				return 0, primarys
+				return 0, ofPrimary
 			default:
 				return 0, ownerless
 			}
@@ -91,7 +95,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 		among: func(front []byte, begins bool) []int {
 			i, v := read(front)
 			switch v {
-			case silent:
+			case undecided:
 				return nil
 			case decided:
 				return []int{i}
@@ -120,7 +124,8 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 	}
 }
 
-// mapped is the naming by table: a name that is in no table is the same on both sides.
+// mapped is the naming by table: a name that is in no table is the same on both sides, and says
+// nothing about its owner. No two backends may have the same front name.
 func mapped(kind string, backends []Backend) (*naming, error) {
 	owners := map[string]int{} // :: front name → backend
 	toBack := make([]map[string]string, len(backends))
@@ -128,12 +133,7 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 	changes := make([]bool, len(backends))
 	for i, b := range backends {
 		toBack[i], toFront[i] = b.Maps[kind], map[string]string{}
-		fronts := make([]string, 0, len(toBack[i]))
-		for front := range toBack[i] {
-			fronts = append(fronts, front)
-		}
-		slices.Sort(fronts) // clients see the first of several front names for one back name
-		for _, front := range fronts {
+		for _, front := range sortedKeys(toBack[i]) { // clients see the first of several front names for one back name
 			if front == "" {
 				return nil, fmt.Errorf("backend %s: %s: the empty name cannot be mapped; it means the default on every backend", b, kind)
 			}
@@ -161,7 +161,7 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 			if i, ok := owners[string(front)]; ok {
 				return i, decided
 			}
-			return 0, silent
+			return 0, undecided
 		},
 		among: func([]byte, bool) []int { return nil },
 		toBack: func(dst, front []byte, backend int) []byte {
@@ -173,9 +173,11 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 	}, nil
 }
 
-// native is the naming that changes nothing, and looks up the owner of a name. The verdict on a
-// name that no backend has is silent: the primary then answers as it would alone, so that a client
-// succeeds that stops an object which is already gone.
+// native is the naming that changes nothing, and finds the owner of a name in the caches of the
+// backends. If none has the name, it refreshes them. The verdict on a name that no backend has is
+// undecided: the primary then answers as it would alone, so that a client succeeds that stops an
+// object which is already gone. The name may also be in a list that is not known. Then the verdict is
+// unknownOwner, and the call fails: the primary would say that there is no such object.
 func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 	same := func(dst, name []byte, _ int) []byte { return append(dst, name...) }
 	return &naming{
@@ -186,18 +188,18 @@ func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 		toFront: same,
 		owner: func(ctx context.Context, name []byte) (int, verdict) {
 			if len(name) == 0 {
-				return 0, silent
+				return 0, undecided
 			}
 			b, v := holder(kind, name, backends)
-			if v != silent {
+			if v != undecided {
 				return b, v
 			}
-			renewUntil(ctx, panics, len(backends), func(ctx context.Context, b int) { backends[b].Known.Refresh(ctx, kind) }, func() bool {
+			refreshUntil(ctx, panics, len(backends), func(ctx context.Context, b int) { backends[b].Known.Refresh(ctx, kind) }, func() bool {
 				// A whole id has one owner. Ids of others may begin with it if it is cut short.
 				return slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.Match(kind, name).Whole })
 			})
 			b, v = holder(kind, name, backends)
-			if v == silent && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
+			if v == undecided && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
 				return 0, unknownOwner
 			}
 			return b, v
@@ -211,7 +213,8 @@ func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 	}
 }
 
-// holder finds the backend that has name, or the only name that begins with it, or else the first backend that had name.
+// holder finds the backend that has name, or the only name that begins with it, or else the first backend that had name. It
+// reads the caches as they are, and asks no backend.
 func holder(kind string, name []byte, backends []Backend) (int, verdict) {
 	at, was, n := 0, -1, 0
 	for i, b := range backends {
@@ -231,5 +234,5 @@ func holder(kind string, name []byte, backends []Backend) (int, verdict) {
 	case was >= 0:
 		return was, decided
 	}
-	return 0, silent
+	return 0, undecided
 }

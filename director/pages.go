@@ -16,7 +16,7 @@ import (
 // pages is a method that lists page by page. The director goes through the backends one after
 // another, so that a page has the size that the client asked for and each item is on one page
 // only. A front token is the name of the backend where the next page begins, a slash, and that
-// backend's own token.
+// backend's own token. So the director need not remember where a client is. pages is immutable.
 type pages struct {
 	token, size *rewrite.Path
 	next, items *rewrite.Path
@@ -25,6 +25,8 @@ type pages struct {
 
 const tokenSeparator = "/"
 
+// compilePages finds the four fields of a method that lists page by page. The director replaces next in each reply, so it must be
+// a field that can be dropped and appended.
 func compilePages(form profile.PageForm, desc *codec.Method) (*pages, error) {
 	p := &pages{}
 	for _, f := range []struct {
@@ -81,7 +83,9 @@ func sharedPages(desc *codec.Method) []string {
 }
 
 // page asks the backends in turn, from the one that the token names, until the page is full or
-// the last backend has no more.
+// the last backend has no more. A request without a size gets all items of all backends on one page.
+// The page ends early where a backend gave fewer items than it was asked for and has more: it may
+// have a limit of its own.
 func (t *table) page(ctx context.Context, m *method, call *codec.Call) error {
 	p := m.pages
 	body := call.Request.Bytes()
@@ -95,7 +99,7 @@ func (t *table) page(ctx context.Context, m *method, call *codec.Call) error {
 	}
 	b, token := t.begin(string(front))
 	var parts []*codec.Frame
-	for left := size; ; {
+	for left := size; ; { // left is how many items the page still takes
 		// The last value of a field counts: an appended one replaces the client's.
 		ask := p.token.Append(append([]byte{}, body...), []byte(token))
 		if size > 0 {
@@ -129,7 +133,7 @@ func (t *table) page(ctx context.Context, m *method, call *codec.Call) error {
 		full := size > 0 && n >= left
 		left -= min(n, left)
 		if b == len(t.backends) || full || size > 0 && token != "" {
-			break // a backend may return a page that is shorter than the size it was asked for
+			break
 		}
 	}
 	merged := codec.Concat(parts)
@@ -143,12 +147,9 @@ func (t *table) page(ctx context.Context, m *method, call *codec.Call) error {
 // begin returns the backend and its token with which a front token goes on. A token that the
 // director did not make goes to the primary, which accepts or refuses it.
 func (t *table) begin(front string) (int, string) {
-	name, token, ok := strings.Cut(front, tokenSeparator)
-	if ok {
-		for i, b := range t.backends {
-			if b.Name == name {
-				return i, token
-			}
+	if name, token, ok := strings.Cut(front, tokenSeparator); ok {
+		if b := t.place(name); b >= 0 {
+			return b, token
 		}
 	}
 	return 0, front

@@ -32,12 +32,14 @@ func (e *BrokenReplyError) Error() string {
 
 func (e *BrokenReplyError) Unwrap() error { return e.Err }
 
+// broken is the error of a reply of a backend that cannot be read.
 func (t *table) broken(backend int, err error) error {
 	return &BrokenReplyError{t.backends[backend].String(), err}
 }
 
 // toPart returns the reply of a backend with front names, checked for merging. It takes ownership
-// of the reply that it gets.
+// of the reply that it gets. It mends the text before the names are translated, so that no edit sees
+// broken text.
 func (t *table) toPart(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) {
 	if m.shape == nil {
 		return t.toFront(m, backend, reply)

@@ -22,7 +22,7 @@ const (
 	toNone                // no backend can have what the call asks for: the reply is empty
 )
 
-// destination says where a call goes.
+// A destination says where a call goes. It is decided once for each call, from its first message.
 type destination struct {
 	spread  spread
 	backend int   // of toOne
@@ -44,7 +44,7 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 		return t.unclaimed(m), nil // no field of the message matters: do not join its pieces
 	}
 	body := request.Bytes()
-	if err := t.listen(ctx, m, body); err != nil {
+	if err := t.rememberAffinities(ctx, m, body); err != nil {
 		return destination{}, err
 	}
 	var few [8]rewrite.Found
@@ -67,10 +67,10 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 		case v == ownerless:
 			return destination{}, &routeError{codes.NotFound, fmt.Sprintf("%s %q: no backend has that prefix; %s", n.kind, f.Value, t.names())}
 		case v == unknownOwner:
-			return destination{}, &routeError{codes.Unavailable, fmt.Sprintf("%s %q: a backend that may have it does not answer, and no memory says what it has; criproxy status shows which backend", n.kind, f.Value)}
+			return destination{}, &routeError{codes.Unavailable, fmt.Sprintf("%s %q: a backend that may have it does not answer, and no cache has its names; criproxy status shows which backend", n.kind, f.Value)}
 		case v == ambiguous:
 			return destination{}, &routeError{codes.InvalidArgument, fmt.Sprintf("%s %q: several ids begin with it; use more of the id", n.kind, f.Value)}
-		case v == primarys && bare == nil:
+		case v == ofPrimary && bare == nil:
 			bare = &names[i]
 		case v == decided && owner >= 0 && owner != b:
 			return destination{}, t.mismatch(m, t.conflict(by, f))
@@ -130,6 +130,7 @@ func (t *table) unclaimed(m *method) destination {
 	}
 }
 
+// conflict is the error of a request with two names of different backends.
 func (t *table) conflict(a, b rewrite.Found) error {
 	return &routeError{codes.InvalidArgument, fmt.Sprintf(
 		"%s %q and %s %q belong to different backends, and one call can only go to one",

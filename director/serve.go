@@ -40,6 +40,9 @@ func (d *Director) Handler() grpc.StreamHandler {
 }
 
 // serve serves a call of a client. m is nil for a method that the profile does not describe.
+//
+// A method that the profile describes is served by its kind: a unary call in one goroutine, a stream of replies by way of one
+// pump, a stream of requests by two. All others pass both ways, because only the client and the backend know their kind.
 func (d *Director) serve(m *method, name string, c *client) error {
 	t := d.table.Load()
 	if c.older = t.versions.ToNewest(name); c.older != nil {
@@ -142,7 +145,7 @@ func serveBothWays(conn codec.Caller, name string, c *client, decides bool, pani
 	return err
 }
 
-// passRequests passes what the client sends to a backend.
+// passRequests passes what the client sends to a backend, until the client sends no more or the backend has ended the call.
 func passRequests(c *client, s codec.Stream) error {
 	for {
 		var request codec.Frame

@@ -10,7 +10,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// Open is NewStream.
+// Open is NewStream with frames.
 func (d *Director) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
 	t := d.table.Load()
 	m := t.method(name)
@@ -61,7 +61,8 @@ func (t *table) open(ctx context.Context, cancel context.CancelFunc, m *method, 
 	return t.single(ctx, m, to.backend, first, t.toFront)
 }
 
-// stream is a call on one backend or several.
+// A stream is a call on one backend or several, as the client sees it. It gives errors their status, and ends the calls on the
+// backends when the client's is over.
 type stream struct {
 	codec.Stream
 	method *method
@@ -81,7 +82,7 @@ func (s *stream) Recv() (*codec.Frame, error) {
 	return nil, failed(s.method, err)
 }
 
-// single is the stream of one backend.
+// A single is the stream of one backend, with front names. It keeps to the table with which it began.
 type single struct {
 	codec.Stream
 	table   *table
@@ -114,6 +115,7 @@ func (s *single) Send(f *codec.Frame) error {
 	return s.Stream.Send(f)
 }
 
+// Recv returns a message with front names. Its error is the backend's own.
 func (s *single) Recv() (*codec.Frame, error) {
 	f, err := s.Stream.Recv()
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// table says what to do with each method. It is compiled from a profile and a list of backends, and
-// is immutable; calls under way finish with the table with which they began.
+// A table says what to do with each method. It is compiled from a profile and a list of backends, and
+// is immutable, but for next, which the next table's use sets. Calls under way finish with the table
+// with which they began.
 type table struct {
 	backends   []Backend
 	calls      []codec.Caller     // :: backend → its connection
@@ -27,10 +28,9 @@ type table struct {
 	ordered    []*method          // in the order of the schema
 	classes    []*class           // :: rewrite.Class → what it is; 0 is none
 	versions   *profile.Versions
-	index      map[string]int // :: backend's name → its place
-	everyone   []int          // the places of all backends
-	told       *told          // the director's
-	mirrors    *mirrors       // likewise
+	everyone   []int       // the places of all backends
+	affinities *affinities // the director's
+	mirrors    *mirrors    // the director's
 	notes      *notes
 	maxMessage int
 	native     bool // names have no prefixes
@@ -53,14 +53,15 @@ type table struct {
 	next         *table
 }
 
-// method says what to do with the calls of one method. Where no name and no chooser decides, a call
-// has no owner.
+// A method says what to do with the calls of one method. It is immutable, and belongs to its table. Where no name and no chooser
+// decides, a call has no owner: then all, first or isNew says where it goes, and without them it goes to the primary. With
+// all, at most one of mirror, endless, merge and pages is set, and without them the replies are joined.
 type method struct {
 	*codec.Method
 	request, reply *rewrite.Plan
 	withhold       []withhold
 	choosers       []chooser
-	tells          []tell
+	affinities     []affinity
 	noted          *noted         // what to note in its requests; nil: nothing
 	notes          *rewrite.Plan  // finds messages with notes in its replies
 	all            bool           // a call without an owner goes to every backend
@@ -70,7 +71,7 @@ type method struct {
 	begins         bool           // a request may have the beginning of a name
 	merge          Merge          // merges the replies; nil: they are joined
 	winners        []winner       // of fields that joining would lose
-	listed         bool           // memory knows the items of its replies, and no other field
+	listed         bool           // a cached reply has the items of the list, and no other field
 	shape          *rewrite.Shape // of replies that are merged; nil: they are not
 	pages          *pages         // a call without an owner goes through all backends page by page; or nil
 	first          *rewrite.Path  // a call without an owner goes to one backend after another until a reply has this; or nil
@@ -83,6 +84,7 @@ type method struct {
 	toFront        []bool         // by backend: its replies need editing
 }
 
+// compile makes a table. It finds every mistake that cfg has: after it nothing can fail but calls.
 func compile(cfg Config) (*table, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -91,8 +93,7 @@ func compile(cfg Config) (*table, error) {
 		backends:   cfg.Backends,
 		methods:    map[string]*method{},
 		classes:    []*class{nil},
-		index:      map[string]int{},
-		maxMessage: cfg.MaxMessage,
+		maxMessage: cmp.Or(cfg.MaxMessage, DefaultMaxMessage),
 		native:     cfg.NativeNames,
 		mended:     cfg.Mended,
 		mirrored:   cfg.Mirrored,
@@ -102,17 +103,11 @@ func compile(cfg Config) (*table, error) {
 		lookInterval: cmp.Or(cfg.LookInterval, defaultLookInterval),
 		replaced:     make(chan struct{}),
 	}
-	if t.maxMessage == 0 {
-		t.maxMessage = DefaultMaxMessage
-	}
 	for i, b := range cfg.Backends {
 		t.everyone = append(t.everyone, i)
 		t.calls = append(t.calls, codec.CallerOf(b.Conn))
-		if b.Name != "" {
-			t.index[b.Name] = i
-		}
 	}
-	t.newTo = t.index[cfg.NewTo] // an empty name is that of the primary
+	t.newTo = max(t.place(cfg.NewTo), 0) // an empty name is that of the primary
 	if cfg.Profile == nil {
 		return t, nil
 	}
@@ -122,6 +117,8 @@ func compile(cfg Config) (*table, error) {
 	return t, nil
 }
 
+// compileProfile compiles the profile, and finds as many of its mistakes as it can. What later steps need comes first: versions,
+// classes of fields, and notes. A mistake in one of these ends it, because it would cause others.
 func (t *table) compileProfile(cfg Config) error {
 	errs := []error{cfg.Profile.Check()} // the checks below find further mistakes, where they still can
 	if len(cfg.Profile.Versions) == 0 {
@@ -175,12 +172,10 @@ func (t *table) compileProfile(cfg Config) error {
 			errs = append(errs, fmt.Errorf("written.requests.%s: there is no method with that name", name))
 		}
 	}
-	if err := cfg.Profile.Unmatched(methods); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, cfg.Profile.Unmatched(methods))...)
 }
 
+// compileMethod compiles what the profile says of one method, under its key, which may be a pattern that several methods match.
 func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.Classes, byName map[string]rewrite.Class) (*method, error) {
 	form, key, err := cfg.Profile.Method(desc.Name)
 	if err != nil {
@@ -237,7 +232,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			fail("new", errors.New("is for methods that go to one backend, without \"all\" and \"first\""))
 		}
 	}
-	if m.tells, err = t.compileTells(form.Tells, desc, classes); err != nil {
+	if m.affinities, err = t.compileAffinities(form.Tells, desc, classes); err != nil {
 		fail("tells", err)
 	}
 	if m.withhold, err = t.compileWithhold(cfg, form.Withhold, desc, classes); err != nil {
@@ -294,6 +289,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 	return m, nil
 }
 
+// backEdit returns the edit that turns front names in a request into names of a backend.
 func (t *table) backEdit(backend int) rewrite.Edit {
 	return func(dst []byte, c rewrite.Class, v []byte) ([]byte, error) {
 		if n := t.classes[c].naming; n != nil {
@@ -303,6 +299,7 @@ func (t *table) backEdit(backend int) rewrite.Edit {
 	}
 }
 
+// frontEdit returns the edit that turns names of a backend into front names, and edits other fields of a reply.
 func (t *table) frontEdit(backend int) rewrite.Edit {
 	return func(dst []byte, c rewrite.Class, v []byte) ([]byte, error) {
 		if n := t.classes[c].naming; n != nil {

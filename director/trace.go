@@ -10,7 +10,7 @@ import (
 
 // A Tracer sees the legs of calls. The client's leg, between client and director, has front names;
 // a backend's leg, between director and backend, has back names and the version of the API that
-// the backend speaks.
+// the backend has.
 //
 // The call waits while a method of a Tracer or a [Leg] runs, so each must return at once.
 // Several goroutines may call the Leg of a stream at the same time.
@@ -24,7 +24,7 @@ type Tracer interface {
 
 // LegInfo describes a leg that begins.
 type LegInfo struct {
-	Method  string // full name, in the version of the API that this leg speaks
+	Method  string // full name, in the version of the API that this leg has
 	Backend string // name of the backend of a backend's leg; an unnamed primary has none
 	Primary bool   // the backend is the primary
 	Client  bool   // this is the client's leg

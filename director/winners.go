@@ -15,7 +15,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// winner says from which backend's reply a field is taken, or that its values are added up.
+// A winner says from which backend's reply a field is taken, or that its values are added up. It is
+// immutable. A field whose last value wins needs none: that is what concatenation leaves.
 //
 // A list from the cache holds items and no other field. So it wins nothing: the primary's value is
 // missing while the primary's part is cached, and first and last pass over a cached part. To a sum it
@@ -36,8 +37,9 @@ var summable = map[protoreflect.Kind]uint64{
 }
 
 // compileWinners finds the fields that several replies have and the joined reply can have only once.
-// The profile must say whose value each gets, except in a stream, whose messages are not joined. In a profile that was written for another version of the API a field
-// may lack a winner: then the primary wins, and that is an assumption.
+// The profile must say whose value each gets, except in a stream, whose messages are not joined. In a
+// profile that was written for another version of the API a field may lack a winner: then the primary
+// wins, and that is an assumption.
 func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitted bool) ([]winner, error) {
 	var all []winner
 	var errs []error
@@ -94,15 +96,15 @@ func assumed(form profile.MethodForm, desc *codec.Method, lost []string) string 
 		name, strings.Join(lost, ", "), name, rule, strings.Join(winners, ", "))
 }
 
-// settled holds what the replies so far had of the fields with winners.
+// settled holds what the replies so far had of the fields with winners. It lasts for one call, and belongs to its goroutine.
 type settled struct {
 	taken map[protoreflect.FieldNumber]bool   // fields that a reply had
 	sums  map[protoreflect.FieldNumber]uint64 // of the fields to add up
 }
 
 // settle removes from the reply of a backend the fields that another backend wins or that are added
-// up, and notes in s which the reply had. cached says that the reply is a list from the cache. settle
-// frees a frame that it replaces.
+// up, and notes in s which the reply had. It must get the replies in the order of the backends.
+// cached says that the reply is a list from the cache. settle frees a frame that it replaces.
 func (m *method) settle(backend int, reply *codec.Frame, cached bool, s *settled) (*codec.Frame, error) {
 	if len(m.winners) == 0 {
 		return reply, nil

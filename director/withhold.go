@@ -10,8 +10,9 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// withhold removes a field from a request if the client wrote the field for a name that differs at
-// the backend.
+// A withhold removes a field from a request if the client wrote the field for a name that differs at
+// the backend. So the credentials that kubelet sends with an image go to no registry of another
+// name. It is immutable.
 type withhold struct {
 	plan   *rewrite.Plan // finds the field
 	path   *rewrite.Path // leads to the name
@@ -19,6 +20,7 @@ type withhold struct {
 	notify func(b Backend, method, name string) // or nil
 }
 
+// compileWithhold compiles the rules of a method: path of a field → path of the name for which the client sends it.
 func (t *table) compileWithhold(cfg Config, fields map[string]string, desc *codec.Method, classes *rewrite.Classes) ([]withhold, error) {
 	var all []withhold
 	for _, field := range sortedKeys(fields) {

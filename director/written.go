@@ -16,13 +16,18 @@ import (
 // rarely follow each other, because the director searches each reply for the key.
 const noteKey = "x-criproxy/"
 
-// noted has the paths in a message to some names, and to the map that holds a note of them.
+// A backend forgets the prefix with which a client wrote a name: it gets, stores and lists the name without. Where the profile
+// says written, the director has the backend keep a note with the object, in a map of strings such as its annotations. When
+// the backend returns the object, the director removes the note and puts the prefix back.
+
+// noted has the paths in a message to some names, and to the map that holds a note of them. It is immutable.
 type noted struct {
 	names   []*rewrite.Path
 	namings []*naming // of the names
 	note    *rewrite.Path
 }
 
+// compileNoted compiles the rule for one message: md has the names, and the map that takes the note.
 func (t *table) compileNoted(md protoreflect.MessageDescriptor, form profile.NotedForm, classes *rewrite.Classes) (*noted, error) {
 	n := &noted{}
 	var err error
@@ -30,7 +35,7 @@ func (t *table) compileNoted(md protoreflect.MessageDescriptor, form profile.Not
 		return nil, err
 	}
 	if !n.note.Leaf().IsMap() || n.note.Leaf().MapValue().Kind() != protoreflect.StringKind || n.note.Leaf().MapKey().Kind() != protoreflect.StringKind {
-		return nil, fmt.Errorf("path %s leads to no map of strings", form.Note)
+		return nil, fmt.Errorf("path %s does not lead to a map of strings", form.Note)
 	}
 	for _, text := range form.Names {
 		path, naming, err := t.namePath(md, text, classes)
@@ -87,7 +92,7 @@ func (n *noted) read(dst, message []byte, b int, key string) ([]byte, error) {
 	return p.Apply(dst, message)
 }
 
-// notes says where the messages of an API have notes.
+// notes says where the messages of an API have notes. It is immutable, and belongs to a table.
 type notes struct {
 	keys     []string // :: backend → key of its notes; empty for the primary
 	messages []*noted // :: class - 1 → where a message in a reply has its note

@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 
 	// Profile, Schema and Conversions are those of the [director.Config] that the Conn is for. A
-	// Conn without a Profile speaks only the newest version of the API.
+	// Conn without a Profile has only the newest version of the API.
 	Profile     *director.Profile
 	Schema      *codec.Schema
 	Conversions map[string]director.Conversion
@@ -100,14 +101,17 @@ type Budget interface {
 // versions once after each connect. If the connection ends the Conn connects again, with pauses of
 // 100 ms to 3 s. While it cannot, calls fail with Unavailable at once. It is safe for concurrent
 // use.
+//
+// Only dials, probed and dialError change. dials counts the connections, so that a call can find out
+// whether the backend may have been restarted since it was probed.
 type Conn struct {
 	name, address string
 	addresses     []string // address, and those of further servers
 	cc            link
 	versions      *profile.Versions      // nil: the backend gets every call as it is
-	probing       chan struct{}          // holds a token: one probe at a time
-	dials         atomic.Uint64          // connections made so far: see spoken
-	spoken        atomic.Pointer[spoken] // nil: the backend has not been asked yet
+	probing       chan struct{}          // a lock that holds a token while a call probes
+	dials         atomic.Uint64          // connections made so far: see probed
+	probed        atomic.Pointer[probed] // nil: the backend has not been asked yet
 	endless       map[string]bool        // :: full method, in any version → it is an endless stream
 	maxMessage    int
 	watch         func(error)
@@ -120,9 +124,10 @@ type Conn struct {
 // New returns a connection, which connects at its first call or in [Conn.Run]. The caller must
 // end it: with [Conn.Close], or by ending Run.
 func New(cfg Config) (*Conn, error) {
-	c := &Conn{name: cfg.Name, address: cfg.Address, addresses: append([]string{cfg.Address}, cfg.More...), probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage, connect: cfg.Dial, watch: cfg.Watch, tracer: cfg.Tracer, primary: cfg.Primary}
-	if c.maxMessage == 0 {
-		c.maxMessage = director.DefaultMaxMessage
+	c := &Conn{
+		name: cfg.Name, address: cfg.Address, addresses: append([]string{cfg.Address}, cfg.More...), primary: cfg.Primary,
+		probing: make(chan struct{}, 1), maxMessage: cmp.Or(cfg.MaxMessage, director.DefaultMaxMessage),
+		connect: cfg.Dial, watch: cfg.Watch, tracer: cfg.Tracer,
 	}
 	if c.connect == nil {
 		c.connect = transport.Dial
@@ -158,13 +163,10 @@ func New(cfg Config) (*Conn, error) {
 
 // String returns the name and address of the backend.
 func (c *Conn) String() string {
-	name := c.name
-	if name == "" {
-		name = "primary"
-	}
-	return name + " (" + c.address + ")"
+	return director.Backend{Name: c.name}.String() + " (" + c.address + ")"
 }
 
+// dial connects for the link, and notes how that went: gRPC does not say why a backend cannot be reached.
 func (c *Conn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	nc, err := c.connect(ctx, addr)
 	c.dialError.Store(&err)

@@ -5,7 +5,7 @@
 //	go a.Run(ctx)
 //	b := director.Backend{Name: "beta.io", Conn: a}
 //
-// A [Conn] finds out which versions of the API its backend speaks, connects again when the backend
+// A [Conn] finds out which versions of the API its backend has, connects again when the backend
 // has been restarted, and says in errors which backend could not be reached.
 //
 // # Stability

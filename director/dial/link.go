@@ -25,7 +25,8 @@ const (
 	LossSize  = transport.LossSize
 )
 
-// A link carries the calls of a Conn to its backend.
+// A link carries the calls of a Conn to its backend: gRPC's own client, or ours. It connects again by itself after a failure, and
+// after the end of a connection when it is called or Connect is.
 type link interface {
 	codec.Caller
 	Connect()
@@ -93,11 +94,7 @@ func (c *Conn) balanced(cfg Config) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	lost := cfg.Lost
-	if lost == nil {
-		lost = func(transport.Loss) {}
-	}
-	return &balanced{cc, codec.CallerOf(cc), cfg.Budget, lost, cfg.Via}, nil
+	return &balanced{cc, codec.CallerOf(cc), cfg.Budget, cfg.Lost, cfg.Via}, nil
 }
 
 // balanced is a link to one or several servers, any of which can answer a call. gRPC's client does not
@@ -107,7 +104,7 @@ type balanced struct {
 	*grpc.ClientConn
 	calls  codec.Caller // of the ClientConn
 	budget Budget
-	lost   func(transport.Loss)
+	lost   func(transport.Loss) // or nil
 	via    string
 }
 
@@ -115,7 +112,9 @@ type balanced struct {
 func (b *balanced) outgoing(ctx context.Context, method string) context.Context {
 	if md, ok := metadata.FromOutgoingContext(ctx); ok {
 		ctx = metadata.NewOutgoingContext(ctx, transport.Printable(md, func(name string) {
-			b.lost(transport.Loss{Method: method, Field: name, Why: transport.LossBytes})
+			if b.lost != nil {
+				b.lost(transport.Loss{Method: method, Field: name, Why: transport.LossBytes})
+			}
 		}))
 	}
 	if b.via == "" {

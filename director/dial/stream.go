@@ -13,15 +13,16 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// stream is a call on the backend. Its messages are those of the newest version, whichever the backend
-// speaks, and its errors are explained. A leg sees what passes.
+// A stream is a call on the backend. Its messages are those of the newest version, whichever the backend
+// has, and its errors are explained. A leg sees what passes. Only the receiver uses headed. stop decides who ends the leg:
+// the receiver, or the end of the context, which may come while nobody receives.
 type stream struct {
 	codec.Stream
 	ctx     context.Context
 	conn    *Conn
 	wording wording
-	leg     director.Leg // nil: nobody looks
-	headed  bool         // the leg has seen the header
+	leg     director.Leg // nil: there is no Tracer, or it does not want this call
+	headed  bool         // the leg has got the header
 	stop    func() bool  // keeps the end of the context from ending the leg; false: it has
 }
 

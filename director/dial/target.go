@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -54,10 +55,7 @@ func targetOf(cfg Config) (target string, opts []grpc.DialOption, err error) {
 		r.InitialState(state)
 		target, opts = "servers:///"+cfg.Address, append(opts, grpc.WithResolvers(r))
 	}
-	policy := cfg.Balance
-	if policy == "" {
-		policy = roundrobin.Name
-	}
+	policy := cmp.Or(cfg.Balance, roundrobin.Name)
 	config, err := json.Marshal(map[string]any{"loadBalancingConfig": []any{map[string]any{policy: map[string]any{}}}})
 	return target, append(opts, grpc.WithDefaultServiceConfig(string(config))), err
 }

@@ -33,7 +33,7 @@ func TestABackendThatSpeaksNoKnownVersionSaysSo(t *testing.T) {
 	cc := muxtest.Mux(t, director.Config{Profile: muxtest.TwoVersions(t), Conversions: muxtest.UpperCase}, muxtest.Speaking("v7", &asked))
 	err := put(t, cc)
 	assert.Equal(t, codes.Unimplemented, status.Code(err))
-	assert.Regexp(t, `criproxy: backend primary \(.*\) speaks none of library.v1, library.v0`, err.Error())
+	assert.Regexp(t, `criproxy: backend primary \(.*\) serves none of library.v1, library.v0`, err.Error())
 }
 
 func TestRestartedBackendIsAskedForItsVersionAgain(t *testing.T) {

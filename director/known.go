@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// knownChooser finds a backend by the items of its lists in its memory: it looks for an item that
-// holds the same value, or the same map, as the request.
+// A knownChooser finds a backend by the items of a list in the caches of the backends: one of them must hold the same value, or
+// the same map, as the request. It is immutable. A backend without a cache has no items.
 type knownChooser struct {
 	list     string          // the full name of the method that lists the items
 	path     *rewrite.Path   // in the request
@@ -59,7 +59,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 		return nil, fmt.Errorf("the profile's known.lists has no list %q", listed)
 	case c.without != nil:
 		if c.item, err = rewrite.ParsePath(list.Message(), at); err == nil && !c.item.Leaf().IsMap() {
-			err = fmt.Errorf("path %s leads to no map", at)
+			err = fmt.Errorf("path %s does not lead to a map", at)
 		}
 	case at != "":
 		c.item, err = rewrite.ParseTextPath(list.Message(), at)
@@ -68,10 +68,10 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 	return c, err
 }
 
-// recall finds a backend for a request. If wanted is not negative, the request wants that
-// backend. Before recall gives up it renews the memory of the backends where something has
-// changed: a client that has made an object may name it in its next call.
-func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int, error) {
+// lookup finds a backend for a request. If wanted is not negative, the request wants that
+// backend. Before lookup gives up it refreshes the lists in which something may have changed: a
+// client that has made an object may name it in its next call.
+func (c *knownChooser) lookup(ctx context.Context, body []byte, wanted int) (int, error) {
 	has, err := c.matcher(body)
 	if err != nil || has == nil {
 		return -1, err
@@ -83,7 +83,7 @@ func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int
 	}
 	if wanted >= 0 && c.without == nil {
 		if !has(wanted) {
-			_ = c.panics.Run("finding a name", func() { c.renew(ctx, wanted) }) // the hook reports a panic; has then does not find the name
+			_ = c.panics.Run("finding a name", func() { c.refresh(ctx, wanted) }) // the hook reports a panic; has then does not find the name
 		}
 		if has(wanted) {
 			return wanted, nil
@@ -92,7 +92,7 @@ func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int
 	if b := c.find(has); b >= 0 {
 		return b, nil
 	}
-	renewUntil(ctx, c.panics, len(c.backends), c.renew, func() bool { return c.without == nil && c.find(has) >= 0 })
+	refreshUntil(ctx, c.panics, len(c.backends), c.refresh, func() bool { return c.without == nil && c.find(has) >= 0 })
 	return c.find(has), nil
 }
 
@@ -114,7 +114,8 @@ func (c *knownChooser) find(has func(int) bool) int {
 	return found
 }
 
-func (c *knownChooser) renew(ctx context.Context, backend int) {
+// refresh asks a backend for its list again, if the cache may lack a change.
+func (c *knownChooser) refresh(ctx context.Context, backend int) {
 	if known := c.backends[backend].Known; known != nil {
 		known.Renew(ctx, c.list)
 	}
@@ -148,6 +149,7 @@ func (c *knownChooser) matcher(body []byte) (func(backend int) bool, error) {
 	}, nil
 }
 
+// entries returns the entries of a map that count.
 func (c *knownChooser) entries(p *rewrite.Path, message []byte) (map[string]string, error) {
 	entries := map[string]string{}
 	err := p.Entries(message, func(k, v []byte) error {

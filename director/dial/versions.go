@@ -14,22 +14,21 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// spoken says which versions of the API a backend speaks. It holds only for the connection on which
-// the backend was asked: behind a newer connection the backend may have been restarted as another
-// version.
-type spoken struct {
+// A probed says which versions of the API a backend has. It is immutable, and holds only for the connection on which the backend
+// was asked: after a newer connection the backend may have been restarted as another version.
+type probed struct {
 	dials    uint64 // Conn.dials before the backend was asked
 	versions []int  // newest first
 }
 
-// Versions returns the packages, one for each version of the API, that the backend speaks, newest
+// Versions returns the packages, one for each version of the API, that the backend has, newest
 // first. It asks the backend if the Conn does not know yet. The slice is empty for an API of which
 // the profile names only one version.
 func (c *Conn) Versions(ctx context.Context) ([]string, error) {
 	if c.versions == nil {
 		return nil, nil
 	}
-	s, err := c.speaks(ctx)
+	s, err := c.probe(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -40,18 +39,18 @@ func (c *Conn) Versions(ctx context.Context) ([]string, error) {
 	return packages, nil
 }
 
-// current returns which versions the backend speaks; nil if it has not been asked on this
+// current returns which versions the backend has; nil if it has not been asked on this
 // connection.
-func (c *Conn) current() *spoken {
-	if s := c.spoken.Load(); s != nil && s.dials == c.dials.Load() {
+func (c *Conn) current() *probed {
+	if s := c.probed.Load(); s != nil && s.dials == c.dials.Load() {
 		return s
 	}
 	return nil
 }
 
-// speaks returns which versions the backend speaks. One call at a time asks it. A call that has come through another proxy
+// probe returns which versions the backend has. One call at a time asks it. A call that has come through another proxy
 // asks at once: if the backend leads back here, the call that asks now waits for this one.
-func (c *Conn) speaks(ctx context.Context) (*spoken, error) {
+func (c *Conn) probe(ctx context.Context) (*probed, error) {
 	if s := c.current(); s != nil {
 		return s, nil
 	}
@@ -67,21 +66,21 @@ func (c *Conn) speaks(ctx context.Context) (*spoken, error) {
 		return s, nil
 	}
 	c.settle(ctx)
-	s := &spoken{dials: c.dials.Load()}
+	s := &probed{dials: c.dials.Load()}
 	for v, method := range c.versions.Probes {
 		call := &codec.Call{Method: method, Request: &codec.Frame{}}
 		switch err := c.cc.Call(ctx, call); {
 		case err == nil:
 			s.versions = append(s.versions, v)
 		case status.Code(err) == codes.Unimplemented:
-		case len(s.versions) == 0: // the backend may speak this version, which would be its newest
+		case len(s.versions) == 0: // the backend may have this version, which would be its newest
 			return nil, c.explain(wording{}, err, call.Header, call.Trailer)
 		}
 	}
 	if len(s.versions) == 0 {
-		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s speaks none of %s: its service is disabled or has not loaded; see its log", c, strings.Join(c.versions.Packages, ", "))
+		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s serves none of %s: its service is disabled or has not loaded; see its log", c, strings.Join(c.versions.Packages, ", "))
 	}
-	c.spoken.Store(s)
+	c.probed.Store(s)
 	return s, nil
 }
 
@@ -98,11 +97,11 @@ func (c *Conn) settle(ctx context.Context) {
 	}
 }
 
-// A wording is a method in the version that the backend speaks.
+// A wording is a method in the newest version that the backend has. It is for one call.
 type wording struct {
 	name   string               // of the method in that version
 	to     *profile.Translation // to that version; nil: it is the newest
-	spoken *spoken              // nil: the method is the same in all versions
+	probed *probed              // nil: the method is the same in all versions
 }
 
 // wording returns the wording of a method for the backend.
@@ -114,14 +113,14 @@ func (c *Conn) wording(ctx context.Context, name string) (wording, error) {
 	if each == nil {
 		return wording{name: name}, nil
 	}
-	s, err := c.speaks(ctx)
+	s, err := c.probe(ctx)
 	if err != nil {
 		return wording{}, err
 	}
 	if v := s.versions[0]; v > 0 {
 		return wording{each[v].Method, each[v], s}, nil
 	}
-	return wording{name: name, spoken: s}, nil
+	return wording{name: name, probed: s}, nil
 }
 
 // unreadable returns the status for a message that cannot be converted.

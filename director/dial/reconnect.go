@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// lookEvery is how often the Conn tries a socket at which no process listens.
-const lookEvery = 20 * time.Millisecond
+// dialEvery is how often the Conn tries a socket at which no process listens.
+const dialEvery = 20 * time.Millisecond
 
 // absent reports whether err says that no process listens: there is no file, or the connection is
 // refused. Any other failure proves nothing.
@@ -26,11 +26,11 @@ func absent(err error) bool {
 // the pause: until then all calls would fail.
 func (c *Conn) waitForChange(ctx context.Context, from connectivity.State) bool {
 	if e := c.dialError.Load(); from == connectivity.TransientFailure && e != nil && absent(*e) {
-		looking, stop := context.WithCancel(ctx)
+		waiting, stop := context.WithCancel(ctx)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if c.returns(looking) {
+			if c.awaitListener(waiting) {
 				c.cc.ResetConnectBackoff()
 			}
 		}()
@@ -39,20 +39,20 @@ func (c *Conn) waitForChange(ctx context.Context, from connectivity.State) bool 
 	return c.cc.WaitForStateChange(ctx, from)
 }
 
-// returns waits until a process listens at the socket of the backend, and reports false if ctx ends
+// awaitListener waits until a process listens at the socket of the backend, and reports false if ctx ends
 // before. It reports false at once for an address that is not a file.
-func (c *Conn) returns(ctx context.Context) bool {
+func (c *Conn) awaitListener(ctx context.Context) bool {
 	network, err := transport.Network(c.address)
 	if err != nil || network != transport.Unix || len(c.addresses) > 1 {
 		return false
 	}
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
+	tick := time.NewTicker(dialEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-look.C:
+		case <-tick.C:
 		}
 		nc, err := transport.Dial(ctx, c.address)
 		if err == nil {
