@@ -8,8 +8,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// checker reads a message as a decoder would, and keeps only its verdict. Because lists of
-// thousands of items pass through it, it has a loop of its own instead of that of walker.
+// A checker reads a message as a decoder would, and keeps only its verdict. Lists of thousands of
+// items pass through it, so it has a faster loop than the editor has. Both must accept the same messages.
+// It lasts for one message and belongs to one goroutine.
 type checker struct {
 	src     []byte
 	badText bool // some text is not UTF-8

@@ -64,13 +64,14 @@ func (m *Messages) Classify(rules []Rule) (*Classes, error) {
 	for rank := patternRank; rank >= exactRank; rank-- { // exact rules last, so that they win
 		by := map[protoreflect.FullName]Rule{} // :: field → the rule of this rank
 		for _, r := range rules {
-			message, name, ok := cutLast(r.Field, ".")
-			if !ok || message == "" || name == "" {
+			dot := strings.LastIndexByte(r.Field, '.')
+			if dot <= 0 || dot == len(r.Field)-1 {
 				if rank == exactRank {
 					errs = append(errs, &RuleError{r.Field, errors.New("want \"Message.field\" or \"*.field\"")})
 				}
 				continue
 			}
+			message, name := r.Field[:dot], r.Field[dot+1:]
 			if rankOf(message, name) != rank {
 				continue
 			}
@@ -110,10 +111,12 @@ func rankOf(message, field string) int {
 	}
 }
 
+// classify gives their class to the fields that one rule names. by holds the rules of the same rank so far: two of them
+// must not give one field different classes.
 func (c *Classes) classify(all *Messages, message, name string, rule Rule, by map[protoreflect.FullName]Rule) error {
 	exact := rankOf(message, name) == exactRank
 	if _, err := path.Match(name, ""); err != nil {
-		return errors.New("is no pattern")
+		return errors.New("is not a valid pattern; want a name, or one with * for any text")
 	}
 	named := all.named(message)
 	matched := false
@@ -126,7 +129,7 @@ func (c *Classes) classify(all *Messages, message, name string, rule Rule, by ma
 				return err
 			}
 			if rule.Absent && (fd.IsList() || fd.IsMap() || fd.Message() != nil || fd.ContainingOneof() != nil) {
-				return errors.New("is no single string, and cannot be added where it is not there")
+				return errors.New("is not a single string, and cannot be added to a message without it")
 			}
 			if other, twice := by[fd.FullName()]; twice && other.Class != rule.Class {
 				if other.Field == rule.Field {
@@ -169,6 +172,7 @@ func isString(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.StringKind
 }
 
+// classifiable returns an error for a field that no Edit can get: it must hold strings, bytes or messages.
 func classifiable(fd protoreflect.FieldDescriptor) error {
 	if fd.IsMap() {
 		fd = fd.MapValue()
@@ -181,7 +185,8 @@ func classifiable(fd protoreflect.FieldDescriptor) error {
 	}
 }
 
-// compile makes the nodes of all messages that lead to a class.
+// compile makes the nodes of all messages that lead to a class: those are live. It makes all nodes before it links
+// them, because messages may contain each other.
 func (c *Classes) compile(all []protoreflect.MessageDescriptor) nodes {
 	every, needed := nodes{}, nodes{}
 	for _, md := range all {
@@ -236,6 +241,7 @@ func (c *Classes) compile(all []protoreflect.MessageDescriptor) nodes {
 	return needed
 }
 
+// set stores what to do with the field num. It is for the time before the plan is used.
 func (n *node) set(num protowire.Number, s step) {
 	if num > maxLow {
 		if n.high == nil {
@@ -266,7 +272,7 @@ func (c *Classes) Plan(md protoreflect.MessageDescriptor) *Plan {
 	if n == nil {
 		return nil
 	}
-	return &Plan{root: n, paths: c.walk(nil, md, "", nil)}
+	return &Plan{root: n, paths: c.pathsFrom(nil, md, "", nil)}
 }
 
 // A ClassifiedPath is a way from a message to a field that has a class, as in
@@ -286,7 +292,8 @@ func (p *Plan) Paths() []ClassifiedPath {
 	return p.paths
 }
 
-func (c *Classes) walk(paths []ClassifiedPath, md protoreflect.MessageDescriptor, prefix string, above []protoreflect.FullName) []ClassifiedPath {
+// pathsFrom appends to paths those that begin at md. prefix is the path to md, and above are the messages on the way to it.
+func (c *Classes) pathsFrom(paths []ClassifiedPath, md protoreflect.MessageDescriptor, prefix string, above []protoreflect.FullName) []ClassifiedPath {
 	if c.nodes()[md.FullName()] == nil || slices.Contains(above, md.FullName()) {
 		return paths
 	}
@@ -308,16 +315,8 @@ func (c *Classes) walk(paths []ClassifiedPath, md protoreflect.MessageDescriptor
 					continue
 				}
 			}
-			paths = c.walk(paths, sub, at+".", above)
+			paths = c.pathsFrom(paths, sub, at+".", above)
 		}
 	}
 	return paths
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }

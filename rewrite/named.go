@@ -18,13 +18,13 @@ type Messages struct {
 // Reachable returns roots and all messages that their fields lead to.
 func Reachable(roots []protoreflect.MessageDescriptor) *Messages {
 	m := &Messages{with: map[string][]protoreflect.MessageDescriptor{}}
-	seen := map[protoreflect.FullName]bool{}
+	visited := map[protoreflect.FullName]bool{}
 	var visit func(md protoreflect.MessageDescriptor)
 	visit = func(md protoreflect.MessageDescriptor) {
-		if seen[md.FullName()] {
+		if visited[md.FullName()] {
 			return
 		}
-		seen[md.FullName()] = true
+		visited[md.FullName()] = true
 		m.all = append(m.all, md)
 		for i := range md.Fields().Len() {
 			if sub := md.Fields().Get(i).Message(); sub != nil {

@@ -29,7 +29,7 @@ type Patch struct {
 type patchNode struct{ fields []*patchField }
 
 // patchField is the change to one field. Its kind says which of into, value, items and named
-// holds the change.
+// holds the change. Apply uses last as scratch: a Patch is for one goroutine at a time.
 type patchField struct {
 	num  protowire.Number
 	kind patchKind
@@ -55,10 +55,10 @@ const (
 // patchEntry is one entry of a map, or of a list whose messages have a key in
 // field 1 and a value in field 2.
 type patchEntry struct {
-	key    string
-	value  []byte
-	remove bool
-	seen   bool // the message at hand has the key
+	key     string
+	value   []byte
+	remove  bool
+	present bool // the message at hand has the key
 }
 
 // SetVarint sets a field that is a varint on the wire: a bool, an enum, or an int32, int64, uint32
@@ -101,19 +101,19 @@ func (p *Patch) RemoveEntry(at *Path, key string) {
 	p.entry(at, key).remove = true
 }
 
+// entry returns the change of one entry of the map or list at a path, which it adds if there is none.
 func (p *Patch) entry(at *Path, key string) *patchEntry {
 	f := p.at(at, patchEntries)
-	for _, e := range f.named {
-		if e.key == key {
-			return e
-		}
+	if e := f.find([]byte(key)); e != nil {
+		return e
 	}
 	e := &patchEntry{key: key}
 	f.named = append(f.named, e)
 	return e
 }
 
-// at returns the field that a path ends at.
+// at returns the change of the field at which a path ends, and adds the changes of the messages on the way. After a mistake,
+// which Apply reports, it returns a change that belongs to no patch.
 func (p *Patch) at(path *Path, kind patchKind) *patchField {
 	n := &p.root
 	for i, s := range path.steps {

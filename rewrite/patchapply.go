@@ -18,19 +18,21 @@ func (p *Patch) Apply(dst, src []byte) ([]byte, error) {
 	return p.root.edit(dst, src, 0, true), nil
 }
 
+// forget clears what survey has noted about an earlier message.
 func (n *patchNode) forget() {
 	for _, f := range n.fields {
 		f.last = -1
 		f.into.forget()
 		for _, e := range f.named {
-			e.seen = false
+			e.present = false
 		}
 	}
 }
 
-// survey notes where in src, which begins at base, each field to be changed last occurs, and
-// checks everything that edit will read. A message may occur in several pieces, which a
-// decoder merges; new fields go into the last piece.
+// survey notes where each field to be changed last occurs in src, and checks everything that edit
+// will read. src begins at base in the whole message, and all noted offsets are those of the whole
+// message. A message may occur in several pieces, which a decoder merges; new fields go into the last
+// piece.
 func (n *patchNode) survey(src []byte, base int) error {
 	for i := 0; i < len(src); {
 		f, after, err := whole(src, i)
@@ -54,7 +56,7 @@ func (n *patchNode) survey(src []byte, base int) error {
 					return malformed(base+f.body, "a map entry: "+err.Error())
 				}
 				if e := p.find(key); e != nil {
-					e.seen = true
+					e.present = true
 				}
 			}
 		}
@@ -165,7 +167,7 @@ func (p *patchField) appendEntry(dst, was, body []byte) []byte {
 // appendNew appends the entries whose keys the message does not have.
 func (p *patchField) appendNew(dst []byte) []byte {
 	for _, e := range p.named {
-		if e.seen || e.remove {
+		if e.present || e.remove {
 			continue
 		}
 		body := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), e.key)

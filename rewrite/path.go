@@ -44,7 +44,7 @@ func ParsePath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
 	p := &Path{text: text, md: md}
 	for rest := text; ; {
 		if md == nil {
-			return nil, fmt.Errorf("path %s: %s is no message, nothing can follow it", text, p.leaf.Name())
+			return nil, fmt.Errorf("path %s: %s is not a message, nothing can follow it", text, p.leaf.Name())
 		}
 		end := strings.IndexAny(rest, ".[")
 		if end < 0 {
@@ -79,7 +79,7 @@ func ParsePath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
 		case fd.IsList():
 			return nil, fmt.Errorf("path %s: %s is a list, nothing can follow it", text, name)
 		case strings.HasPrefix(rest, "["):
-			return nil, fmt.Errorf("path %s: %s is no map", text, name)
+			return nil, fmt.Errorf("path %s: %s is not a map", text, name)
 		}
 		p.steps = append(p.steps, s)
 		if rest == "" {

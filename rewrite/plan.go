@@ -63,6 +63,7 @@ type step struct {
 // maxLow is the largest field number for which a node spends a slice entry.
 const maxLow = 255
 
+// step returns what to do with the field num, nil or the zero step for "copy".
 func (n *node) step(num protowire.Number) *step {
 	if int(num) < len(n.low) {
 		return &n.low[num]
@@ -82,7 +83,7 @@ func (p *Plan) Apply(dst, src []byte, edit Edit) ([]byte, error) {
 	if p == nil {
 		return append(dst, src...), nil
 	}
-	w := walker{dst: dst, src: src, edit: edit}
+	w := editor{dst: dst, src: src, edit: edit}
 	end, err := w.message(p.root, 0, len(src), 0, 0)
 	if err != nil {
 		return dst, err
@@ -91,26 +92,33 @@ func (p *Plan) Apply(dst, src []byte, edit Edit) ([]byte, error) {
 	return w.dst, nil
 }
 
-// walker reads src and edits it into dst or, without an edit, collects the classified fields. The
-// bytes from src[run:] up to the current place are not copied yet: a run grows until something
-// must change, so that a message in which nothing changes is copied in one piece.
-type walker struct {
+// An editor reads src and edits it into dst or, without an edit, collects the classified fields. It
+// lasts for one message and belongs to one goroutine.
+//
+// The bytes from src[run:] up to the current place are not in dst yet. This run grows until something
+// must change. So a message in which nothing changes is copied in one piece, and run says whether a
+// message changed: it is where it was before, if nothing did.
+//
+// A length stands before the content that it counts. field writes the old length first, and corrects it
+// when the content is complete.
+type editor struct {
 	src   []byte
 	dst   []byte
 	run   int
 	edit  Edit
 	found []Found
-	room  []byte // scratch memory for absent fields
+	room  []byte // scratch space for absent fields
 }
 
-func (w *walker) flush(to int) {
+// flush copies the run up to src[:to].
+func (w *editor) flush(to int) {
 	w.dst = append(w.dst, w.src[w.run:to]...)
 	w.run = to
 }
 
 // message reads the message of type n in src[i:end]. If group is not zero, the message ends with
 // that end-group tag instead. It returns the offset after the message, the tag not included.
-func (w *walker) message(n *node, i, end int, group protowire.Number, depth int) (int, error) {
+func (w *editor) message(n *node, i, end int, group protowire.Number, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, malformed(i, "nested too deep")
 	}
@@ -168,7 +176,7 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 
 // add adds to the well-formed message in src[begin:end] the absent fields for which the edit
 // returns content.
-func (w *walker) add(n *node, begin, end int) error {
+func (w *editor) add(n *node, begin, end int) error {
 	for _, a := range n.absent {
 		if w.edit == nil || has(w.src[:end], begin, a.num) {
 			continue
@@ -201,7 +209,7 @@ func has(src []byte, i int, num protowire.Number) bool {
 
 // field edits, or descends into, the length-delimited field f that starts at
 // src[start:].
-func (w *walker) field(s *step, start int, f field, depth int) error {
+func (w *editor) field(s *step, start int, f field, depth int) error {
 	run := w.run
 	body := len(w.dst) + f.body - run // where in dst the content will begin, after a flush
 	switch {
@@ -228,7 +236,7 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 		}
 		w.dst, w.run = dst, f.end
 	}
-	// Before body stands the old length. The tail of the message, src[run:end], is not in dst yet.
+	// The old length stands before body. The tail of the content, src[run:end], is not in dst yet, but counts.
 	was := f.end - f.body
 	is := len(w.dst) - body + f.end - w.run
 	if is != was {
@@ -251,7 +259,7 @@ var zeros [10]byte
 
 // setLength replaces the length before dst[body:], which takes size bytes, by n. It moves the
 // bytes after the length if n takes more or fewer.
-func (w *walker) setLength(body, size, n int) {
+func (w *editor) setLength(body, size, n int) {
 	if size == 1 && n < 0x80 { // as nearly always
 		w.dst[body-1] = byte(n)
 		return
@@ -276,7 +284,7 @@ func (p *Plan) Find(found []Found, src []byte) ([]Found, error) {
 	if p == nil {
 		return found, nil
 	}
-	w := walker{src: src, found: found}
+	w := editor{src: src, found: found}
 	_, err := w.message(p.root, 0, len(src), 0, 0)
 	return w.found, err
 }

@@ -290,5 +290,5 @@ message Pod { string id = 1; string handler = 20; Pod inner = 3; bytes big = 4; 
 	_, err = plan.Apply(nil, parse(t, md, `pods {}`), func(dst []byte, _ rewrite.Class, _ []byte) ([]byte, error) { return dst, errRefused })
 	assert.ErrorIs(t, err, errRefused)
 	_, err = rewrite.Classify([]protoreflect.MessageDescriptor{md}, []rewrite.Rule{{Field: "Pod.tags", Class: 1, Absent: true}})
-	assert.EqualError(t, err, "Pod.tags: is no single string, and cannot be added where it is not there")
+	assert.EqualError(t, err, "Pod.tags: is not a single string, and cannot be added to a message without it")
 }

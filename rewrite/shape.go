@@ -29,6 +29,7 @@ func NewShape(md protoreflect.MessageDescriptor) *Shape {
 	return s
 }
 
+// node returns the node of a message, and makes it unless it is among those made.
 func (s *Shape) node(md protoreflect.MessageDescriptor, made nodes) *node {
 	n := made[md.FullName()]
 	if n != nil {
@@ -55,7 +56,7 @@ func (s *Shape) node(md protoreflect.MessageDescriptor, made nodes) *node {
 	return n
 }
 
-// packing is the wire type of the numbers of a packed list. Zero means that the field is none.
+// packing is the wire type of the numbers of a packed list. Zero means that the field is not such a list.
 type packing uint8
 
 const (
@@ -132,6 +133,7 @@ func (c *Checker) End() (utf8 bool, err error) {
 	return !c.bad, err
 }
 
+// check checks some whole fields of the message. The offset in its error is that of the whole message.
 func (c *Checker) check(fields []byte) error {
 	utf8, err := c.shape.Check(fields)
 	c.bad = c.bad || !utf8

@@ -21,6 +21,7 @@ func (e *MalformedError) Error() string {
 	return fmt.Sprintf("malformed protobuf at byte %d: %s", e.Offset, e.Reason)
 }
 
+// malformed returns a [MalformedError]. The caller of the package knows src, so offset counts in the src that it gave.
 func malformed(offset int, reason string) error {
 	return &MalformedError{Offset: offset, Reason: reason}
 }
