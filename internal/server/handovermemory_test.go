@@ -212,9 +212,9 @@ func TestThisVersionTakesOverWhatReleasesHavePassedOn(t *testing.T) {
 		require.NoError(t, err)
 		defer p.Close()
 		legacy.follow(p.memories)
-		assert.Contains(t, p.before, "beta.io")
+		assert.Contains(t, p.changes.Conditions().At, "beta.io")
 		assert.NotEmpty(t, p.changes.Latest())
-		assert.Equal(t, capture.Up, p.records.of("beta.io").notes.list().Condition)
+		assert.Equal(t, capture.Up, p.changes.Of("beta.io").State)
 		assert.Zero(t, p.record.State().Missed)
 		kinds := map[capture.Kind]bool{} // :: of the call that ended at last
 		var ev capture.Event
