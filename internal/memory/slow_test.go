@@ -250,6 +250,7 @@ func TestTheNextConnectionTellsOfABackendWhoseListsNeverCome(t *testing.T) {
 						n.goes(t, old)
 					}
 					since := old.until(t, was).Since
+					time.Sleep(time.Second) // nothing else takes time
 					handed, err := old.Memory().Encode()
 					require.NoError(t, err)
 					n.library.with(func() { n.down = false })
