@@ -100,6 +100,7 @@ func TestACauseHasItsOwnCureAndWhatHasNoneIsQuoted(t *testing.T) {
 	refused := first(&pulls, "PullImage", "dial tcp: connect: connection refused")
 	assert.Contains(t, refused.Cure, "curl -v https://r.test/v2/")
 	unknown := first(&pulls, "PullImage", "something new")
-	assert.Equal(t, "primary failed 3 times to pull r.test/app:1 from r.test for shop/web: the last answer was: something new", unknown.Text)
+	assert.Equal(t, "primary failed 3 times to pull r.test/app:1 for shop/web: the last answer was: something new", unknown.Text)
+	assert.Equal(t, "team/app:1 from docker.io", withRegistry("team/app:1"))
 	assert.Contains(t, unknown.Cure, "read the runtime's answer")
 }

@@ -43,7 +43,7 @@ func (v *view) hanging(pulled []*call) []Finding {
 		f := shown([]*call{c})
 		f.decided(missing[:min(len(missing), maxProofs)]...)
 		f.About, f.Level, f.Cause = registryOf(c.about.Image), Error, "the registry is slow or hangs, and kubelet pulls one image at a time"
-		f.Text = fmt.Sprintf("%s has been pulling %s from %s for %s", c.actor(), c.about.Image, f.About, round(c.took))
+		f.Text = fmt.Sprintf("%s has been pulling %s for %s", c.actor(), withRegistry(c.about.Image), round(c.took))
 		if p := c.pod(); p != "" {
 			f.Text += ", for " + p
 		}
@@ -102,7 +102,7 @@ func (v *view) failing(pulled []*call) []Finding {
 		if len(f.Pods) > 0 {
 			whose = " for " + and(few(f.Pods))
 		}
-		f.Text = fmt.Sprintf("%s failed %s to pull %s from %s%s: %s: %s", last.actor(), times(len(failed)), last.about.Image, f.About, whose, why, last.message)
+		f.Text = fmt.Sprintf("%s failed %s to pull %s%s: %s: %s", last.actor(), times(len(failed)), withRegistry(last.about.Image), whose, why, last.message)
 		if v.unasked(last) {
 			f.Not = notAsked
 		}
@@ -114,6 +114,14 @@ func (v *view) failing(pulled []*call) []Finding {
 		found = append(found, f)
 	}
 	return found
+}
+
+// withRegistry returns the name of an image, and its registry if the name does not begin with it.
+func withRegistry(image string) string {
+	if from := registryOf(image); !strings.HasPrefix(image, from) {
+		return image + " from " + from
+	}
+	return image
 }
 
 // registryOf returns the registry in the name of an image.

@@ -43,15 +43,18 @@ func staying(v *view) []Finding {
 	}) {
 		f, last := shown(all), all[len(all)-1]
 		f.About = last.target()
+		it, more := f.About, ""
 		if last.method == "RemoveImage" {
-			f.About = v.imageOf(last)
+			if it = "image " + f.About; v.imageOf(last) != f.About { // else only its id is known
+				f.About = v.imageOf(last)
+				it = f.About
+			}
 		}
-		more := ""
 		if n := len(groups(all, what)) - 1; n > 0 {
 			more = " and " + capture.Count(n, "other image")
 		}
 		say := func(cannot string) string {
-			return fmt.Sprintf("%s%s %s be removed from %s: %s was tried %s, and the last answer was: %s", f.About, more, cannot, on(last), last.method, times(len(all)), last.message)
+			return fmt.Sprintf("%s%s %s be removed from %s: %s was tried %s, and the last answer was: %s", it, more, cannot, on(last), last.method, times(len(all)), last.message)
 		}
 		f.Text, f.past = say("cannot"), say("could not")
 		if c := causeOf(last.method, last.message); c != nil {

@@ -25,7 +25,7 @@ func TestImagesThatStayAreToldTogether(t *testing.T) {
 	v := &view{now: at(60 * 14), calls: tries}
 	found := staying(v)
 	require.Len(t, found, 1)
-	assert.Equal(t, "bb and 1 other image cannot be removed from primary: RemoveImage was tried 6 times, and the last answer was: "+used, found[0].Text)
+	assert.Equal(t, "image bb and 1 other image cannot be removed from primary: RemoveImage was tried 6 times, and the last answer was: "+used, found[0].Text)
 	assert.Contains(t, found[0].Cause, "podman")
 	assert.False(t, found[0].Over, "the next try comes after five minutes")
 

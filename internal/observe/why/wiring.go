@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 var wiring = Rule{
@@ -37,17 +39,18 @@ func (v *view) refused() []Finding {
 		f, last := shown(all), all[len(all)-1]
 		m := causeOf(last.method, last.message)
 		f.About, f.Level, f.Cure = on(last), Error, m.cure
-		if name := last.runtime(); name != "" {
+		name := cmp.Or(last.runtime(), calls.BackendIn(last.message))
+		if name != "" {
 			f.Backends = []string{name} // a list asks all, and one fails
 		}
 		if len(last.legs) == 0 {
-			f.About = "criproxy"
+			f.About = cmp.Or(name, "criproxy")
 		}
 		what := and(methodsOf(all))
 		if last.object() != "" && len(last.legs) > 0 {
 			what += " on " + f.About
 		}
-		f.Text = fmt.Sprintf("%s: %s failed %s: %s: %s", cmp.Or(last.object(), last.runtime(), f.About), what, times(len(all)), m.text, last.message)
+		f.Text = fmt.Sprintf("%s: %s failed %s: %s: %s", cmp.Or(last.object(), name, f.About), what, times(len(all)), m.text, last.message)
 		if has := v.handlersOf(on(last)); m.text == noHandler && has != "" {
 			f.Text += "; it has " + has
 		}
