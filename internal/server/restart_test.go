@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,7 @@ import (
 
 // A heldFile gives half of what it has. The rest waits.
 type heldFile struct {
+	testing.TB
 	io.ReaderAt
 	half  int64
 	given *atomic.Int64
@@ -31,7 +33,11 @@ type heldFile struct {
 
 func (f heldFile) ReadAt(b []byte, at int64) (int, error) {
 	if f.given.Add(int64(len(b))) > f.half {
-		<-f.rest
+		select {
+		case <-f.rest:
+		case <-time.After(testkit.Patience):
+			f.Error("serving waits for the rest")
+		}
 	}
 	return f.ReaderAt.ReadAt(b, at)
 }
@@ -64,7 +70,7 @@ func TestNoCallWaitsForTheRecordingOfTheProcessBefore(t *testing.T) {
 		require.NoError(t, os.Remove(path))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(n.cfg.StateDir, fmt.Sprintf("recorder-%d.blocks", 1<<22+1)), left, 0o600))
-	held := heldFile{half: int64(len(left)) / 2, given: &atomic.Int64{}, rest: make(chan struct{})}
+	held := heldFile{TB: t, half: int64(len(left)) / 2, given: &atomic.Int64{}, rest: make(chan struct{})}
 	release := sync.OnceFunc(func() { close(held.rest) })
 	defer release() // so that it can end
 	n.machine.Left = func(file io.ReaderAt) io.ReaderAt {
