@@ -77,6 +77,7 @@ func TestAnAbandonedSuccessorGetsNoMoreEvents(t *testing.T) {
 	n := newNode(t, nil)
 	ours, theirs := net.Pipe()
 	h := n.proxy.bequeath(ours)()
+	require.NoError(t, theirs.SetDeadline(time.Now().Add(testkit.Patience)))
 	_, err := theirs.Write([]byte{handoverVersion + 1})
 	require.NoError(t, err)
 	from := gob.NewDecoder(theirs)
@@ -197,6 +198,7 @@ func TestThisVersionTakesOverWhatReleasesHavePassedOn(t *testing.T) {
 		n := newNode(t, nil)
 		n.stop()
 		ours, theirs := net.Pipe()
+		require.NoError(t, ours.SetDeadline(time.Now().Add(testkit.Patience)))
 		go func() {
 			defer ours.Close()
 			answer := make([]byte, 1)
