@@ -18,7 +18,7 @@ import (
 const containerdSuffix = "run/containerd/containerd.sock"
 
 // figureNotes says which statistics kubelet lacks about pods of other runtimes than the primary, and what to set; see
-// docs/operations.md, "The figures that kubelet gives". lack are the runtimes that cannot list metrics.
+// docs/operations.md, "kubelet's figures about pods". lack are the runtimes that cannot list metrics.
 func figureNotes(c *config.Config, lack []string) []string {
 	var others []string
 	for _, b := range c.Backends[1:] {
