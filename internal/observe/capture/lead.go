@@ -45,7 +45,7 @@ func (l *lead) enter(b *block, shown time.Time) {
 	}
 }
 
-// wants reports whether a message is to be read, if it says something new.
+// wants reports whether the message of an event is to be read, and whether only if it says something new.
 func (l *lead) wants(ev *Event) (message, onlyNew bool) {
 	if l == nil || ev.Seq >= l.until || l.calls[ev.Call] {
 		return true, false
