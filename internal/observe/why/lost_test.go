@@ -77,7 +77,7 @@ func TestACallHasOneCause(t *testing.T) {
 		for condition, changes := range conditions {
 			t.Run(name+", "+condition, func(t *testing.T) {
 				v := &view{now: at(600), calls: one.calls(), changes: changes}
-				v.hung = v.hangsOf()
+				v.hung, v.down = v.hangsOf(), v.outagesBy()
 				var others []string
 				for _, r := range rules {
 					if r == &runtimeChanged {
@@ -120,6 +120,7 @@ func TestARuntimeThatIsGoneReportsNothing(t *testing.T) {
 	v := &view{now: at(60), calls: []*call{c}}
 	assert.Equal(t, "primary reports NetworkReady=false", v.notReady()[0].Text)
 	v.changes = []*capture.Change{{Time: at(30), Backend: "primary", What: capture.Gone, Was: capture.Up}}
+	v.down = v.outagesBy()
 	f := v.notReady()[0]
 	assert.Equal(t, "primary reported NetworkReady=false; it is gone now", f.Text)
 	assert.False(t, f.Lasts())

@@ -81,7 +81,7 @@ func died(c *capture.Change) bool { return c.What == capture.Gone && !hangs(c) }
 
 // away reports whether a runtime was gone at a time, or answered nothing.
 func (v *view) away(name string, at time.Time) bool {
-	return slices.ContainsFunc(v.outagesBy()[name], func(o outage) bool {
+	return slices.ContainsFunc(v.down[name], func(o outage) bool {
 		i := slices.IndexFunc(o, func(c *capture.Change) bool { return c.What == capture.Gone })
 		return i >= 0 && !at.Before(v.silentSince(o[i])) && !at.After(o.until(v.now))
 	}) || slices.ContainsFunc(v.hung, func(h hang) bool {

@@ -55,8 +55,9 @@ type view struct {
 	now       time.Time
 	missed    uint64
 	hung      []hang
-	cri       bool              // of runtimes of CRI
-	addresses map[string]string // :: runtime → where it is, as far as the recording says
+	down      map[string][]outage // see outagesBy; rules ask it about each call
+	cri       bool                // of runtimes of CRI
+	addresses map[string]string   // :: runtime → where it is, as far as the recording says
 
 	conditions calls.Conditions
 	begin      time.Time // before it, there may have been other calls
@@ -205,7 +206,7 @@ func (l *Look) view(o Options) *view {
 	v.changes = changesSince(l.changes, o.Since)
 	slices.SortStableFunc(v.changes, func(a, b *capture.Change) int { return a.Time.Compare(b.Time) })
 	slices.SortStableFunc(v.calls, func(a, b *call) int { return a.began.Compare(b.began) })
-	v.hung = v.hangsOf()
+	v.hung, v.down = v.hangsOf(), v.outagesBy()
 	return v
 }
 
