@@ -96,7 +96,8 @@ func recordingAt(name string) string {
 	return found[0]
 }
 
-// In the beginning of a finding that is over, lasts says that it is not. back says when a runtime answered again.
+// lasts matches the beginning of a headline that says of something that it goes on: a finding that is over must have none. back
+// finds when a runtime answered again.
 var (
 	lasts = regexp.MustCompile(`^\S+ (is|has|hangs|cannot|reports|does not|waits) `)
 	back  = regexp.MustCompile(`(?:answers again since|is ready since|succeeded at|ended at|until) ([0-9:.]{12})`)

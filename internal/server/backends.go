@@ -139,8 +139,8 @@ func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *asse
 	return b, nil
 }
 
-// newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
-// Nobody is told of its condition.
+// newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is. Only the backend itself
+// knows its condition.
 func (p *Proxy) newPlainBackend(cfg *config.Config, d director.Config, s *assembly) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), answers: &p.answers, changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
 	var err error

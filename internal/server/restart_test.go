@@ -86,7 +86,7 @@ func TestNoCallWaitsForTheRecordingOfTheProcessBefore(t *testing.T) {
 	read := make(chan []numbers, 1)
 	go func() {
 		f := n.proxy.record.Follow()
-		assert.True(t, released.Load(), "who looks at the recording sees all of it")
+		assert.True(t, released.Load(), "a reader of the recording waits until all of it is there")
 		var got []numbers
 		for ev := (capture.Event{}); f.TryNext(&ev); {
 			got = append(got, numbers{ev.Kind, ev.Seq, ev.Missed})

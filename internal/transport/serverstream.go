@@ -199,8 +199,9 @@ func (s *serverStream) decode(m message) (*codec.Frame, error) {
 	return f, err
 }
 
-// finish ends the call: it sends the message that was held back, if there is one, and the status. Then it removes the stream and
-// frees what is left of the request. If the client still sends, finish resets the stream as well: the reply is complete.
+// finish ends the call: it sends the message that was held back, if there is one, and the status. Then it removes the stream, and
+// frees the messages that the handler has not read. If the client still sends, finish also resets the stream, because the reply
+// is complete.
 func (s *serverStream) finish(err error) {
 	c := s.conn
 	c.mu.Lock()

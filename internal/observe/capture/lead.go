@@ -7,13 +7,13 @@ import "time"
 type lead struct {
 	until uint64          // number of the first event of that time
 	calls map[uint64]bool // :: number of a call that was under way
-	told  map[uint64]bool // :: number of another one, of which a message was read, but not the end
+	begun map[uint64]bool // :: number of another one, of which a message was read, but not the end
 }
 
 // lead returns a lead to a time, and the block in which that time begins, of which the lead does not know yet what it says; it
 // is empty if no block has events of that time. It returns nil if not all calls under way are known. a is locked.
 func (a *archive) lead(shown time.Time) (*lead, block) {
-	l := &lead{until: a.ring.next, calls: map[uint64]bool{}, told: map[uint64]bool{}}
+	l := &lead{until: a.ring.next, calls: map[uint64]bool{}, begun: map[uint64]bool{}}
 	open, in := a.open(), block{}
 	for _, b := range a.all.blocks {
 		if b.To >= shown.UnixNano() {
@@ -59,10 +59,10 @@ func (l *lead) has(ev *Event) bool {
 	case l == nil || ev.Seq >= l.until || ev.Kind == Changed || l.calls[ev.Call]:
 		return true
 	case ev.Payload != nil:
-		l.told[ev.Call] = true
+		l.begun[ev.Call] = true
 		return true
-	case ev.Kind == End && ev.front() && l.told[ev.Call]:
-		delete(l.told, ev.Call)
+	case ev.Kind == End && ev.front() && l.begun[ev.Call]:
+		delete(l.begun, ev.Call)
 		return true
 	}
 	return false

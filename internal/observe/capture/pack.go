@@ -132,7 +132,7 @@ type unpacking struct {
 	from   numbers // messages of events with a smaller seq or time are left out
 	lead   *lead   // says which others are; nil: none
 	large  Large   // likewise, of the large ones
-	told   []bool  // :: piece → whether a message has told it that is there only for what it says
+	known  []bool  // :: piece → a message that was to be read only if it says something new has it
 }
 
 func (u *unpacking) numbers(r *reader, ev *Event) {
@@ -216,9 +216,9 @@ func (u *unpacking) payload(r *reader, ev *Event) []byte {
 	return message
 }
 
-// message reads a message of size bytes, and returns it if it is wanted. If it tells, news says whether it has a piece that no
-// other message has told.
-func (u *unpacking) message(r *reader, size uint64, wanted, tells bool) (message []byte, news bool) {
+// message reads a message of size bytes, and returns it if it is wanted. If ifNew is true, news says whether it has a piece that
+// is not known yet.
+func (u *unpacking) message(r *reader, size uint64, wanted, ifNew bool) (message []byte, news bool) {
 	for uint64(len(message)) < size {
 		n := r.uint()
 		piece := []byte(nil)
@@ -232,10 +232,10 @@ func (u *unpacking) message(r *reader, size uint64, wanted, tells bool) (message
 			r.b = nil
 			return nil, false
 		}
-		if tells && n > 0 {
-			u.told = append(u.told, make([]bool, len(u.pieces)-len(u.told))...)
-			news = news || !u.told[n-1]
-			u.told[n-1] = true
+		if ifNew && n > 0 {
+			u.known = append(u.known, make([]bool, len(u.pieces)-len(u.known))...)
+			news = news || !u.known[n-1]
+			u.known[n-1] = true
 		}
 		if !wanted {
 			size -= uint64(len(piece))

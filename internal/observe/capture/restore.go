@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// An inheritance is what is known of the recordings that a recorder continues.
+// An inheritance says how far the earlier recordings go that a recorder continues, and which changes they have.
 type inheritance struct {
 	last    blockIndex      // the largest numbers of an event and of a call, and the time of the last event
 	oldest  int64           // time of the first event of a part with calls; zero: there are none

@@ -165,7 +165,8 @@ func (c *Changes) Is(backend, runtime string, api []string, at string, process i
 		}
 		change, changed = k.is(runtime, at, process)
 	})
-	if change.Backend = backend; changed {
+	if changed {
+		change.Backend = backend
 		c.add(change)
 	}
 }

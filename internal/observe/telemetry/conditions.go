@@ -140,7 +140,8 @@ func (s *Conditions) edit(of *capture.Change, f func(*Condition)) {
 		return
 	}
 	k := (*all)[name]
-	if f(&k); *all == nil {
+	f(&k)
+	if *all == nil {
 		*all = map[string]Condition{}
 	}
 	(*all)[name] = k
