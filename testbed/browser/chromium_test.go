@@ -30,6 +30,9 @@ import (
 // patience bounds a whole test. It measures nothing.
 const patience = bounded.Patience
 
+// sight bounds the wait for one thing.
+const sight = time.Minute
+
 // A tab is a page in the browser. By the end of the test, it must have logged nothing to the console, and
 // have made requests only to its own server.
 type tab struct {
@@ -165,7 +168,7 @@ func command[P, R any](c cdp.Command[P, R], params P) action {
 // evaluate text, which the page's policy forbids. A page that is being left for another may say that, or not answer at all.
 func (p *tab) see(expression string) {
 	p.t.Helper()
-	for {
+	for until := time.Now().Add(sight); ; {
 		ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
 		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("(() => { try { return Boolean("+expression+") } catch { return false } })()"))
 		left := ctx.Err() != nil || err != nil && strings.Contains(err.Error(), "navigated")
@@ -176,6 +179,7 @@ func (p *tab) see(expression string) {
 		if ok {
 			return
 		}
+		require.True(p.t, time.Now().Before(until), "%s is not so", expression)
 		p.mu.Lock()
 		said := p.said
 		p.mu.Unlock()
