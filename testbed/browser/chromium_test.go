@@ -188,6 +188,19 @@ func (p *tab) see(expression string) {
 	}
 }
 
+// none waits until a JavaScript expression is an empty list, and fails soon, with what is in the list. It is for what depends
+// on no other process.
+func (p *tab) none(expression string) {
+	p.t.Helper()
+	var last []string
+	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(20 * time.Millisecond) {
+		if last = value[[]string](p, expression); len(last) == 0 {
+			return
+		}
+	}
+	require.Empty(p.t, last, expression)
+}
+
 // value evaluates an expression of JavaScript.
 func value[T any](p *tab, expression string) T {
 	p.t.Helper()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -52,6 +53,9 @@ func TestAFleetIsOnOnePage(t *testing.T) {
 	drawn := value[float64](p, `(() => { const t = performance.now(); document.querySelector("#find").dispatchEvent(new Event("input")); return performance.now() - t })()`)
 	t.Logf("drawing 500 nodes takes %.0f ms", drawn)
 	p.picture("fleet")
+	p.do(telephone)
+	p.none(beside)
+	p.do(chromedp.EmulateViewport(1440, 900))
 
 	// What the page of that node has is the calls of that node.
 	value[bool](p, fmt.Sprintf(`(() => { const f = document.querySelector("#find"); f.value = %q; f.dispatchEvent(new Event("input")); document.querySelector("#rows a").click(); return true })()`, m.admin))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -15,35 +16,69 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
+// telephone is the window of a telephone that is 844 pixels high, without the bars of the browser.
+var telephone = chromedp.EmulateViewport(390, 664)
+
+// head is what is above a view, if that is more than a part of the window. What is wrong is there, so it may take more during
+// an outage.
+func head(most float64) string {
+	return fmt.Sprintf(`((above) => document.querySelector("main").getBoundingClientRect().top <= %v * innerHeight ? [] : above.map((e) => (e.id || e.tagName) + " " + e.offsetHeight))([...document.querySelectorAll("body > :is(header, form, div, nav)")].filter((e) => e.offsetHeight))`, most)
+}
+
+const calm, outage, scrolled = 2 / 5.0, 1 / 2.0, 1 / 8.0
+
 // On a telephone the head took two thirds of the height. Issue 43.
 func TestATelephoneShowsCalls(t *testing.T) {
 	p := openReport(t)
-	p.do(chromedp.EmulateViewport(390, 800))
+	p.do(telephone)
 	p.see(`document.documentElement.scrollWidth <= 390 && document.querySelectorAll(".row:not(.said)").length > 3`)
-	assert.LessOrEqual(t, value[float64](p, `document.querySelector("main").getBoundingClientRect().top`), 800/3.0, "%v", value[[]string](p, `[...document.body.children].map((e) => (e.id || e.tagName) + " " + e.getBoundingClientRect().height)`))
+	p.none(head(calm))
+	value[bool](p, `(document.querySelector("#more").click(), true)`)
 	p.fill("pod", "vault-0")
 	p.keys("\r")
+	value[bool](p, `(document.querySelector("#more").click(), true)`)
+	p.see(`((shown) => shown.join() === "find,pod")([...document.querySelectorAll("#filters input[type=text]")].filter((e) => e.checkVisibility()).map((e) => e.name))`)
 	p.see(`document.querySelectorAll(".row:not(.said)").length > 3`)
 	for _, about := range p.texts(".row:not(.said) .about") {
 		assert.Contains(t, about, "vault-0")
 	}
-	p.picture("telephone")
 }
 
-// The lines below the names of pods ended before what was wrong, and the row of filters as if no more followed.
-func TestATelephoneShowsThatThereIsMore(t *testing.T) {
+// The lines below the names of pods ended before what was wrong. The rows of filters and tabs, the sequence and the methods of
+// each client went on beside the window, and the calls had a scroll bar beside that of the page.
+func TestATelephoneShowsAllOfIt(t *testing.T) {
 	p := openReport(t)
-	p.do(chromedp.EmulateViewport(390, 800))
+	p.do(telephone)
 	p.keys("2")
 	p.see(`document.querySelectorAll(".lane .sub .bad").length > 1`)
 	p.see(`[...document.querySelectorAll(".lane > div")].every((e) => e.scrollWidth <= e.clientWidth + 1 && e.scrollHeight <= e.clientHeight + 1)`)
 	p.see(`[...document.querySelectorAll(".lane .sub")].every((e) => !/\d failed/.test(e.textContent) || /^\d+ failed/.test(e.textContent))`)
-	for _, row := range []string{"filters", "tabs"} {
-		fades := `(left, right) => ((style) => style.maskImage !== "none" && ["--left", "--right"].map((side) => style.getPropertyValue(side) === "transparent").join() === left + "," + right)(getComputedStyle(document.getElementById("` + row + `")))`
-		p.see(`(` + fades + `)(false, true)`)
-		p.see(`(document.getElementById("` + row + `").scrollLeft = 1e4, (` + fades + `)(true, false))`)
+	p.see(`document.querySelectorAll(".lanehead .axis span").length > 0`)
+	value[bool](p, `(document.querySelector("#more").click(), true)`)
+	for i := range 7 {
+		p.keys(fmt.Sprint(i + 1))
+		p.see(`[...document.querySelectorAll(".view")].filter((e) => e.checkVisibility()).map((e) => e.id).join() === "view-" + ["calls", "pods", "latency", "talk", "sequence", "status", "findings"][` + fmt.Sprint(i) + `]`)
+		p.none(beside)
 	}
+	p.keys("1")
+	p.see(`(scrollTo(0, 5e3), document.querySelector(".row[data-i='70']"))`)
+	p.none(covers)
+	p.none(`[...document.querySelectorAll(".row .about")].filter((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1).map((e) => e.textContent)`)
+	value[bool](p, `(document.querySelector(".row:not(.said)[data-i='70'], .row:not(.said)[data-i='71']").click(), true)`)
+	p.see(`document.querySelector("#detail .top")`)
+	p.none(beside)
+	p.see(`((top) => top >= 0 && top < 100)(document.querySelector("#detail .top").getBoundingClientRect().top)`)
+	p.keys(kb.Escape)
+	p.see(`Math.abs(scrollY - 5e3) < 200`)
+	p.keys("2") // the head stays out of sight
+	p.see(`document.querySelectorAll(".lane").length > 4 && ((tabs, legend) => tabs.top < 1 && legend.top >= tabs.bottom - 1)(document.querySelector("#tabs").getBoundingClientRect(), document.querySelector(".legend").getBoundingClientRect())`)
 }
+
+// beside are the elements that are not all in a window of 390 pixels, or that scroll within the page; not the message of a call.
+const beside = `[...document.querySelectorAll("body :not(.patterns, .patterns *, svg *, .row .status *)")].filter((e) => e.checkVisibility() && (((r) => r.left < -1 || r.right > 391)(e.getBoundingClientRect()) || /auto|scroll/.test(getComputedStyle(e).overflow) && (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1))).map((e) => e.tagName + "#" + e.id + "." + e.className)`
+
+// covers is what covers more than its part of a view that is scrolled, from above.
+var covers = fmt.Sprintf(`((lower) => lower <= %v * innerHeight ? [] : ["" + lower])([...document.querySelectorAll("#tabs, .head, .lanehead")].filter((e) => e.checkVisibility()).reduce((low, e) => Math.max(low, e.getBoundingClientRect().bottom), 0))`, scrolled)
 
 // While both runtimes were gone, the second one and what was wrong were outside of the window, as was the tab of the view.
 func TestATelephoneShowsAnOutage(t *testing.T) {
@@ -52,7 +87,7 @@ func TestATelephoneShowsAnOutage(t *testing.T) {
 	id := m.pod("vault", "kata.io")
 	p := open(t, m.link, dark(false))
 	p.see(`document.querySelectorAll(".row").length > 2`)
-	p.do(chromedp.EmulateViewport(390, 800))
+	p.do(telephone)
 	m.vault.Kill()
 	p.see(`((gone) => gone && (gone.click(), true))(document.querySelector("#strip .cond.gone:not(.found)"))`)
 	p.see(`((cards) => cards[1].matches(".gone") && cards[2].matches(".up"))(document.querySelectorAll("#view-status .card"))`) // trouble first, below criproxy
@@ -66,7 +101,7 @@ func TestATelephoneShowsAnOutage(t *testing.T) {
 		p.keys(fmt.Sprint(i + 1))
 		p.see(`((e) => { const r = e.getBoundingClientRect(); return r.left >= 0 && r.right <= 390; })(document.querySelector("#tabs [aria-selected=true]"))`)
 		p.see(`document.documentElement.scrollWidth <= 390 && ((e) => e.clientWidth > 80 && e.scrollWidth <= e.clientWidth)(document.querySelector("#title")) && [...document.querySelectorAll("#strip > button")].every(` + inside + `)`)
-		p.see(`document.querySelector("main").getBoundingClientRect().top <= 800 / 3`)
+		p.none(`(scrollTo(0, 0), ` + head(outage) + `)`)
 	}
 	p.see(`[...document.querySelectorAll("#strip .cond.gone:not(.found)")].every((e) => /gone since \d\d:\d\d:\d\d, /.test(e.innerText))`)
 	p.see(`((found, ...others) => others.length > 1 && others.every((e) => e.getBoundingClientRect().top >= found.getBoundingClientRect().bottom))(document.querySelector("#strip .found"), ...document.querySelectorAll("#strip .cond:not(.found)"))`)
@@ -86,12 +121,12 @@ func TestATelephoneCutsNothingInAnOutage(t *testing.T) {
 	n.inOrder()
 	address, _ := report(t, n)
 	p := open(t, address)
-	p.do(chromedp.EmulateViewport(390, 800))
+	p.do(telephone)
 	p.see(`document.body.dataset.ready && document.documentElement.scrollWidth <= 390 && document.querySelectorAll("#strip .cond.gone:not(.found)").length === 3`)
 	const whole = `(e) => e.scrollWidth <= e.clientWidth + 1 && e.scrollHeight <= e.clientHeight + 1`
 	p.see(`[document.querySelector("#strip"), ...document.querySelectorAll("#strip > button")].every(` + whole + `)`)
 	p.see(`((e) => e.clientHeight / parseFloat(getComputedStyle(e).lineHeight))(document.querySelector("#strip .found .why")).toFixed(1).match(/^[12]\.0$/)`) // whole lines
-	p.see(`document.querySelector("main").getBoundingClientRect().top <= 800 / 3`)
+	p.none(head(outage))
 	p.see(`((row) => row.querySelector(".backend").textContent === "primary, gvisor.example.com, kata.io" && [...row.children].every((e) => e.scrollWidth <= e.clientWidth + 1))(document.querySelector(".row:not(.said)"))`)
 	p.see(`[...document.querySelectorAll(".row.said")].length === 3 && [...document.querySelectorAll(".row.said > *")].every(` + whole + `)`)
 	p.keys("2")

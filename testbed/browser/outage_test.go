@@ -243,7 +243,7 @@ func TestEveryPlaceOfThePageTellsTheSameStory(t *testing.T) {
 				mailed.see(`[...document.querySelectorAll(".talk g.who")].every((e) => { const r = e.getBoundingClientRect(); return r.left >= 0 && r.right <= innerWidth; })`)
 			}
 			mailed.keys("1\x1b") // without filters
-			mailed.see(`document.querySelector(".row.said.slow .note") || ((v) => { v.scrollTop = v.scrollTop + v.clientHeight + 1 < v.scrollHeight ? v.scrollTop + 300 : 0; })(document.querySelector("#view-calls"))`)
+			mailed.see(`document.querySelector(".row.said.slow .note") || scrollTo(0, scrollY + innerHeight + 1 < document.documentElement.scrollHeight ? scrollY + 300 : 0)`)
 			mailed.see(`[...document.querySelectorAll(".row.said .note")].every((e) => e.scrollHeight <= e.clientHeight && e.scrollWidth <= e.clientWidth)`)
 		})
 	}

@@ -59,7 +59,7 @@ const plain = (label, title, onclick) => el("button", { type: "button", class: "
 const topOf = (title, buttons, says) => el("div", { class: "top" }, el("h2", {}, title, el("span", { class: "push" }, buttons, plain("Wide", "as wide as the page (w)", widen), plain("Close", "close (Esc)", closeCall))), says);
 
 async function drawCompared(a, b) {
-  const box = $("detail"), [da, db] = await Promise.all([detailsOf(a), detailsOf(b)]);
+  const [da, db] = await Promise.all([detailsOf(a), detailsOf(b)]), box = showDetail();
   const fa = fieldsOf(a, da), fb = fieldsOf(b, db);
   const paths = [...new Set([...fa.keys(), ...fb.keys()])].filter((p) => fa.get(p) !== fb.get(p));
   const head = (call) => `${call.name}, ${day(call.began)} ${clock(call.began)}${call.of ? `, in ${call.of}` : ""}`;
@@ -69,13 +69,12 @@ async function drawCompared(a, b) {
     return el("tr", {}, el("td", { class: "path mono" }, p), side(fa.get(p), s, s.a), side(fb.get(p), s, s.b));
   });
   const front = (call, d) => legOf(call, d.legs.find((l) => !l.backend) || d.legs[0]);
-  box.hidden = false;
   box.replaceChildren(topOf("Two calls", plain("Back", "the first of them", () => openCall(a))),
   el("section", { class: "compared" }, el("h3", {}, paths.length ? `${plural(paths.length, "difference")}` : "No differences"),
     el("table", { class: "changes" }, el("thead", {}, el("tr", {}, el("th", {}, "Field"), el("th", {}, head(a)), el("th", {}, head(b)))), el("tbody", {}, rows)),
     paths.length > rows.length && el("p", { class: "soft" }, `And ${number(paths.length - rows.length)} more.`)),
   el("section", {}, el("h3", {}, "As the clients see them"), el("div", { class: "legs" }, da.legs.length && front(a, da), db.legs.length && front(b, db))));
-  box.scrollTop = 0;
+  scrollView(box, 0);
   detail.wanted = null;
   table.opened = a;
   redraw();

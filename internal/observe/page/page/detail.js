@@ -1,7 +1,7 @@
 // The details of a call: what was rewritten, and both legs, field by field.
 
 const PER_DETAILS = 128;
-const detail = { page: document, chunks: new Map(), wanted: null, backend: "" };
+const detail = { page: document, chunks: new Map(), wanted: null, backend: "", back: 0 };
 
 // detailsOf returns the details of a call, from the page or from the server.
 async function detailsOf(call) {
@@ -26,11 +26,9 @@ async function detailsOf(call) {
 async function openCall(call, quiet) {
   if (call?.change && !quiet) return showView("status"); // which has all of its text
   if (!call || call.note) return;
-  const box = $("detail");
+  const box = showDetail();
   table.opened = call;
   detail.wanted = call;
-  box.hidden = false;
-  document.body.classList.add("narrow");
   let d;
   try {
     d = await detailsOf(call);
@@ -38,10 +36,19 @@ async function openCall(call, quiet) {
     d = { legs: [], problem: e.message };
   }
   if (detail.wanted !== call) return;
-  box.scrollTop = 0;
   drawDetail(box, call, d);
+  scrollView(box, 0);
   redraw();
   if (!quiet) box.setAttribute("aria-label", `Call ${call.name}, ${statusOf(call)}`);
+}
+
+// showDetail makes room for a call.
+function showDetail() {
+  const box = $("detail");
+  if (box.hidden) detail.back = scrollY;
+  box.hidden = false;
+  document.body.classList.add("narrow");
+  return box;
 }
 
 function closeCall() {
@@ -49,6 +56,7 @@ function closeCall() {
   $("detail").hidden = true;
   $("detail").classList.remove("whole");
   document.body.classList.remove("narrow");
+  scrollTo(0, detail.back);
   focusView();
   redraw();
 }
@@ -115,7 +123,7 @@ function widen() {
 
 // waterfall shows when each leg began and ended.
 function waterfall(call, legs) {
-  const width = 600, left = 150, right = 76, high = 20;
+  const width = Math.min(600, $("detail").clientWidth - 20), left = Math.min(150, width / 3), right = 76, high = 20;
   const end = Math.max(call.took, ...legs.map((l) => l.began + l.took), 0.001);
   const x = (t) => left + (t / end) * (width - left - right);
   return svg("svg", { class: "fall", viewBox: `0 0 ${width} ${legs.length * high + 2}`, role: "img", "aria-label": "When each leg began and ended" }, legs.map((l, i) => {

@@ -55,7 +55,9 @@ const shortID = (id) => id.replace(/[0-9a-f]{14,}$/, (hex) => hex.slice(0, 13));
 // ticks returns round times between two others, about n of them, and how many digits they need.
 function ticks(from, to, n) {
   const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5];
-  const step = steps.find((s) => (to - from) / s <= n) || Math.ceil((to - from) / n / 864e5) * 864e5;
+  const at = steps.findIndex((s) => (to - from) / s <= n);
+  // In a time shorter than the step there may be no time to write.
+  const step = at < 0 ? Math.ceil((to - from) / n / 864e5) * 864e5 : steps[at > 0 && steps[at] > to - from ? at - 1 : at];
   const all = [];
   for (let t = Math.ceil(from / step) * step; t <= to; t += step) all.push(t);
   return { all, digits: step < 10 ? 3 : step < 100 ? 2 : step < 1000 ? 1 : 0 };
@@ -107,10 +109,25 @@ const copyButton = (label, text, title = "") => el("button", { type: "button", c
   setTimeout(() => (button.textContent = label), 1200);
 } }, label);
 
-// edges marks on which sides of its frame a row of elements goes on.
-function edges(row) {
-  row.classList.toggle("before", row.scrollLeft > 1);
-  row.classList.toggle("after", row.scrollLeft + row.clientWidth < row.scrollWidth - 1);
+// narrow says whether the style is that for a telephone, on which the page scrolls, below the tabs, and nothing in it.
+const narrow = () => matchMedia("(max-width: 620px), (max-width: 1100px) and (max-height: 500px)").matches;
+
+// sightOf returns which part of a view is in sight: where it begins, and how high it is.
+function sightOf(view) {
+  if (!narrow()) return { top: view.scrollTop, high: view.clientHeight };
+  const tabs = $("tabs").offsetHeight;
+  return { top: tabs - view.getBoundingClientRect().top, high: innerHeight - tabs };
+}
+
+// scrollView makes the part of a view that is in sight begin at top.
+function scrollView(view, top) {
+  if (!narrow()) view.scrollTop = top;
+  else if (view.checkVisibility()) scrollBy(0, top - sightOf(view).top);
+}
+
+// onScroll calls f when another part of a view is in sight.
+function onScroll(view, f) {
+  for (const one of [view, window]) one.addEventListener("scroll", () => view.checkVisibility() && f());
 }
 
 // quoted returns a word for a shell.

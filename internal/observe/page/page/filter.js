@@ -2,7 +2,7 @@
 // same words. Here, one without * ? [ or \ is found anywhere, except in the name of a code; others must match the whole text.
 
 const FILTERS = [
-  { name: "find", label: "Find", hint: "anything (/)", wide: true },
+  { name: "find", label: "Find", hint: narrow() ? "anything" : "anything (/)", wide: true },
   { name: "method", label: "Method", hint: "Run*" },
   { name: "backend", label: "Runtime", hint: "any" },
   { name: "pod", label: "Pod", hint: "any" },
@@ -160,6 +160,7 @@ function buildFilters() {
     input.addEventListener("input", () => setFilter(f.name, input.value));
     form.append(el("label", { class: f.wide ? "wide" : "" }, el("span", {}, f.label), input), el("datalist", { id: `list-${f.name}` }));
     input.addEventListener("focus", () => complete(f.name));
+    if (f.wide) form.append(el("button", { type: "button", id: "more", "aria-expanded": "false", onclick: (e) => e.currentTarget.setAttribute("aria-expanded", String(form.classList.toggle("all"))) }, "Filters"));
   }
   form.append(el("span", { class: "chips", role: "group", "aria-label": "Only" }, CHIPS.map((c) => el("button", { type: "button", id: `only-${c.name}`, title: c.title, "aria-pressed": "false", onclick: () => {
     if (c.filter) setFilter(c.filter, filter.values[c.filter]?.value === c.value ? "" : c.value);

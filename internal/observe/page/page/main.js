@@ -31,15 +31,9 @@ function showView(name) {
   }
   $("views").hidden = false;
   $("detail").classList.remove("whole");
+  if (sightOf($("views")).top > 0) scrollView($("views"), 0);
   focusView();
-  tabInSight();
   redraw();
-}
-
-// tabInSight scrolls the tabs, which do not fit into a narrow window, to the current one.
-function tabInSight() {
-  const tab = $(`tab-${current}`);
-  $("tabs").scrollLeft = tab.offsetLeft - ($("tabs").clientWidth - tab.offsetWidth) / 2;
 }
 
 const focusView = () => $(`view-${current}`).focus({ preventScroll: true });
@@ -59,8 +53,6 @@ function redraw() {
     $("tab-findings").querySelector(".count").textContent = presentFindings().length || "";
     $("tab-sequence").querySelector(".count").textContent = model.selected.size ? `${model.selected.size} selected` : "";
     $("tabs").querySelector(".command").textContent = model.calls.length ? command() : "";
-    edges($("filters"));
-    edges($("tabs"));
     VIEWS.find((v) => v.name === current).draw();
     document.body.dataset.drawn = filter.version;
     saveState();
@@ -125,7 +117,7 @@ function onKey(e) {
   }
   if (typing && e.key === "Enter") return focusView();
   if (typing || e.ctrlKey || e.metaKey || e.altKey || $("help").open) return;
-  const page = Math.max(1, Math.floor(table.view.clientHeight / table.high) - 2);
+  const page = Math.max(1, Math.floor(sightOf(table.view).high / table.high) - 2);
   const moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: page, PageUp: -page, g: -Infinity, Home: -Infinity, G: Infinity, End: Infinity };
   if (e.key in moves && current === "calls") moveTo(table.at < 0 ? (moves[e.key] === Infinity ? Infinity : 0) : table.at + moves[e.key]);
   else if (e.key === "Enter" && current === "calls" && table.list[table.at]?.older) loadOlder();
@@ -151,11 +143,12 @@ async function begin() {
   $("follow").addEventListener("click", () => setFollow(!live.follow));
   document.addEventListener("keydown", onKey);
   window.addEventListener("hashchange", loadState);
-  for (const row of [$("filters"), $("tabs")]) row.addEventListener("scroll", () => edges(row));
-  new ResizeObserver(() => {
-    tabInSight();
+  const sizes = new ResizeObserver(() => {
+    document.body.style.setProperty("--tabs", `${$("tabs").offsetHeight}px`);
     redraw();
-  }).observe($("views"));
+  });
+  sizes.observe($("views"));
+  sizes.observe($("tabs"));
   focusView();
   const info = $("info");
   if (!info) {

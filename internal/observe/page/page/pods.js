@@ -10,7 +10,7 @@ function buildPods(view) {
   view.append(el("div", { class: "lanes" },
     el("div", { class: "legend" }, legend.map(([k, word]) => el("span", {}, el("i", { class: `i-${k}` }), word))),
     el("div", { class: "lanehead" }, el("div"), pods.axis), pods.body, pods.none));
-  view.addEventListener("scroll", () => drawLanes());
+  onScroll(view, drawLanes);
   pods.body.addEventListener("mousemove", (e) => {
     const place = placeUnder(e), call = callAt(place);
     const band = place && !call && bandsOf().find((b) => b.backend === place.lane.backend && place.x(b.from) <= place.at && place.at <= place.x(b.to));
@@ -97,7 +97,7 @@ function drawPods() {
     pods.lanes = lanesOf();
     pods.made = made;
   }
-  pods.high = narrow() ? 48 : 36; // names have several lines there
+  pods.high = narrow() ? 54 : 36; // names have several lines there
   pods.body.style.height = `${pods.lanes.length * pods.high}px`;
   pods.none.hidden = pods.lanes.length > 0;
   pods.none.replaceChildren(nothing("No pods here", model.calls.length ? "No call that matches the filters is about a pod." : ""));
@@ -105,11 +105,11 @@ function drawPods() {
 }
 
 function drawLanes() {
-  const r = range(), { view } = pods;
+  const r = range(), sight = sightOf(pods.view);
   const width = Math.max(120, pods.body.clientWidth - nameWidth());
   drawAxis(pods.axis, r.from, r.to, width - 16, 10);
-  const top = Math.max(0, view.scrollTop - 70);
-  const first = Math.max(0, Math.floor(top / pods.high) - 3), last = Math.min(pods.lanes.length, Math.ceil((top + view.clientHeight) / pods.high) + 3);
+  const top = Math.max(0, sight.top - 70);
+  const first = Math.max(0, Math.floor(top / pods.high) - 3), last = Math.min(pods.lanes.length, Math.ceil((top + sight.high) / pods.high) + 3);
   const rows = [];
   for (let i = first; i < last; i++) rows.push(laneOf(pods.lanes[i], i, r, width - 16));
   pods.body.replaceChildren(...rows);
@@ -163,9 +163,6 @@ function placeUnder(e) {
   const r = range(), wide = pods.body.clientWidth - nameWidth() - 16;
   return { lane: pods.lanes[Number(picture.closest(".lane").dataset.i)], at: e.clientX - picture.getBoundingClientRect().left, x: (t) => ((t - r.from) / (r.to - r.from)) * wide };
 }
-
-// narrow says whether the style is that for a telephone.
-const narrow = () => matchMedia("(max-width: 620px)").matches;
 
 // nameWidth is the width of the names of lanes.
 const nameWidth = () => (narrow() ? 130 : 230);

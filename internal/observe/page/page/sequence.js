@@ -14,8 +14,10 @@ function drawSequence() {
   const clients = [...new Set(calls.map((c) => (c.flags & OWN ? "" : c.client)))].filter(Boolean);
   const backs = backendsOf().filter((n) => calls.some((c) => c.legs.some((l) => l.backend === n)));
   const lanes = [...clients.map((n) => `c${n}`), "p", ...backs.map((n) => `b${n}`)];
-  const left = 118, step = Math.max(190, Math.min(300, (sequence.view.clientWidth - left - 120) / Math.max(1, lanes.length - 1)));
-  const x = (lane) => left + 70 + lanes.indexOf(lane) * step;
+  // On a telephone all lanes are as wide as the window together, and each arrow has its text above it.
+  const tall = narrow(), left = tall ? 48 : 188, wide = sequence.view.clientWidth - (tall ? 16 + 2 * left : 238), between = wide / Math.max(1, lanes.length - 1);
+  const step = tall ? between : Math.max(190, Math.min(300, between)), boxW = tall ? 92 : 136;
+  const x = (lane) => left + lanes.indexOf(lane) * step, lower = (lane) => (step < boxW && lanes.indexOf(lane) % 2 ? 30 : 0);
   const arrows = [];
   for (const c of calls) {
     const front = `c${c.client}`;
@@ -32,22 +34,23 @@ function drawSequence() {
   arrows.sort((a, b) => a.t - b.t || a.order - b.order);
   const cut = Math.max(0, arrows.length - MOST_ARROWS), list = arrows.slice(0, MOST_ARROWS);
   if (!list.length) return sequence.view.replaceChildren(bar, nothing("Nothing to draw", "No call matches the filters."));
-  const high = 28, top = 44, H = top + list.length * high + 24, W = left + 140 + (lanes.length - 1) * step + 40;
+  const high = tall ? 44 : 28, top = tall ? 84 : 44, H = top + list.length * high + 24, W = tall ? wide + 2 * left : left + 110 + (lanes.length - 1) * step;
   const name = (lane) => (lane === "p" ? "criproxy" : lane.slice(1));
-  const parts = lanes.map((lane) => [svg("line", { class: "life", x1: x(lane), x2: x(lane), y1: 30, y2: H }), svg("rect", { class: "p", x: x(lane) - 68, y: 4, width: 136, height: 26, rx: 5 }), svg("text", { class: "p", x: x(lane), y: 21.5 }, name(lane).slice(0, 20))]);
+  const squeezed = (text) => (7 * text.length > boxW ? { textLength: boxW - 6, lengthAdjust: "spacingAndGlyphs" } : {});
+  const parts = lanes.map((lane) => [svg("line", { class: "life", x1: x(lane), x2: x(lane), y1: 30 + lower(lane), y2: H }), svg("rect", { class: "p", x: x(lane) - boxW / 2, y: 4 + lower(lane), width: boxW, height: 26, rx: 5 }), svg("text", { class: "p", x: x(lane), y: 21.5 + lower(lane), ...squeezed(name(lane)) }, name(lane))]);
   let last = "";
   list.forEach((a, i) => {
     const y = top + i * high + 18, x1 = x(a.a), x2 = x(a.b), way = x2 > x1 ? 1 : -1;
     const kind = a.bad ? "bad" : a.back ? "r" : "c", now = clock(a.t);
-    const room = Math.floor(Math.abs(x2 - x1) / 6.4);
-    const text = a.text.length > room ? `${a.text.slice(0, room - 1)}…` : a.text;
-    parts.push(svg("g", { class: "call", onclick: () => openCall(a.call) }, svg("title", {}, a.text), svg("rect", { class: "hit", x: 0, y: y - 17, width: W, height: high }),
-      now !== last ? svg("text", { class: "w", x: 8, y: y + 4 }, now) : "",
+    const room = Math.floor((tall ? W : Math.abs(x2 - x1)) / 6.4), words = tall && now !== last ? `${now} ${a.text}` : a.text;
+    const text = words.length > room ? `${words.slice(0, room - 1)}…` : words;
+    parts.push(svg("g", { class: "call", onclick: () => openCall(a.call) }, svg("title", {}, a.text), svg("rect", { class: "hit", x: 0, y: y - (tall ? 22 : 17), width: W, height: high }),
+      now !== last && !tall ? svg("text", { class: "w", x: 8, y: y + 4 }, now) : "",
       svg("line", { class: kind, x1, x2: x2 - way * 6, y1: y, y2: y }),
       a.bad ? svg("path", { class: "x", d: `M${x2 - way * 6 - 4} ${y - 4}l8 8M${x2 - way * 6 - 4} ${y + 4}l8 -8` }) : svg("path", { class: kind, d: `M${x2} ${y}l${-way * 8} -4v8z` }),
-      svg("text", { class: `${kind === "r" ? "r" : kind === "bad" ? "l bad" : "l"}`, x: (x1 + x2) / 2, y: y - 5 }, text)));
+      svg("text", { class: `${kind === "r" ? "r" : kind === "bad" ? "l bad" : "l"}`, x: tall ? 0 : (x1 + x2) / 2, y: y - (tall ? 8 : 5) }, text)));
     last = now;
   });
   if (cut || filter.shown.length > calls.length && !chosen) bar.append(el("span", {}, `The first ${number(list.length)} arrows; choose a shorter time or fewer calls to see the rest.`));
-  sequence.view.replaceChildren(bar, svg("svg", { class: "seq", width: W, height: H, role: "img", "aria-label": "Sequence diagram" }, parts));
+  sequence.view.replaceChildren(bar, svg("svg", { class: `seq${tall ? " tall" : ""}`, width: W, height: H, role: "img", "aria-label": "Sequence diagram" }, parts));
 }

@@ -1,6 +1,6 @@
 // The table of calls. Only the visible rows are in the document.
 
-const table = { at: -1, high: 0, sort: "", down: false, list: [], made: -1, opened: null };
+const table = { at: -1, high: 0, first: 0, sort: "", down: false, list: [], made: -1, opened: null };
 
 // rowHeight is the height of a row: in narrow windows a call has several lines.
 const rowHeight = () => parseInt(getComputedStyle(table.view).getPropertyValue("--row"), 10);
@@ -14,9 +14,10 @@ function buildTable(view) {
   table.body = el("div", { class: "body", role: "rowgroup" });
   table.none = el("div", { hidden: true });
   view.append(el("div", { role: "grid", "aria-label": "Calls", id: "grid" }, table.head, table.body), table.none);
-  view.addEventListener("scroll", () => {
+  onScroll(view, () => {
     drawRows();
-    if (live.on && live.follow && view.scrollTop + view.clientHeight < view.scrollHeight - 3 * table.high && !live.moving) setFollow(false);
+    const { top, high } = sightOf(view);
+    if (live.on && live.follow && top + high < view.scrollHeight - 3 * table.high && !live.moving) setFollow(false);
     live.moving = false;
   });
   view.addEventListener("wheel", () => (state.back = 0), { passive: true });
@@ -69,9 +70,10 @@ function drawTable() {
   }
   table.head.querySelectorAll("[role=columnheader]").forEach((h) => h.removeAttribute("aria-sort"));
   if (table.sort) table.head.querySelector(".num").setAttribute("aria-sort", table.down ? "descending" : "ascending");
-  const high = rowHeight(), before = table.high && table.view.scrollTop / table.high;
+  if (!table.view.checkVisibility()) return; // an open call is in its place, and rows have no height
+  const high = rowHeight();
   table.body.style.height = `${table.list.length * high}px`;
-  if (table.high && table.high !== high) table.view.scrollTop = before * high; // the window has another width
+  if (table.first > 0 && table.high !== high) scrollView(table.view, table.first * high); // the window has another width
   table.high = high;
   $("grid").setAttribute("aria-rowcount", table.list.length + 1);
   const none = filter.shown.length === 0;
@@ -82,20 +84,21 @@ function drawTable() {
   const top = state.back ? table.list.findIndex((one) => one.id === state.back) : -1;
   if (top >= 0) { // this page was here before it had older calls
     setFollow(false);
-    table.view.scrollTop = top * high;
-    if (table.view.scrollTop > (top - 1) * high) state.back = 0; // otherwise more rows below it must come first
+    scrollView(table.view, top * high);
+    if (sightOf(table.view).top > (top - 1) * high) state.back = 0; // otherwise more rows below it must come first
   }
   if (live.on && live.follow && !table.sort) {
     live.moving = true;
-    table.view.scrollTop = table.view.scrollHeight;
+    scrollView(table.view, table.view.scrollHeight);
   }
   drawRows();
 }
 
 function drawRows() {
-  const { view, list } = table;
-  const first = Math.max(0, Math.floor(view.scrollTop / table.high) - 8);
-  const last = Math.min(list.length, Math.ceil((view.scrollTop + view.clientHeight) / table.high) + 8);
+  const { view, list } = table, sight = sightOf(view);
+  table.first = sight.top / table.high;
+  const first = Math.max(0, Math.floor(table.first) - 8);
+  const last = Math.min(list.length, Math.ceil((sight.top + sight.high) / table.high) + 8);
   const rows = [];
   for (let i = first; i < last; i++) rows.push(rowOf(list[i], i));
   table.body.replaceChildren(...rows);
@@ -136,9 +139,9 @@ function tookOf(call) {
 function moveTo(i) {
   if (!table.list.length) return;
   table.at = Math.max(0, Math.min(table.list.length - 1, i));
-  const top = table.at * table.high, { view } = table;
-  if (top < view.scrollTop) view.scrollTop = top;
-  else if (top + 2 * table.high + 6 > view.scrollTop + view.clientHeight) view.scrollTop = top + 2 * table.high + 6 - view.clientHeight;
+  const top = table.at * table.high, end = top + 2 * table.high + 6, { view } = table, sight = sightOf(view);
+  if (top < sight.top) scrollView(view, top);
+  else if (end > sight.top + sight.high) scrollView(view, end - sight.high);
   if (live.on && live.follow && table.at < table.list.length - 1) setFollow(false);
   drawRows();
   view.setAttribute("aria-activedescendant", `r${table.list[table.at].key ?? ""}`);
