@@ -80,6 +80,50 @@ const beside = `[...document.querySelectorAll("body :not(.patterns, .patterns *,
 // covers is what covers more than its part of a view that is scrolled, from above.
 var covers = fmt.Sprintf(`((lower) => lower <= %v * innerHeight ? [] : ["" + lower])([...document.querySelectorAll("#tabs, .head, .lanehead")].filter((e) => e.checkVisibility()).reduce((low, e) => Math.max(low, e.getBoundingClientRect().bottom), 0))`, scrolled)
 
+// A tab showed nothing new while an open call covered the views, and Close left an empty page of a call as wide as the page.
+func TestATabClosesWhatCoversIt(t *testing.T) {
+	p := openReport(t)
+	opened := func() {
+		t.Helper()
+		value[bool](p, `(document.querySelector(".row:not(.said)").click(), true)`)
+		p.see(`document.querySelector("#detail .top")?.checkVisibility() && /call=/.test(location.hash)`)
+	}
+	click := func(selector string) {
+		t.Helper()
+		value[bool](p, `(document.querySelector("`+selector+`").click(), true)`)
+	}
+	shows := func(view string) {
+		t.Helper()
+		p.see(`document.querySelector("#view-` + view + `").checkVisibility() && !document.querySelector("#detail").checkVisibility() && location.hash === "#view=` + view + `"`)
+	}
+	for _, width := range []int64{390, 800, 1100} {
+		p.do(chromedp.EmulateViewport(width, 664))
+		click("#tab-calls")
+		opened()
+		click("#tab-pods")
+		shows("pods")
+		click("#tab-calls")
+		opened()
+		click("#tab-calls")
+		shows("calls")
+	}
+	p.do(chromedp.Reload())
+	p.see(`document.querySelectorAll(".row").length > 3`)
+	shows("calls")
+	p.do(chromedp.EmulateViewport(1440, 900))
+	opened()
+	click("#tab-pods") // beside it
+	p.see(`document.querySelector("#view-pods").checkVisibility() && document.querySelector("#detail .top").checkVisibility() && /view=pods&call=/.test(location.hash)`)
+	click("#detail [title$='(w)']")
+	p.see(`!document.querySelector("#view-pods").checkVisibility()`)
+	click("#detail [title$='(Esc)']")
+	shows("pods")
+	p.keys("1")
+	opened()
+	value[bool](p, `(location.hash = "#view=pods", true)`) // a link
+	shows("pods")
+}
+
 // While both runtimes were gone, the second one and what was wrong were outside of the window, as was the tab of the view.
 func TestATelephoneShowsAnOutage(t *testing.T) {
 	m := start(t)

@@ -55,6 +55,7 @@ function closeCall() {
   table.opened = detail.wanted = null;
   $("detail").hidden = true;
   $("detail").classList.remove("whole");
+  $("views").hidden = false;
   document.body.classList.remove("narrow");
   scrollTo(0, detail.back);
   focusView();

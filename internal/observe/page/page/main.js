@@ -22,16 +22,17 @@ function buildViews() {
   $("tabs").append(el("span", { class: "command mono", title: "the same calls on a terminal" }), copyButton("Copy", command, "copy the command"));
 }
 
+// showView shows a view, and closes a call that covers the views.
 function showView(name) {
+  const again = name === current, covered = !$("views").checkVisibility();
+  if (covered) closeCall();
   current = name;
   state.viewed = true;
   for (const v of VIEWS) {
     $(`view-${v.name}`).hidden = v.name !== name;
     $(`tab-${v.name}`).setAttribute("aria-selected", v.name === name ? "true" : "false");
   }
-  $("views").hidden = false;
-  $("detail").classList.remove("whole");
-  if (sightOf($("views")).top > 0) scrollView($("views"), 0);
+  if (sightOf($("views")).top > 0 && !(covered && again)) scrollView($("views"), 0);
   focusView();
   redraw();
 }
@@ -109,10 +110,8 @@ function onKey(e) {
     if (typing) {
       e.target.blur();
       focusView();
-    } else if (!$("detail").hidden) {
-      $("views").hidden = false;
-      closeCall();
-    } else clearFilters();
+    } else if (!$("detail").hidden) closeCall();
+    else clearFilters();
     return;
   }
   if (typing && e.key === "Enter") return focusView();

@@ -31,6 +31,7 @@ function loadState() {
   if (view) showView(view.name);
   state.wanted = Number(p.get("call")) || 0;
   state.back = Number(p.get("top")) || 0;
+  if (!state.wanted && table.opened) closeCall();
   openWanted();
 }
 
