@@ -47,10 +47,8 @@ func (k *Conditions) Lacking() bool {
 // NotReached returns the runtime that criproxy could not reach, as it says in the message of a status, or "".
 func NotReached(message string) string {
 	_, rest, _ := strings.Cut(message, "criproxy: backend ")
-	for _, words := range []string{" cannot be reached at ", " is gone since "} {
-		if name, _, ok := strings.Cut(rest, words); ok {
-			return name
-		}
+	if name, why, _ := strings.Cut(rest, " "); strings.HasPrefix(why, "cannot be reached at ") || strings.HasPrefix(why, "is gone since ") {
+		return name
 	}
 	return ""
 }

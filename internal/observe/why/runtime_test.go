@@ -452,7 +452,7 @@ func TestCallsThatReachNoRuntimeNeedNoCondition(t *testing.T) {
 		return &call{method: "ListPodSandbox", from: "kubelet", pid: 1, began: at(second), took: time.Millisecond, ended: true, code: codes.Unavailable, message: message}
 	}
 	refused := "criproxy: backend primary cannot be reached at /run/a.sock: connect: connection refused"
-	gone := "criproxy: backend primary is gone since 09:00:01: connection refused"
+	gone := "criproxy: backend primary is gone since 09:00:01: cannot be reached at /run/a.sock: connect: connection refused"
 	v := &view{now: at(59), calls: []*call{away(1, refused), away(2, gone), away(3, gone)}}
 	require.Len(t, v.unreached(), 1)
 	assert.Equal(t, Error, v.unreached()[0].Level)
