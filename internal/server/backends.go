@@ -56,7 +56,8 @@ type backend struct {
 	retired atomic.Bool                             // another connection to the runtime reports its condition, or none
 	logged  atomic.Bool                             // the log has its condition
 	driver  atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has said it
-	process atomic.Int32                            // that serves its socket; zero if that is not known
+	process atomic.Value                            // the string that identifies what serves its socket; empty if that is not known
+	fresh   chan struct{}                           // has an element after a new connection, until the runtime is asked what it is
 	named   atomic.Bool                             // it was asked on this connection what it is
 }
 
@@ -64,7 +65,7 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 
 // newBackend builds the stack for the i-th runtime of cfg, which s has the memories and the earlier names for.
 func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *assembly) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator(), answers: &p.answers, changes: p.changes}
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator(), answers: &p.answers, changes: p.changes, fresh: make(chan struct{}, 1)}
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
 	}
@@ -200,6 +201,9 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 	}
 	do("keeping a connection to", func() {
 		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
+	})
+	do("asking what it is:", func() {
+		recovery.Keep(ctx, "asking a backend what it is", func() { b.askWhenConnected(ctx) })
 	})
 	if b.watcher != nil {
 		do("watching", func() {

@@ -23,7 +23,7 @@ func watchDrivers(ctx context.Context, all func() []*backend) {
 		backends := all()
 		for _, b := range backends {
 			b.askDriver(ctx)
-			b.askWhatItIs(ctx)
+			b.askWhatItIs(ctx) // if it did not answer before
 		}
 		for _, b := range backends[1:] {
 			if text := driverMismatch(backends[0], b); text != "" && !logged[text] {
@@ -51,6 +51,18 @@ func (b *backend) askDriver(ctx context.Context) {
 	}
 }
 
+// askWhenConnected asks the runtime what it is after each new connection, until ctx ends.
+func (b *backend) askWhenConnected(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.fresh:
+			b.askWhatItIs(ctx)
+		}
+	}
+}
+
 // askWhatItIs notes the name and version of the runtime, once for each connection, for the time when it cannot be asked.
 func (b *backend) askWhatItIs(ctx context.Context) {
 	if !b.cri || b.named.Swap(true) {
@@ -58,7 +70,7 @@ func (b *backend) askWhatItIs(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
-	process := b.process.Load()
+	process := b.servedBy()
 	var v runtimeapi.VersionResponse
 	if b.ask(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) != nil {
 		b.named.Store(false)
@@ -70,8 +82,8 @@ func (b *backend) askWhatItIs(ctx context.Context) {
 
 // is notes what the backend has reported of itself. process is the one that served its socket when it was asked. If another one
 // does since, it is asked again.
-func (b *backend) is(runtime string, api []string, process int32) {
-	if process != b.process.Load() {
+func (b *backend) is(runtime string, api []string, process string) {
+	if process != b.servedBy() {
 		return
 	}
 	at := addressOf(b.cfg)
@@ -79,6 +91,12 @@ func (b *backend) is(runtime string, api []string, process int32) {
 		at = "" // another one may answer next
 	}
 	b.changes.Do(func() { b.changes.Is(b.String(), runtime, api, at, process) })
+}
+
+// servedBy returns what identifies the process that serves the socket, "" if that is not known.
+func (b *backend) servedBy() string {
+	process, _ := b.process.Load().(string)
+	return process
 }
 
 // several reports whether any of several servers can answer a call, which may be of different versions.
@@ -96,8 +114,12 @@ func (b *backend) noting(dial func(ctx context.Context, address string) (net.Con
 		nc, err := dial(ctx, address)
 		if err == nil {
 			by, _ := host.Of(nc) // zero if it is no unix socket
-			b.process.Store(by.PID)
+			b.process.Store(by.Identity())
 			b.named.Store(false)
+			select {
+			case b.fresh <- struct{}{}:
+			default: // it will be asked
+			}
 		}
 		return nc, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -19,18 +18,14 @@ func TestAnotherVersionOrProcessOfARuntimeIsRecorded(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
 	b := n.proxy.backends()[1]
-	ask := func() telemetry.Condition {
-		b.askWhatItIs(n.ctx())
-		return b.condition()
-	}
-	testkit.Eventually(t, "it has said what it is", func() bool { return ask().Runtime != "" })
-	before := ask().Runtime
+	testkit.Eventually(t, "it has said what it is", func() bool { return b.condition().Runtime != "" })
+	before := b.condition()
+	assert.Regexp(t, fmt.Sprintf("^%d since [0-9]+$", os.Getpid()), before.Process)
 	n.runtimes[1].Kill()
 	n.runtimes[1].Replace(fakecri.Config{Version: "9.0.0"})
 	n.runtimes[1].Start()
 	says := func(what string) (says string) {
 		testkit.Eventually(t, "it was "+what, func() bool {
-			ask()
 			all := n.proxy.changes.Latest()
 			i := slices.IndexFunc(all, func(c capture.Change) bool { return c.What == what })
 			if i >= 0 {
@@ -40,10 +35,10 @@ func TestAnotherVersionOrProcessOfARuntimeIsRecorded(t *testing.T) {
 		})
 		return says
 	}
-	assert.Equal(t, "beta.io was replaced: it is fakecri 9.0.0 now, before it was "+before, says(capture.Replaced))
+	assert.Equal(t, "beta.io was replaced: it is fakecri 9.0.0 now, before it was "+before.Runtime, says(capture.Replaced))
 	n.isUp(1)
-	b.process.Store(1)
-	b.is("fakecri 9.0.0", nil, 1)
+	b.process.Store("1 since 0")
+	b.is("fakecri 9.0.0", nil, "1 since 0")
 	assert.Equal(t, fmt.Sprintf("beta.io was restarted: process 1 serves it now, process %d did before (fakecri 9.0.0)", os.Getpid()), says(capture.Restarted))
 	assert.Equal(t, capture.Up, b.condition().State, "it is no condition")
 }

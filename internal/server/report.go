@@ -111,7 +111,7 @@ func (b *backend) state() (state string, since time.Time, err error) {
 // report asks the backend for its version and its items, and returns its state.
 func (b *backend) report(ctx context.Context) admin.Backend {
 	r := admin.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
-	known, bound, process := b.condition(), StatusTime, b.process.Load()
+	known, bound, process := b.condition(), StatusTime, b.servedBy()
 	slow := known.State == capture.Slow || known.State == capture.Gone // without memory, one that is gone may hang
 	if slow {
 		bound = slowTime

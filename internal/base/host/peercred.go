@@ -3,6 +3,7 @@
 package host
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -47,6 +48,16 @@ func Of(conn net.Conn) (Process, error) {
 	return p, nil
 }
 
+// Identity tells the process from every other one of this machine, also from a later one with its number. It is empty if the
+// process has ended, or cannot be seen from here.
+func (p Process) Identity() string {
+	const began = 19 // starttime
+	if all := strings.Fields(stat(int(p.PID))); len(all) > began {
+		return fmt.Sprintf("%d since %s", p.PID, all[began])
+	}
+	return ""
+}
+
 // Serving connects to a socket, sends nothing, and returns the process that serves it. If no
 // process does, the error is that of the connection.
 func Serving(path string) (Process, error) {
@@ -66,10 +77,14 @@ func Serving(path string) (Process, error) {
 
 // stopped reports whether the state of a process is T or t: see proc_pid_stat(5).
 func stopped(pid int) bool {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // empty if the process has ended
-	text := string(stat)
-	state := strings.TrimSpace(text[strings.LastIndex(text, ")")+1:]) // the name of the program may contain anything
+	state := stat(pid)
 	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
+}
+
+// stat returns what proc_pid_stat(5) has of a process, from its state on; nothing if the process has ended.
+func stat(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return strings.TrimSpace(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name of the program may contain anything
 }
 
 // control calls f with the descriptor of a unix connection.

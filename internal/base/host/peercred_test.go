@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -24,6 +25,8 @@ func TestTheServingProcessIsNamed(t *testing.T) {
 	got, err := Serving(path)
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
+	assert.Regexp(t, fmt.Sprintf("^%d since [0-9]+$", os.Getpid()), got.Identity())
+	assert.Empty(t, Process{PID: 0}.Identity(), "it is in another PID namespace")
 
 	conn, err := net.Dial("unix", path)
 	require.NoError(t, err)

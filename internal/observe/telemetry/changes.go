@@ -124,7 +124,7 @@ func (c *Changes) Follow(sources map[string]string, now time.Time, concerned fun
 		goesOn := source != name && source != ""
 		c.conditions.edit(&to, func(k *Condition) {
 			if goesOn {
-				k.Runtime, k.At, k.process, k.API, k.Since = was.Runtime, was.At, was.process, was.API, was.Since
+				k.Runtime, k.At, k.Process, k.API, k.Since = was.Runtime, was.At, was.Process, was.API, was.Since
 			}
 			if k.State == "" && k.Since.IsZero() {
 				k.Since = now // connecting
@@ -154,7 +154,7 @@ func (c *Changes) Conditions() Conditions {
 // Is notes the runtime and the API that a process at an address has reported for a backend, as far as they are known. It adds a
 // change if another version or process was there before. The address is empty if several servers are there, process zero if it
 // is not known.
-func (c *Changes) Is(backend, runtime string, api []string, at string, process int32) {
+func (c *Changes) Is(backend, runtime string, api []string, at, process string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var change capture.Change

@@ -20,15 +20,14 @@ const maxOutages = 20
 // files.
 type Condition struct {
 	Runtime string         `json:"runtime,omitempty"`
-	At      string         `json:"at,omitempty"` // the address at which the runtime said what it is
+	At      string         `json:"at,omitempty"`      // the address at which the runtime said what it is
+	Process string         `json:"process,omitempty"` // that served this address then, as host.Process.Identity has it; empty if that is not known
 	API     []string       `json:"api,omitempty"`
 	Outages []admin.Outage `json:"outages,omitempty"`   // the latest first; never changed in place
 	State   string         `json:"condition,omitempty"` // empty: not asked yet
 	Since   time.Time      `json:"since,omitzero"`      // zero: since the process began
 	Why     string         `json:"why,omitempty"`       // why it became slow or gone, as the event and the outage say
 	Now     string         `json:"now,omitempty"`       // why it still is, if that is other trouble
-
-	process int32 // that has said what the runtime is; zero if it is not known
 }
 
 // Reason returns why a backend is slow or gone: why it became so and, if it is so for another reason now, that.
@@ -91,20 +90,22 @@ func (k *Condition) take(c *capture.Change) {
 
 // is notes the runtime that a process at an address has said it is, and returns the change if another one was there before.
 // Of a runtime at another address the configuration says so. An empty address is one of several servers.
-func (k *Condition) is(runtime, at string, process int32) (change capture.Change, changed bool) {
+func (k *Condition) is(runtime, at, process string) (change capture.Change, changed bool) {
 	if runtime == "" {
 		return change, false
 	}
 	was := *k
-	k.Runtime, k.At, k.process = runtime, at, process
+	k.Runtime, k.At, k.Process = runtime, at, process
 	change.Time = time.Now()
 	switch {
 	case at == "" || was.At != at:
 		return change, false
 	case was.Runtime != runtime:
 		change.What, change.Why = capture.Replaced, fmt.Sprintf("it is %s now, before it was %s", runtime, was.Runtime)
-	case was.process != 0 && process != 0 && was.process != process:
-		change.What, change.Why = capture.Restarted, fmt.Sprintf("process %d serves it now, process %d did before (%s)", process, was.process, runtime)
+	case was.Process != "" && process != "" && was.Process != process:
+		now, _, _ := strings.Cut(process, " ")
+		before, _, _ := strings.Cut(was.Process, " ")
+		change.What, change.Why = capture.Restarted, fmt.Sprintf("process %s serves it now, process %s did before (%s)", now, before, runtime)
 	default:
 		return change, false
 	}
@@ -164,7 +165,7 @@ func newest(replayed, evidence map[string]Condition) map[string]Condition {
 	maps.Copy(all, evidence)
 	for name, k := range replayed {
 		if was := evidence[name]; k.State != was.State || !k.Since.Equal(was.Since) {
-			k.Runtime, k.At, k.API = was.Runtime, was.At, was.API
+			k.Runtime, k.At, k.Process, k.API = was.Runtime, was.At, was.Process, was.API
 			all[name] = k
 		}
 	}

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -200,19 +201,16 @@ func TestAProcessThatHandsOverNotesOnlyIfItGoesOn(t *testing.T) {
 }
 
 func TestARuntimeIsAnotherOneThanBeforeOnlyAtTheSameAddress(t *testing.T) {
-	const version, address, process = "containerd 2.4", "/run/a.sock", 7
-	for name, one := range map[string]struct {
-		version, address string
-		process          int32
-		want             string
-	}{
+	const version, address, process = "containerd 2.4", "/run/a.sock", "7 since 100"
+	for name, one := range map[string]struct{ version, address, process, want string }{
 		"nothing has changed":      {version, address, process, ""},
 		"another version":          {"containerd 2.5", address, process, capture.Replaced},
-		"a restart for an upgrade": {"containerd 2.5", address, 8, capture.Replaced},
-		"a restart":                {version, address, 8, capture.Restarted},
-		"an unknown process":       {version, address, 0, ""},
-		"another address":          {"containerd 2.5", "/run/b.sock", 8, ""},
-		"no answer":                {"", address, 8, ""},
+		"a restart for an upgrade": {"containerd 2.5", address, "8 since 200", capture.Replaced},
+		"a restart":                {version, address, "8 since 200", capture.Restarted},
+		"its number once more":     {version, address, "7 since 200", capture.Restarted},
+		"an unknown process":       {version, address, "", ""},
+		"another address":          {"containerd 2.5", "/run/b.sock", "8 since 200", ""},
+		"no answer":                {"", address, "8 since 200", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var k Condition
@@ -224,9 +222,26 @@ func TestARuntimeIsAnotherOneThanBeforeOnlyAtTheSameAddress(t *testing.T) {
 		})
 	}
 	c := NewChanges(&Recording{}, "")
-	c.Is("kata.io", version, nil, "/run/b.sock", 9) // the runtime that had this name before
+	c.Is("kata.io", version, nil, "/run/b.sock", "9 since 90") // the runtime that had this name before
 	c.Is("beta.io", version, nil, address, process)
 	c.Follow(map[string]string{"kata.io": "beta.io"}, time.Now(), func(string) (pods, containers *int) { return nil, nil })
 	c.Is("kata.io", version, nil, address, process)
 	assert.Empty(t, c.Latest(), "it only has another name")
+}
+
+// A restart while criproxy was down was found only if the version had changed.
+func TestARestartWhileNobodyLookedIsFound(t *testing.T) {
+	var kept Conditions
+	c := NewChanges(&Recording{}, "")
+	c.Is("beta.io", "containerd 2.4", nil, "/run/a.sock", "7 since 100")
+	text, err := json.Marshal(c.Conditions())
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &kept))
+	next := NewChanges(&Recording{}, "")
+	next.RestoreConditions(kept)
+	next.Is("beta.io", "containerd 2.4", nil, "/run/a.sock", "7 since 100")
+	assert.Empty(t, next.Latest(), "it is the same process")
+	next.Is("beta.io", "containerd 2.4", nil, "/run/a.sock", "8 since 200")
+	require.Len(t, next.Latest(), 1)
+	assert.Equal(t, "process 8 serves it now, process 7 did before (containerd 2.4)", next.Latest()[0].Why)
 }
