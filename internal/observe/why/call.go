@@ -27,7 +27,7 @@ type call struct {
 	code    codes.Code
 	message string
 	about   calls.About
-	stream  bool
+	stream  bool // it may go on for ever
 	legs    []leg
 	memory  []string // the runtimes for which memory answered
 
@@ -55,9 +55,15 @@ func (c *call) kubelet() bool { return slices.Contains(kubelets, c.from) }
 // ok reports whether the call has ended without an error.
 func (c *call) ok() bool { return c.ended && c.code == codes.OK }
 
-// gaveUp reports whether the client ended the call, or its deadline passed, after a time.
-func (c *call) gaveUp(after time.Duration) bool {
-	return c.ended && c.took >= after && (c.code == codes.DeadlineExceeded || capture.EndedByClient(c.code, c.message))
+// gaveUp reports whether the client ended the call, or its deadline passed.
+func (c *call) gaveUp() bool {
+	return c.ended && (c.code == codes.DeadlineExceeded || capture.EndedByClient(c.code, c.message))
+}
+
+// expired reports whether the client gave the call up because it took too long. kubelet also ends calls when it stops, and when
+// their pod is deleted.
+func (c *call) expired() bool {
+	return c.gaveUp() && c.took >= abandoned && (c.code == codes.DeadlineExceeded || c.timeout > 0 && c.took >= c.timeout-jump)
 }
 
 // failed reports whether the call has ended with an error that its client did not cause.
@@ -136,7 +142,7 @@ func (c *call) answered(runtime string) bool {
 // ended the call because it lost the runtime or had an answer from memory.
 func (c *call) replied() bool {
 	one, lost := c.legs[0], c.code == codes.Unavailable && (c.own || calls.BackendIn(c.message) != "")
-	return one.ended && one.code != codes.Canceled && !c.gaveUp(0) && !lost
+	return one.ended && one.code != codes.Canceled && !c.gaveUp() && !lost
 }
 
 // failedBy reports whether a call failed because of a runtime, and not because of another one.

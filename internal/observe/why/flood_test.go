@@ -12,7 +12,7 @@ import (
 func TestWhatIsEqualComesInOneOrder(t *testing.T) {
 	v := &view{now: at(30)}
 	for second := range 20 {
-		for _, method := range []string{"Status", "ListContainers", "Version", "ListPodSandbox", "ImageStatus", "ListImages"} {
+		for _, method := range []string{"Status", "ListContainers", "Version", "ListPodSandbox", "ImageStatus", "ListImages", "Status", "ListContainers", "Version", "ListPodSandbox", "ImageStatus", "ListImages"} {
 			v.calls = append(v.calls, &call{method: method, from: "agent", began: at(second), ended: true})
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -32,21 +34,24 @@ func (v *view) hangsOf() []hang {
 	var found []hang
 	open, answered := map[string][]*call{}, map[string]time.Time{} // :: runtime → calls that it has not answered, and when it answered last
 	type step struct {
-		at  time.Time
-		c   *call
-		end bool
+		at   time.Time
+		name string // of the runtime
+		c    *call
+		end  bool
 	}
 	var steps []step
 	begin := func(c *call) time.Time { return c.began.Add(c.legs[0].after) }
 	for _, c := range v.complete() {
-		if len(c.legs) != 1 || c.stream {
+		if c.stream {
 			continue
 		}
-		if !slices.Contains(waits, c.method) {
-			steps = append(steps, step{begin(c), c, false})
+		if len(c.legs) == 1 && !slices.Contains(waits, c.method) {
+			steps = append(steps, step{begin(c), c.legs[0].backend, c, false})
 		}
-		if c.replied() {
-			steps = append(steps, step{begin(c).Add(c.legs[0].took), c, true})
+		for _, one := range c.legs {
+			if len(c.legs) == 1 && c.replied() || len(c.legs) > 1 && one.ended && one.code == codes.OK {
+				steps = append(steps, step{c.began.Add(one.after + one.took), one.backend, c, true})
+			}
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
@@ -70,14 +75,13 @@ func (v *view) hangsOf() []hang {
 		}
 	}
 	for _, s := range steps {
-		name := s.c.legs[0].backend
 		if !s.end {
-			open[name] = append(open[name], s.c)
+			open[s.name] = append(open[s.name], s.c)
 			continue
 		}
-		close(name, s.at, s.at)
-		answered[name] = s.at
-		open[name] = slices.DeleteFunc(open[name], func(c *call) bool { return c == s.c || c.ended && !c.end().After(s.at) })
+		close(s.name, s.at, s.at)
+		answered[s.name] = s.at
+		open[s.name] = slices.DeleteFunc(open[s.name], func(c *call) bool { return c == s.c || c.ended && !c.end().After(s.at) })
 	}
 	for _, name := range slices.Sorted(maps.Keys(open)) {
 		close(name, v.now, time.Time{})

@@ -235,7 +235,7 @@ func (l *Look) brief(c *calls.Call) *call {
 	if m == nil {
 		return b
 	}
-	b.stream = m.ServerStreams
+	b.stream = m.ServerStreams && !strings.HasPrefix(b.method, "Stream") // StreamContainers is a list
 	request, reply := kept(front.Requests), kept(front.Replies)
 	switch b.method {
 	case "StopContainer", "ExecSync":
@@ -259,7 +259,7 @@ func (l *Look) said(method string, of *calls.Leg) string {
 	reply := kept(of.Replies)
 	switch method {
 	case "Version":
-		return l.word(string(text(m.Output, reply, "runtime_name")) + " " + string(text(m.Output, reply, "runtime_version")))
+		return l.word(strings.TrimSpace(string(text(m.Output, reply, "runtime_name")) + " " + string(text(m.Output, reply, "runtime_version"))))
 	case "Status":
 		return l.word(notReady(m.Output, reply))
 	}

@@ -28,7 +28,7 @@ func TestOnlyASuccessOfTheSameRuntimeEndsATrouble(t *testing.T) {
 		"a cgroup driver": {(*view).refused, failing("CreateContainer", "expected cgroupsPath to be of format"), ok("CreateContainer")},
 		"a reserved name": {sandboxReserved.find, failing("RunPodSandbox", "failed to reserve sandbox name: name is reserved for 7f"), ok("RunPodSandbox")},
 		"a slow list": {plegSlow, func(runtime string, second int) *call {
-			return made("ListContainers", runtime, second, long, codes.OK, "")
+			return made("ListContainers", runtime, second, hung, codes.OK, "")
 		}, ok("ListContainers")},
 		"a slow plugin": {(*view).slowPlugins, func(runtime string, second int) *call {
 			c := made("RunPodSandbox", runtime, second, long, codes.OK, "")

@@ -31,7 +31,7 @@ func TestTheAnswerToAProbeDecidesWhatIsSlow(t *testing.T) {
 		both    = command + " and the runtime is not"
 	)
 	slow := &capture.Change{Time: at(1), Backend: "primary", What: capture.Slow, Was: capture.Up, Why: "has not answered Status within 2s"}
-	hangs := ask("ListContainers", "", "primary", 5, plegCall, "")
+	hangs := ask("ListContainers", "", "primary", 5, hung, "")
 	for name, one := range map[string]struct {
 		said   string
 		others string // the runtime that answers other probes quickly

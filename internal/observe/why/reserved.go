@@ -78,7 +78,7 @@ func (v *view) reserved(method, what string) []Finding {
 			case c.failed() && isReserved(c.message):
 				refused++
 				show, held = append(show, c), nil
-			case c.gaveUp(abandoned):
+			case c.expired():
 				left = c
 				show, held = append(show, c), nil
 			}

@@ -141,7 +141,7 @@ func (v *view) lost(c *call) bool {
 	case c.failed() && c.code == codes.Unavailable && calls.BackendIn(c.message) != "":
 		of := causeOf(c.method, c.message)
 		return of == nil || !of.misfit // it is gone because of its answer to another call
-	case c.ended && !c.gaveUp(0):
+	case c.ended && !c.gaveUp():
 		return false
 	}
 	return slices.ContainsFunc(c.legs, func(one leg) bool {

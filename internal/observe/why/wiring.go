@@ -88,23 +88,25 @@ func (v *view) notReady() []Finding {
 	}
 	for _, name := range names {
 		answers := filter(asked, func(c *call) bool { return c.answered(name) })
-		for _, all := range groups(answers, func(c *call) string { return c.saidBy(name) }) {
-			f, last := shown(all), all[len(all)-1]
-			f.About, f.Level = cmp.Or(name, "the runtime"), Error
-			if name != "" {
-				f.Backends = []string{name}
-			}
-			f.Text, f.past = f.About+" reports "+last.saidBy(name), f.About+" reported "+last.saidBy(name)
-			f.Not = "a fault of kubelet's: the runtime says so of itself"
-			f.Cure = "NetworkReady=false: install or mend the network plugin, which writes a file to /etc/cni/net.d; RuntimeReady=false: read the runtime's log"
-			ready := slices.IndexFunc(answers, func(c *call) bool { return c.began.After(last.began) && c.saidBy(name) == "" })
-			if ready >= 0 {
-				f.end(fmt.Sprintf(", from %s; it is ready since %s", clock(f.Since), clock(answers[ready].began)), answers[ready])
-			} else if v.away(name, v.now) {
-				f.end("; it is gone now")
-			}
-			found = append(found, f)
+		all := filter(answers, func(c *call) bool { return c.saidBy(name) != "" })
+		if len(all) == 0 {
+			continue
 		}
+		f, last := shown(all), all[len(all)-1] // it may have said it in other words before
+		f.About, f.Level = cmp.Or(name, "the runtime"), Error
+		if name != "" {
+			f.Backends = []string{name}
+		}
+		f.Text, f.past = f.About+" reports "+last.saidBy(name), f.About+" reported "+last.saidBy(name)
+		f.Not = "a fault of kubelet's: the runtime says so of itself"
+		f.Cure = "NetworkReady=false: install or mend the network plugin, which writes a file to /etc/cni/net.d; RuntimeReady=false: read the runtime's log"
+		ready := slices.IndexFunc(answers, func(c *call) bool { return c.began.After(last.began) })
+		if ready >= 0 {
+			f.end(fmt.Sprintf(", from %s; it is ready since %s", clock(f.Since), clock(answers[ready].began)), answers[ready])
+		} else if v.away(name, v.now) {
+			f.end("; it is gone now")
+		}
+		found = append(found, f)
 	}
 	return found
 }
@@ -112,12 +114,18 @@ func (v *view) notReady() []Finding {
 // slowPlugin is how long plugins may take for a call. kubelet gives most calls two minutes.
 const slowPlugin = time.Second
 
-// slowPlugins finds calls that reach a runtime late, because plugins are asked first.
+// slowPlugins finds calls that reach a runtime late, because plugins are asked first. If calls for which no plugin is asked are
+// late as well, criproxy waits for the runtime, or has no time of a processor.
 func (v *view) slowPlugins() []Finding {
 	if v.blind() {
 		return nil
 	}
-	late := v.of(func(c *call) bool { return c.kubelet() && c.ended && c.beforeRuntime() >= slowPlugin }, starting...)
+	others := v.of(func(c *call) bool { return c.beforeRuntime() >= slowPlugin/2 }, plegCalls...)
+	late := v.of(func(c *call) bool {
+		return c.kubelet() && c.ended && c.beforeRuntime() >= slowPlugin && !slices.ContainsFunc(others, func(o *call) bool {
+			return o.began.Before(c.began.Add(c.beforeRuntime())) && o.began.Add(o.beforeRuntime()).After(c.began)
+		})
+	}, starting...)
 	var found []Finding
 	for _, all := range groups(late, func(c *call) string { return c.method + " " + c.runtime() }) {
 		f := shown(all)
@@ -135,7 +143,7 @@ func (v *view) slowPlugins() []Finding {
 
 // beforeRuntime returns how long a call waited before the first runtime was asked.
 func (c *call) beforeRuntime() time.Duration {
-	if len(c.legs) == 0 && c.gaveUp(0) {
+	if len(c.legs) == 0 && c.gaveUp() {
 		return c.took
 	} else if len(c.legs) == 0 {
 		return 0
