@@ -289,12 +289,14 @@ func TestCallsOfThePreviousProcessesAreRecorded(t *testing.T) {
 	for i := range 4 {
 		client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 		go func() {
+			pause := time.NewTicker(5 * time.Millisecond) // so that the recorder can archive all calls
+			defer pause.Stop()
 			for n := 0; ; n++ {
 				select {
 				case <-stop:
 					done <- n
 					return
-				default:
+				case <-pause.C:
 				}
 				_, err := client.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: fmt.Sprintf("call-%d-%d.", i, n)}, grpc.WaitForReady(true))
 				assert.Equal(t, codes.NotFound, status.Code(err))

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 )
 
@@ -225,33 +227,22 @@ func (a *archive) isNoted(method string) bool {
 
 const (
 	gather     = 250 * time.Millisecond // how long events gather before the archive takes them
-	takeAtOnce = 256                    // events
-	takeShare  = 200                    // the archive takes at most one part of so many of the time of a processor
-	burst      = 100 * time.Millisecond // what it may take in addition, if it has taken less before
-	burstShare = 10                     // likewise, while it takes that
-	longest    = 5 * time.Second        // its longest pause, whatever one round took: the machine may have slept meanwhile
+	takeAtOnce = 64                     // events
+	takeShare  = 100                    // the archive takes at most one part of so many of the time of a processor
 )
 
 // Archive moves events from the ring to the archive until the recorder is closed or ctx ends. Without a schema in [Config]
-// there is no archive, and Archive returns at once. If there are more calls for long than a two-hundredth of a processor
+// there is no archive, and Archive returns at once. If there are more calls for long than a hundredth of a processor
 // can archive, some are only in the ring, and are missing when the ring has forgotten them.
 func (r *Recorder) Archive(ctx context.Context) {
 	a := r.archive
 	if a == nil {
 		return
 	}
-	last, left := time.Now(), burst // left: of the burst
 	for {
-		began := time.Now()
-		left = min(left+began.Sub(last)/takeShare, burst)
-		all, wake := a.take(takeAtOnce)
-		took := time.Since(began)
-		last, left = began, max(left-took, 0)
-		share := time.Duration(burstShare)
-		if left == 0 {
-			share = takeShare
-		}
-		pause := min(share*took, longest)
+		var all bool
+		var wake <-chan struct{}
+		pause := takeShare * work(func() { all, wake = a.take(takeAtOnce) })
 		if all {
 			if wake == nil {
 				return
@@ -271,6 +262,22 @@ func (r *Recorder) Archive(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// work returns the time of a processor that do takes. On a machine with much else to do, do itself takes far longer.
+func work(do func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began, before := time.Now(), threadTime()
+	do()
+	return min(threadTime()-before, time.Since(began)) // a simulated clock counts no work
+}
+
+// threadTime returns the time of a processor that this thread has taken.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // cannot fail: all Linux has it
+	return time.Duration(t.Nano())
 }
 
 // whole returns when the archive has what earlier processes have left.

@@ -381,6 +381,26 @@ func TestTheArchiveWaitsForNothingButEvents(t *testing.T) {
 	})
 }
 
+// While a machine has much else to do, a round takes long but is little work: the next one must not wait for that.
+func TestTheArchivePausesForItsWorkAndNotForTheMachine(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
+		const late = time.Minute
+		rec := capture.NewRecorder(capture.Config{Schema: muxtest.Library, Notable: func(string) bool {
+			time.Sleep(late)
+			return false
+		}})
+		done := make(chan struct{})
+		go func() { rec.Archive(context.Background()); close(done) }()
+		poll(t, rec, 1, nil)
+		time.Sleep(2 * late)
+		poll(t, rec, 2, nil)
+		time.Sleep(time.Second)
+		assert.Equal(t, uint64(2*perPoll), rec.Reach().Archived)
+		rec.Close()
+		<-done
+	})
+}
+
 func FuzzBlocks(f *testing.F) {
 	rec := archived(0)
 	session(f, rec)
