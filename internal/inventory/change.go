@@ -31,17 +31,16 @@ type Note struct {
 // A change is what calls have done to one item since the latest complete answer. The answer to an earlier request follows it
 // if it shows the item as it is after the change:
 //
-//	the call          created  state  an answer follows if
-//	created it        yes      nil    it lists the item
-//	changed it        either   set    it lists the item in none of the states was; or, if not created, does not list it
-//	removed it        no       nil    it does not list the item
+//	the call          created  becomes  an answer follows if
+//	created it        yes      nil      it lists the item
+//	changed it        either   set      it lists the item in a state that the calls leave as it is; or, if not created, does not list it
+//	removed it        no       nil      it does not list the item
 //
-// A later call replaces the change of an earlier one, but what was created stays so until it is removed.
+// What was created stays so until it is removed, and what is removed stays so.
 type change struct {
-	before  uint64 // the latest request before the call; an answer to a later one shows the change
+	before  uint64 // the latest request before the latest call; an answer to a later one shows the change
 	created bool
-	state   *rewrite.Path // where a call has set the state; nil: none has
-	was     []uint64      // the states that the item may have had before, and has no longer
+	becomes *becomes // what the calls make of the item, one after the other; nil: none has changed its state
 }
 
 // follows reports whether an answer in which the item is listed so, or not listed, follows the change.
@@ -49,11 +48,11 @@ func (c change) follows(item []byte, listed bool) bool {
 	switch {
 	case !listed:
 		return !c.created
-	case c.state == nil:
+	case c.becomes == nil:
 		return c.created
 	}
-	state, _, err := c.state.LookupVarint(item)
-	return err == nil && !slices.Contains(c.was, state)
+	before, after, known := c.becomes.of(item)
+	return !known || before == after
 }
 
 // Note applies to the lists what a call has changed, as p says, and returns these lists. A call that failed may have changed
@@ -127,15 +126,20 @@ func (l *Listing) change(on effect, request []byte, changed bool) (shown bool) {
 		if removed {
 			l.remove(string(name))
 		}
-		if n == 1 && !(removed && id == string(name)) {
+		switch {
+		case n == 1 && !(removed && id == string(name)):
 			mark(id)
 			return shown
+		case n == 0 && shown:
+			l.becomes(string(name), on.becomes) // an answer to an earlier request may list it
 		}
 		return removed || shown
 	}
 	if removed {
 		mark = l.remove
-		l.emptied[string(name)] = emptied{on.item, l.inv.asked}
+	}
+	if removed || shown {
+		l.sweeps[string(name)] = l.sweeps[string(name)].then(sweep{on.item, l.inv.asked, on.becomes, removed})
 	}
 	var marked []string
 	for id, body := range l.items.all() {
@@ -177,81 +181,97 @@ func (l *Listing) remove(id string) {
 	}
 }
 
-// emptied says that a call has removed all items with a value at a path, as the removal of a pod removes its containers.
-// The answer to an earlier request may have such an item that l never had: its client was gone when it was created.
-type emptied struct {
-	at     *rewrite.Path
-	before uint64 // the latest request before
+// A sweep is what calls have done to all items with a value at a path, as the removal of a pod removes its containers, and its
+// stop ends them. The answer to an earlier request may have such an item that l never had: its client was gone when it was
+// created, or there was no answer yet.
+type sweep struct {
+	at      *rewrite.Path
+	before  uint64   // the latest request before the latest call
+	becomes *becomes // what the calls make of the items
+	removed bool
 }
 
-// removedSince reports whether a call has removed an item, by the value of a field, since request seq.
-func (l *Listing) removedSince(seq uint64, item []byte) bool {
-	for value, e := range l.emptied {
-		if got, _, err := e.at.Lookup(item); err == nil && string(got) == value && seq <= e.before {
-			return true
+// then returns what s and then another call have done. s may be zero.
+func (s sweep) then(next sweep) sweep {
+	next.becomes, next.removed = s.becomes.then(next.becomes), s.removed || next.removed
+	return next
+}
+
+// since returns what calls have made of an item in the answer to request seq since then, or nil if they have removed it. Where
+// the answer does not follow a change, an item that l has stays as it is.
+func (l *Listing) since(seq uint64, id string, item []byte) []byte {
+	ours, known := l.items.get(id)
+	if c, changed := l.changes[id]; changed && seq <= c.before && !c.follows(item, true) {
+		if known || c.becomes == nil {
+			return bytes.Clone(ours) // a copy, so that the whole earlier reply can be freed
+		}
+		item, _ = c.becomes.apply(item)
+	}
+	for value, s := range l.sweeps {
+		got, _, err := s.at.Lookup(item)
+		switch {
+		case err != nil || string(got) != value || seq > s.before:
+		case s.removed:
+			return nil
+		case !known:
+			item, _ = s.becomes.apply(item)
 		}
 	}
-	return false
+	return item
 }
 
 // keepChanged applies to an answer what calls have changed since its request, so that it shows nothing that a client knows to
 // be over. Where the answer follows a change, it counts as it is.
 func (l *Listing) keepChanged(answer *items) {
-	if len(l.emptied) > 0 {
+	keep := func(id string, theirs []byte) {
+		if item := l.since(l.answered, id, theirs); item != nil {
+			answer.put(id, item)
+		} else {
+			answer.remove(id)
+		}
+	}
+	if len(l.sweeps) > 0 {
 		for _, id := range slices.Clone(answer.ids) {
-			if body, _ := answer.get(id); l.removedSince(l.answered, body) {
-				answer.remove(id)
-			}
+			theirs, _ := answer.get(id)
+			keep(id, theirs)
 		}
 	}
 	for id, c := range l.changes {
 		theirs, listed := answer.get(id)
-		switch ours, known := l.items.get(id); {
-		case c.follows(theirs, listed):
-		case known:
-			answer.put(id, bytes.Clone(ours)) // a copy, so that the whole earlier reply can be freed
-		default:
-			answer.remove(id)
+		ours, known := l.items.get(id)
+		switch {
+		case listed:
+			keep(id, theirs)
+		case c.created && known:
+			answer.put(id, bytes.Clone(ours))
 		}
 	}
 }
 
-// becomes gives an item the state that a call has given it. known reports whether b says what became of it. An answer
-// with one of the states that the call ends is from before the call.
+// becomes gives an item the state that a call has given it, also if only a late answer lists it. known reports whether b says
+// what became of it.
 func (l *Listing) becomes(id string, b *becomes) (known bool) {
 	if b == nil || b.state == nil {
 		return b != nil
 	}
+	c, changed := l.changes[id]
 	body, listed := l.items.get(id)
-	if !listed {
-		return true // a list without the item shows nothing of it
-	}
-	before, _, err := b.state.LookupVarint(body)
-	after, known := b.after[before]
-	if err != nil || !known {
-		return false
-	}
-	var p rewrite.Patch
-	p.SetVarint(b.state, after)
-	changed, err := p.Apply(nil, body)
-	if err != nil {
-		return false
-	}
-	l.own().put(id, changed)
-	was := slices.DeleteFunc(slices.Clone(l.changes[id].was), func(s uint64) bool { return s == after })
-	for from, to := range b.after {
-		if from != to && from != after && !slices.Contains(was, from) {
-			was = append(was, from)
+	if listed {
+		if body, known = b.apply(body); !known {
+			return false
 		}
+		l.own().put(id, body)
+		l.inv.news = true
+	} else if changed && !c.created && c.becomes == nil {
+		return true // it is removed
 	}
-	l.changes[id] = change{l.inv.asked, l.changes[id].created, b.state, was}
-	l.inv.news = true
+	l.changes[id] = change{l.inv.asked, c.created, c.becomes.then(b)}
 	return true
 }
 
 // shownSince forgets the changes before request seq: its answer shows them.
 func (l *Listing) shownSince(seq uint64) {
 	maps.DeleteFunc(l.changes, func(_ string, c change) bool { return c.before < seq })
-	maps.DeleteFunc(l.emptied, func(_ string, e emptied) bool { return e.before < seq })
+	maps.DeleteFunc(l.sweeps, func(_ string, s sweep) bool { return s.before < seq })
 	maps.DeleteFunc(l.renamed, func(_ string, before uint64) bool { return before < seq })
 }

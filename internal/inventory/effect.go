@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"time"
@@ -140,6 +141,49 @@ func (d *draft) of(id *rewrite.Path, named, request []byte, now time.Time) []byt
 type becomes struct {
 	state *rewrite.Path
 	after map[uint64]uint64 // :: state before → after; empty: lists show nothing of the method
+}
+
+// of returns the state of an item, and what b makes of it. known is false if b does not say that.
+func (b *becomes) of(item []byte) (before, after uint64, known bool) {
+	if b == nil || b.state == nil {
+		return 0, 0, false
+	}
+	before, _, err := b.state.LookupVarint(item)
+	after, known = b.after[before]
+	return before, after, known && err == nil
+}
+
+// apply returns an item with the state that b makes of its state: a copy, or the item if b does not say that.
+func (b *becomes) apply(item []byte) (changed []byte, known bool) {
+	_, after, known := b.of(item)
+	if !known {
+		return item, false
+	}
+	var p rewrite.Patch
+	p.SetVarint(b.state, after)
+	changed, err := p.Apply(nil, item)
+	if err != nil {
+		return item, false
+	}
+	return changed, true
+}
+
+// then returns what b and then another call make of items. Both may be nil.
+func (b *becomes) then(next *becomes) *becomes {
+	switch {
+	case b == nil || b.state == nil:
+		return next
+	case next == nil || next.state == nil:
+		return b
+	}
+	after := maps.Clone(next.after)
+	for before, to := range b.after {
+		after[before] = to
+		if last, known := next.after[to]; known {
+			after[before] = last
+		}
+	}
+	return &becomes{b.state, after}
 }
 
 // compileBecomes returns what a method makes of items, or nil if the profile does not say it.

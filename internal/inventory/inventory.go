@@ -63,7 +63,7 @@ func (inv *Inventory) listing(key string) *Listing {
 	if l == nil {
 		l = &Listing{
 			inv: inv, items: &items{}, answered: 1, statuses: map[string]itemStatus{}, wanted: map[string]bool{},
-			changes: map[string]change{}, emptied: map[string]emptied{}, renamed: map[string]uint64{},
+			changes: map[string]change{}, sweeps: map[string]sweep{}, renamed: map[string]uint64{},
 		}
 		inv.lists[key] = l
 	}
@@ -136,7 +136,7 @@ func (inv *Inventory) Bound(p *Plan, limit int) {
 		l := inv.List(one)
 		l.settle()
 		clear(l.changes)
-		clear(l.emptied)
+		clear(l.sweeps)
 		l.become(&items{})
 		l.Complete, l.shown, inv.news = false, inv.asked+1, true // earlier requests may lack changes
 	}

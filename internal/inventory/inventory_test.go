@@ -229,7 +229,8 @@ func (r *runtime) what(about, want string) string {
 // The runtime answers a request from before a change after it, and shows the container as it was, as it became, or as it is
 // by now.
 func TestAnEarlierAnswerShowsOnlyWhatIsNewer(t *testing.T) {
-	const create, start, remove = `CreateContainer pod_sandbox_id: "p1" -> container_id: "c1"`, `StartContainer container_id: "c1"`, `RemoveContainer container_id: "c1"`
+	const create, start, stop, remove = `CreateContainer pod_sandbox_id: "p1" -> container_id: "c1"`, `StartContainer container_id: "c1"`, `StopContainer container_id: "c1"`, `RemoveContainer container_id: "c1"`
+	const stopPod, removePod = `StopPodSandbox pod_sandbox_id: "p1"`, `RemovePodSandbox pod_sandbox_id: "p1"`
 	for name, c := range map[string]struct {
 		first        string // what the runtime has listed before
 		calls        []string
@@ -245,8 +246,18 @@ func TestAnEarlierAnswerShowsOnlyWhatIsNewer(t *testing.T) {
 		"created and started, neither":         {"", []string{create, start}, "", "c1/p1 RUNNING"},
 		"created and started, one":             {"", []string{create, start}, "c1/p1 CREATED", "c1/p1 RUNNING"},
 		"started and removed":                  {"c1/p1 CREATED", []string{start, remove}, "c1/p1 RUNNING", ""},
-		"stopped with its pod":                 {"c1/p1 RUNNING", []string{`StopPodSandbox pod_sandbox_id: "p1"`}, "c1/p1 RUNNING", "c1/p1 EXITED"},
-		"removed with its pod, unseen":         {"c2/p2 RUNNING", []string{`RemovePodSandbox pod_sandbox_id: "p1"`}, "c1/p1 EXITED, c2/p2 RUNNING", "c2/p2 RUNNING"},
+		"stopped with its pod":                 {"c1/p1 RUNNING", []string{stopPod}, "c1/p1 RUNNING", "c1/p1 EXITED"},
+		"removed with its pod, unseen":         {"c2/p2 RUNNING", []string{removePod}, "c1/p1 EXITED, c2/p2 RUNNING", "c2/p2 RUNNING"},
+		"started, had ended before":            {"c1/p1 EXITED", []string{start}, "c1/p1 CREATED", "c1/p1 EXITED"},
+		"stopped before it was said to start":  {"c1/p1 RUNNING", []string{stop, start}, "c1/p1 RUNNING", "c1/p1 EXITED"},
+		"started, unseen":                      {"", []string{start}, "c1/p1 CREATED", "c1/p1 RUNNING"},
+		"stopped, unseen":                      {"", []string{stop}, "c1/p1 RUNNING", "c1/p1 EXITED"},
+		"started and stopped, unseen":          {"", []string{start, stop}, "c1/p1 CREATED", "c1/p1 EXITED"},
+		"stopped with its pod, unseen":         {"c2/p2 RUNNING", []string{stopPod}, "c2/p2 RUNNING, c1/p1 RUNNING", "c2/p2 RUNNING, c1/p1 EXITED"},
+		"started, stopped with its pod":        {"", []string{start, stopPod}, "c1/p1 CREATED", "c1/p1 EXITED"},
+		"removed, stopped again":               {"c1/p1 EXITED", []string{remove, stop}, "c1/p1 EXITED", ""},
+		"removed, stopped again, unseen":       {"", []string{remove, stop}, "c1/p1 EXITED", ""},
+		"removed and stopped with its pod":     {"", []string{removePod, stopPod}, "c1/p1 EXITED", ""},
 		"not removed by half of its id":        {"c1/p1 EXITED", []string{`RemoveContainer container_id: "c"`}, "c1/p1 EXITED", "c1/p1 EXITED"},
 		"a later answer has come before":       {"", []string{"containers c2/p1 RUNNING"}, "c1/p1 RUNNING", "c2/p1 RUNNING"},
 		"a later part has come before":         {"", []string{"part c2/p1 RUNNING"}, "", "c2/p1 RUNNING"},
@@ -347,6 +358,7 @@ func TestListsShowEachConfirmedChange(t *testing.T) {
 		{`CreateContainer pod_sandbox_id: "p1" -> container_id: "c3"`, "containers", "c1/p1 RUNNING, c2/p2 CREATED, c3/p1 CREATED", ""},
 		{`StartContainer container_id: "c2"`, "containers", "c1/p1 RUNNING, c2/p2 RUNNING", ""},
 		{`StopContainer container_id: "c1"`, "containers", "c1/p1 EXITED, c2/p2 CREATED", ""},
+		{`StopContainer container_id: "c2"`, "", "", "containers"}, // as above
 		{`RemoveContainer container_id: "c1"`, "containers", "c2/p2 CREATED", ""},
 		{`UpdateContainerResources container_id: "c1"`, "", "", ""},
 		{`CheckpointContainer container_id: "c1"`, "", "", ""},

@@ -40,8 +40,8 @@ type Listing struct {
 
 	answered, shown, changed uint64 // see above
 
-	changes    map[string]change  // :: id → its latest change by a call, until an answer to a later request
-	emptied    map[string]emptied // :: value of a field by which a call has removed items, until then
+	changes    map[string]change // :: id → its latest change by a call, until an answer to a later request
+	sweeps     map[string]sweep  // :: value of a field by which calls have removed or changed items, until then
 	tombstones tombstones
 
 	statuses map[string]itemStatus // :: id → its status
@@ -160,11 +160,9 @@ func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
 	}
 	for id, item := range items.all() {
 		old, ok := l.items.get(id)
-		if ok && same(l.plan.item, old, item) {
+		item = l.since(seq, id, item)
+		if item == nil || ok && same(l.plan.item, old, item) {
 			continue
-		}
-		if c, changed := l.changes[id]; changed && seq <= c.before && !c.follows(item, true) || l.removedSince(seq, item) {
-			continue // the answer is to a request from before the change
 		}
 		l.own().put(id, bytes.Clone(item))
 		l.inv.news = l.inv.news || !ok

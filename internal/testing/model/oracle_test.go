@@ -116,13 +116,16 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 			}
 			continue
 		}
+		version := i.shownAs(now, c)
 		switch {
 		case !i.removed.IsZero() && i.removed.Before(b.knows.blank):
 			wrong(i, "is shown, was removed at %.3f, and nothing was remembered at %.3f", i.removed.Sub(w.began).Seconds(), b.knows.blank.Sub(w.began).Seconds())
-		case now.version < 0 || now.version >= len(i.versions) || i.versions[now.version].at.After(c.ended) || int(i.versions[now.version].state) != now.state && !i.told(now, c):
+		case version < 0:
 			wrong(i, "is shown as version %d, state %d, which it has not been", now.version, now.state)
-		case now.version < shown:
-			wrong(i, "is shown as version %d, and was shown before as version %d", now.version, shown)
+		case version < shown:
+			wrong(i, "is shown as version %d, and was shown before as version %d", version, shown)
+		case version < c.made(b, i):
+			wrong(i, "is shown as version %d, and a call that was answered has made it version %d", version, c.made(b, i))
 		case !i.gone.IsZero() && i.gone.Before(c.began) && c.knowsOf(i):
 			wrong(i, "is shown, and its removal was answered at %.3f", i.gone.Sub(w.began).Seconds())
 		case !i.removed.IsZero() && i.removed.Before(since) && since.After(b.knows.since):
@@ -134,8 +137,8 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 		case i.wrote != "" && i.writtenTo == c.cfg.place(at) && now.image != i.wrote:
 			wrong(i, "is shown with image %q, and was made with %q", now.image, i.wrote)
 		}
-		if w.wrong == "" && now.version > latest(b.knows.shown[k][i.id], c.ended) {
-			b.knows.shown[k][i.id] = append(b.knows.shown[k][i.id], telling{now.version, c.ended, c.proxy.number})
+		if all := b.knows.shown[k][i.id]; w.wrong == "" && !slices.ContainsFunc(all, func(t telling) bool { return t.version >= version && t.written >= now.version && !t.at.After(c.ended) }) {
+			b.knows.shown[k][i.id] = append(all, telling{version, c.ended, c.proxy.number, now.version})
 		}
 	}
 }
@@ -472,7 +475,7 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int, image st
 		wrong("has image %q, and was made with %q", image, i.wrote)
 	}
 	if w.wrong == "" {
-		b.knows.asked[id] = append(b.knows.asked[id], telling{version, c.ended, c.proxy.number})
+		b.knows.asked[id] = append(b.knows.asked[id], telling{version, c.ended, c.proxy.number, version})
 	}
 }
 
@@ -521,7 +524,7 @@ func (b *backend) settled(c *call, i *item) (since time.Time, ok bool) {
 		byRuntime := slices.ContainsFunc(b.runtime.history[i.kind], func(a answered) bool {
 			return a.process == c.proxy.number && a.asked.After(i.created) && !a.at.After(t.at)
 		})
-		if t.version == current && t.process == c.proxy.number && !t.at.After(c.began) && byRuntime {
+		if t.written == current && t.process == c.proxy.number && !t.at.After(c.began) && byRuntime {
 			return later(since, t.at), true
 		}
 	}
@@ -610,20 +613,25 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 			*ours, i.by = c.ended, c.proxy.number
 		}
 	}
-	// From now on, statuses must show what the client has changed in an item.
+	// From now on, statuses must show what the client has changed in an item, and lists, too, where a rule says it: a container
+	// that was never started may stay as it is when it is stopped.
 	least := func(i *item) {
 		if i == nil {
 			return
 		}
-		v := 0
-		for n, one := range i.versions {
-			if !one.at.After(c.ended) && (one.state == exited && i.kind == containers || one.state == notReady && i.kind == sandboxes || c.method == "StartContainer") {
-				v = n
-				break
-			}
+		state := exited
+		switch {
+		case i.kind == sandboxes:
+			state = notReady
+		case c.method == "StartContainer":
+			state = running
 		}
+		v := slices.IndexFunc(i.versions, func(one version) bool { return !one.at.After(c.ended) && one.state == state })
 		if v > i.least {
 			i.least, i.leastAt, i.leastBy = v, c.ended, c.proxy.number
+		}
+		if state != exited || i.versions[0].state != made {
+			at.knows.made[i.id] = append(at.knows.made[i.id], telling{v, c.ended, c.proxy.number, v})
 		}
 	}
 	r := at.runtime
@@ -636,7 +644,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 		_, id := c.cfg.locate(decode(reply, &runtimeapi.CreateContainerResponse{}).ContainerId)
 		i := r.item(containers, id)
 		is(i, &i.ours)
-	case "StopContainer":
+	case "StartContainer", "StopContainer":
 		least(r.item(containers, id))
 	case "StopPodSandbox":
 		least(r.item(sandboxes, id))
@@ -651,7 +659,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 		}
 	case "RemovePodSandbox":
 		for _, i := range r.items[containers] {
-			if i.pod == id {
+			if i.pod == id && r.done[token] { // another runtime may answer for a pod that is gone, and its containers are still there
 				is(i, &i.gone)
 			}
 		}
@@ -697,8 +705,25 @@ func (p *proxy) condition(b *backend) admin.BackendHealth {
 	return admin.BackendHealth{}
 }
 
-// told reports whether an item is shown with a state that a client's call has given it, of which the version does not
-// know yet.
-func (i *item) told(now shown, c *call) bool {
-	return slices.ContainsFunc(i.versions[now.version+1:], func(v version) bool { return int(v.state) == now.state && !v.at.After(c.ended) })
+// shownAs returns the version as which an item is shown in the answer to a call: that of its annotations, or a later one whose
+// state a confirmed call has told criproxy before the runtime has listed it. It is -1 if the item has not been so.
+func (i *item) shownAs(now shown, c *call) int {
+	for v := now.version; v >= 0 && v < len(i.versions) && !i.versions[v].at.After(c.ended); v++ {
+		if int(i.versions[v].state) == now.state {
+			return v
+		}
+	}
+	return -1
+}
+
+// made returns the latest version that a call has made of an item, of those that lists of the process of c must show: it
+// was answered before c, and a rule of the profile says what it does. It is -1 if there is none.
+func (c *call) made(b *backend, i *item) int {
+	v := -1
+	for _, one := range b.knows.made[i.id] {
+		if one.at.Before(c.began) && (c.proxy.heard(one.process, one.at) || c.proxy.successor && one.process == c.proxy.number-1) {
+			v = max(v, one.version)
+		}
+	}
+	return v
 }

@@ -71,6 +71,7 @@ type knowledge struct {
 	blank time.Time               // when earlier memory was lost; zero: never
 	shown [2]map[string][]telling // :: id → versions in lists
 	asked map[string][]telling    // :: id → versions in statuses
+	made  map[string][]telling    // :: id → versions that confirmed calls have made, as far as a rule of the profile says so
 }
 
 // telling says that a client has seen a version of an item.
@@ -78,27 +79,28 @@ type telling struct {
 	version int
 	at      time.Time
 	process int
+	written int // the version in the annotations of the item
 }
 
 func newKnowledge() *knowledge {
-	return &knowledge{since: time.Now(), shown: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
+	return &knowledge{since: time.Now(), shown: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}, made: map[string][]telling{}}
 }
 
 // before returns the part of k that survives a crash: what clients got before t.
 func (k *knowledge) before(t time.Time) *knowledge {
-	left := &knowledge{since: k.since, blank: k.blank, shown: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
+	left := newKnowledge()
+	left.since, left.blank = k.since, k.blank
 	if k.since.After(t) {
 		left.since = time.Now()
 	}
-	for i := range k.shown {
-		for id, all := range k.shown[i] {
-			for _, one := range all {
-				if one.at.Before(t) {
-					left.shown[i][id] = append(left.shown[i][id], one)
-				}
-			}
+	survive := func(to, from map[string][]telling) {
+		for id, all := range from {
+			to[id] = slices.DeleteFunc(slices.Clone(all), func(one telling) bool { return !one.at.Before(t) })
 		}
 	}
+	survive(left.shown[sandboxes], k.shown[sandboxes])
+	survive(left.shown[containers], k.shown[containers])
+	survive(left.made, k.made)
 	return left
 }
 
