@@ -40,11 +40,9 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	}
 	vm := s.pods[1]
 	// Ask for the status of each listed item, as kubelet does, so that criproxy remembers it.
-	if _, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{}); err != nil {
-		return err
-	}
-	if _, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}); err != nil {
-		return err
+	made(ctx, s, s.runtime.ListContainers, &runtimeapi.ListContainersRequest{})
+	if made(ctx, s, s.runtime.ContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}); s.err != nil {
+		return s.err
 	}
 	_ = s.list(ctx) // which says so itself
 
@@ -67,11 +65,10 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 
 	for back := time.Now().Add(stay); time.Now().Before(back) && ctx.Err() == nil; {
 		s.traffic(ctx)
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return ctx.Err() // Ctrl-C
-		}
+		pause(ctx, time.Second)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // Ctrl-C
 	}
 
 	fmt.Fprintf(s.out, "\n%s comes back. Nothing was restarted:\n\n", demoBackend)
@@ -91,11 +88,9 @@ func (s *session) startPods(ctx context.Context) error {
 	}
 	s.pods = demoPods()
 	for _, p := range s.pods {
-		if err := s.start(ctx, p); err != nil {
-			return err
-		}
+		s.start(ctx, p)
 	}
-	return nil
+	return s.err
 }
 
 // list prints the listed pods, or the error of the list.
@@ -151,10 +146,7 @@ func cut(s *status.Status) string {
 // until waits until is returns true or ctx ends.
 func (s *session) until(ctx context.Context, is func() bool) {
 	for !is() && ctx.Err() == nil {
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		pause(ctx, 50*time.Millisecond)
 	}
 }
 

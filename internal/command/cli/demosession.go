@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -23,6 +24,7 @@ type session struct {
 	out     io.Writer
 	events  runtimeapi.RuntimeService_GetContainerEventsClient
 	pods    []*demoPod // the pods that stay; nil if there are none
+	err     error      // of the first call that failed and should not have
 }
 
 func newSession(cc grpc.ClientConnInterface, logs string, out io.Writer) *session {
@@ -50,30 +52,30 @@ func (s *session) run(ctx context.Context) error {
 	defer cancel()
 	defer callsItself("demo-kubelet")()
 	pods := demoPods()
-	version, err := s.runtime.Version(ctx, &runtimeapi.VersionRequest{})
-	if err != nil {
-		return err
-	}
+	version := made(ctx, s, s.runtime.Version, &runtimeapi.VersionRequest{})
 	s.say("Version", "", "%s %s, as the primary says", version.GetRuntimeName(), version.GetRuntimeVersion())
-	if s.events, err = s.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{}); err != nil {
-		return err
+	if s.err == nil {
+		s.events, s.err = s.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	}
 	for _, p := range pods {
-		if err := s.start(ctx, p); err != nil {
-			return err
-		}
+		s.start(ctx, p)
 	}
-	if err := s.inspect(ctx, pods); err != nil {
-		return err
+	s.inspect(ctx, pods)
+	s.mistakes(ctx)
+	s.remove(ctx, pods)
+	return s.err
+}
+
+// made makes a call of the session, and returns its reply. Once a call has failed, it makes no further ones, and returns nil.
+func made[Request, Reply any](ctx context.Context, s *session, call func(context.Context, *Request, ...grpc.CallOption) (*Reply, error), request *Request) (reply *Reply) {
+	if s.err == nil {
+		reply, s.err = call(ctx, request)
 	}
-	if err := s.mistakes(ctx); err != nil {
-		return err
-	}
-	return s.remove(ctx, pods)
+	return reply
 }
 
 // start pulls the image of a pod and runs it.
-func (s *session) start(ctx context.Context, p *demoPod) error {
+func (s *session) start(ctx context.Context, p *demoPod) {
 	labels := map[string]string{ // the labels that kubelet sets, which crictl shows
 		"io.kubernetes.pod.name": p.name, "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": "uid-" + p.name,
 	}
@@ -82,18 +84,11 @@ func (s *session) start(ctx context.Context, p *demoPod) error {
 		Labels:       labels,
 		LogDirectory: filepath.Join(s.logs, "default_"+p.name+"_uid-"+p.name),
 	}
-	sandbox, err := s.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: p.handler})
-	if err != nil {
-		return err
-	}
-	p.sandbox = sandbox.GetPodSandboxId()
+	p.sandbox = made(ctx, s, s.runtime.RunPodSandbox, &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: p.handler}).GetPodSandboxId()
 	s.say("RunPodSandbox", p.name, "%s    %s", short(p.sandbox), p.why)
-	image, err := s.image.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: p.image}, SandboxConfig: p.config})
-	if err != nil {
-		return err
-	}
+	image := made(ctx, s, s.image.PullImage, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: p.image}, SandboxConfig: p.config})
 	s.say("PullImage", p.image, "%s", short(image.GetImageRef()))
-	created, err := s.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+	p.container = made(ctx, s, s.runtime.CreateContainer, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: p.sandbox, SandboxConfig: p.config,
 		Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "main"},
@@ -101,44 +96,28 @@ func (s *session) start(ctx context.Context, p *demoPod) error {
 			Labels:   labels,
 			LogPath:  "main/0.log",
 		},
-	})
-	if err != nil {
-		return err
-	}
-	p.container = created.GetContainerId()
-	if _, err := s.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: p.container}); err != nil {
-		return err
-	}
+	}).GetContainerId()
+	made(ctx, s, s.runtime.StartContainer, &runtimeapi.StartContainerRequest{ContainerId: p.container})
 	s.say("StartContainer", short(p.container), "ok")
-	return nil
 }
 
 // inspect asks for lists, status, events and output.
-func (s *session) inspect(ctx context.Context, pods []*demoPod) error {
-	if err := s.list(ctx); err != nil {
-		return err
+func (s *session) inspect(ctx context.Context, pods []*demoPod) {
+	if s.err == nil {
+		s.err = s.list(ctx)
 	}
-	images, err := s.image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
-	if err != nil {
-		return err
-	}
+	images := made(ctx, s, s.image.ListImages, &runtimeapi.ListImagesRequest{})
 	s.say("ListImages", "", "%s", each(images.GetImages(), func(i *runtimeapi.Image) string { return strings.Join(i.GetRepoTags(), " ") }))
 	for _, p := range pods {
-		st, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: p.container})
-		if err != nil {
-			return err
-		}
+		st := made(ctx, s, s.runtime.ContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: p.container})
 		s.say("ContainerStatus", short(p.container), "%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"))
-		if err := s.sayExec(ctx, p); err != nil {
-			return err
+		if s.err == nil {
+			s.err = s.sayExec(ctx, p)
 		}
 	}
 	var seen []string
-	for len(seen) < 2 { // the start of a container on each runtime
-		e, err := s.events.Recv()
-		if err != nil {
-			return err
-		}
+	for s.err == nil && len(seen) < 2 { // the start of a container on each runtime
+		e := s.event()
 		for _, p := range pods {
 			if e.GetContainerId() == p.container && e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT {
 				seen = append(seen, short(p.container)+" started")
@@ -147,53 +126,49 @@ func (s *session) inspect(ctx context.Context, pods []*demoPod) error {
 	}
 	slices.Sort(seen)
 	s.say("GetContainerEvents", "", "%s", strings.Join(seen, "\n"))
-	return nil
+}
+
+// event returns the next event, nil if there is none.
+func (s *session) event() (e *runtimeapi.ContainerEventResponse) {
+	e, s.err = s.events.Recv()
+	return e
 }
 
 // mistakes shows what a wrong name gets.
-func (s *session) mistakes(ctx context.Context) error {
+func (s *session) mistakes(ctx context.Context) {
+	if s.err != nil {
+		return
+	}
 	_, err := s.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: "gamma.io__0123456789ab"})
 	if err == nil {
-		return fmt.Errorf("a container of no runtime was stopped")
+		s.err = errors.New("a container of no runtime was stopped")
 	}
 	s.say("StopContainer", "gamma.io__0123456789ab", "%s: %s", status.Code(err), status.Convert(err).Message())
-	return nil
 }
 
 // remove takes the pods down, and shows that nothing is left.
-func (s *session) remove(ctx context.Context, pods []*demoPod) error {
+func (s *session) remove(ctx context.Context, pods []*demoPod) {
 	for _, p := range pods {
-		if _, err := s.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox}); err != nil {
-			return err
-		}
-		if _, err := s.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.sandbox}); err != nil {
-			return err
-		}
+		made(ctx, s, s.runtime.StopPodSandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
+		made(ctx, s, s.runtime.RemovePodSandbox, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.sandbox})
 		s.say("RemovePodSandbox", short(p.sandbox), "ok")
-		if _, err := s.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: p.image}}); err != nil {
-			return err
-		}
+		made(ctx, s, s.image.RemoveImage, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: p.image}})
 		s.say("RemoveImage", p.image, "ok")
 	}
-	for gone := 0; gone < 2*len(pods); { // the sandbox and the container of each, so that a recording has all events
-		e, err := s.events.Recv()
-		if err != nil {
-			return err
-		}
-		if e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
+	for gone := 0; s.err == nil && gone < 2*len(pods); { // the sandbox and the container of each, so that a recording has all events
+		if s.event().GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
 			gone++
 		}
 	}
-	list, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		return err
-	}
+	list := made(ctx, s, s.runtime.ListContainers, &runtimeapi.ListContainersRequest{})
 	s.say("ListContainers", "", "%s", each(list.GetContainers(), (*runtimeapi.Container).GetId))
-	return nil
 }
 
-// say prints a call and what came of it; further lines stand below the first.
+// say prints a call and what came of it, unless one has failed; further lines stand below the first.
 func (s *session) say(method, what, format string, args ...any) {
+	if s.err != nil {
+		return
+	}
 	result := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n"+strings.Repeat(" ", 51))
 	fmt.Fprintf(s.out, "  %-18s %-28s  %s\n", method, what, result)
 }

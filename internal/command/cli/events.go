@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -113,19 +113,17 @@ var errStopped = errors.New("its criproxy has stopped")
 // show prints what happened to a criproxy since a time, and returns how much. It calls after with the time of each change
 // that it has printed, and first, when there is an answer, with no time. node is empty if there is only one.
 func (e *eventsFlags) show(ctx context.Context, client *admin.Client, node string, from time.Time, printer *calls.Printer, errOut io.Writer, after func(time.Time)) (shown int, err error) {
+	response, err := client.Get(ctx, changesPath(from, e.follow))
+	if err != nil {
+		return 0, err
+	}
+	after(time.Time{})
+	if !printer.JSON {
+		sayBegins(errOut, node, response.Header.Get(admin.BeginsHeader), from)
+	}
 	filter := calls.Filter{Backend: e.backend}
 	seen := map[capture.ChangeKey]bool{} // after a handover, the next process answers from the beginning
-	for first := true; ; first = false {
-		response, err := e.ask(ctx, client, from)
-		if err != nil {
-			return shown, err
-		}
-		if first {
-			after(time.Time{})
-			if !printer.JSON {
-				sayBegins(errOut, node, response.Header.Get(admin.BeginsHeader), from)
-			}
-		}
+	for response != nil {
 		err = eachChange(response.Body, func(c *capture.Change) error {
 			if key := c.Key(); !seen[key] && (e.backend == "" || c.Backend != "" && filter.MatchChange(c)) {
 				seen[key] = e.follow
@@ -142,10 +140,9 @@ func (e *eventsFlags) show(ctx context.Context, client *admin.Client, node strin
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || !e.follow {
 			return shown, err
 		}
-		if !reachable(ctx, client) {
-			return shown, errStopped
-		}
+		response = reconnect(ctx, client, changesPath(from, true))
 	}
+	return shown, errStopped
 }
 
 // sayBegins says from when on a criproxy that has forgotten what happened earlier knows anything, if that is after from.
@@ -160,13 +157,9 @@ func sayBegins(errOut io.Writer, node, begins string, from time.Time) {
 	fmt.Fprintf(errOut, "criproxy: %snothing is known from before %s: this criproxy has no state folder, and forgets what happened when it restarts; for a single runtime it uses stateDir only if that folder exists\n", node, t.Local().Format(time.DateTime))
 }
 
-// ask requests the changes since a time.
-func (e *eventsFlags) ask(ctx context.Context, client *admin.Client, since time.Time) (*http.Response, error) {
-	query := url.Values{"since": {since.Format(time.RFC3339Nano)}}
-	if e.follow {
-		query.Set("follow", "true")
-	}
-	return client.Get(ctx, "/changes?"+query.Encode())
+// changesPath is the path of the changes since a time at an admin socket; with follow, later ones follow.
+func changesPath(since time.Time, follow bool) string {
+	return "/changes?" + url.Values{"since": {since.Format(time.RFC3339Nano)}, "follow": {strconv.FormatBool(follow)}}.Encode()
 }
 
 // eachChange calls do with each change of an answer.
@@ -183,19 +176,4 @@ func eachChange(r io.Reader, do func(*capture.Change) error) error {
 			return err
 		}
 	}
-}
-
-// reachable waits until a process serves the admin socket again, after a handover. It reports whether one does.
-func reachable(ctx context.Context, client *admin.Client) bool {
-	for until := time.Now().Add(reconnectTime); time.Now().Before(until) && ctx.Err() == nil; {
-		var v admin.Version
-		if _, err := client.Read(ctx, "version", &v); err == nil {
-			return true
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-		}
-	}
-	return false
 }

@@ -86,10 +86,14 @@ func watch(ctx context.Context, out io.Writer, print func(*show.Screen) error) e
 			}
 			before = b.Bytes()
 		}
-		select {
-		case <-time.After(watchInterval):
-		case <-ctx.Done():
-			return nil
-		}
+		pause(ctx, watchInterval)
+	}
+}
+
+// pause waits for a time, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }

@@ -128,7 +128,7 @@ func (l *callView) tail(ctx context.Context, client *admin.Client, response *htt
 		if err := l.present(); err != nil {
 			return false, err
 		}
-		if response = l.reconnect(ctx, client); response == nil {
+		if response = reconnect(ctx, client, l.asks(past{})); response == nil {
 			return ctx.Err() == nil, nil
 		}
 		next()
@@ -311,19 +311,14 @@ func (l *callView) trouble(h *capture.FileHeader) {
 	}
 }
 
-// reconnectTime is how long tail waits for another process to take over.
+// reconnectTime is how long commands wait for another process to take over.
 const reconnectTime = 5 * time.Second
 
-// reconnect returns the answer of the process that has taken over, nil if there is none.
-func (l *callView) reconnect(ctx context.Context, client *admin.Client) *http.Response {
-	for until := time.Now().Add(reconnectTime); time.Now().Before(until); {
-		if response, err := client.Get(ctx, l.asks(past{})); err == nil {
+// reconnect asks the process that has taken over for a path of its admin socket. The answer is nil if there is none.
+func reconnect(ctx context.Context, client *admin.Client, path string) *http.Response {
+	for until := time.Now().Add(reconnectTime); time.Now().Before(until) && ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
+		if response, err := client.Get(ctx, path); err == nil {
 			return response
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return nil
 		}
 	}
 	return nil

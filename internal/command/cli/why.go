@@ -204,8 +204,7 @@ func (w *whyFlags) lookNow(ctx context.Context, o why.Options) (*why.Report, err
 	if err != nil {
 		return nil, err
 	}
-	e := eventsFlags{asking: w.asking}
-	changes, err := e.ask(ctx, client, o.Since)
+	changes, err := client.Get(ctx, changesPath(o.Since, false))
 	if err != nil {
 		return nil, err
 	}
