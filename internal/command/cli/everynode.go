@@ -55,13 +55,13 @@ func (e errand) do(ctx context.Context, n admin.Node, out io.Writer, more ...str
 
 // onEach runs an errand on all nodes of a query.
 func onEach[T any](ctx context.Context, q show.Query, e errand) []show.Answer[T] {
-	return show.Gather[T](ctx, q, func(ctx context.Context, n admin.Node) ([]byte, error) {
+	return show.Gather[T](ctx, q, func(ctx context.Context, n admin.Node) ([]byte, time.Duration, error) {
 		var out bytes.Buffer
 		err := e.do(ctx, n, &out, "-o=json")
 		if out.Len() > 0 && ctx.Err() == nil {
 			err = nil // it failed because of what it found
 		}
-		return out.Bytes(), err
+		return out.Bytes(), 0, err
 	})
 }
 

@@ -32,12 +32,10 @@ does not answer. It fails if the list is not complete.`
 		if err != nil {
 			return err
 		}
-		ask := show.PodsOfAll
 		if q.Nodes == nil {
-			ask = show.Pods
 			filter.None = func() error { return backendsMatch(ctx, q.Path, filter.Backend) }
 		}
-		silent, err := ask(ctx, q, filter)
+		silent, err := show.Pods(ctx, q, filter)
 		for _, s := range silent {
 			backend := s.Backend
 			if s.Node != "" {
@@ -72,10 +70,7 @@ that select pods.`
 	if err != nil {
 		return err
 	}
-	if q.Nodes != nil {
-		return show.WhereOfAll(ctx, q, id...)
-	}
-	return show.Where(ctx, q, id[0])
+	return show.Where(ctx, q, id...)
 }
 
 // Instances is the subcommand that lists the criproxy processes on this machine.

@@ -92,9 +92,6 @@ often they answered, failed and changed something, and their last errors.`
 	if err != nil {
 		return err
 	}
-	if q.Nodes != nil {
-		return show.HooksOfAll(ctx, q)
-	}
 	return show.Hooks(ctx, q)
 }
 
@@ -125,19 +122,10 @@ plugins, the latest errors that clients got, how far back the recorder reaches, 
 		if err != nil {
 			return err
 		}
-		var reports []*admin.Report
 		if q.Nodes != nil && *before != "" {
 			return &UsageError{errors.New("status: -before compares one node with its own state; ask each node by itself")}
-		} else if q.Nodes != nil {
-			reports, err = show.StatusOfAll(ctx, q)
-		} else {
-			reports = make([]*admin.Report, 1)
-			status := show.Status
-			if *line {
-				status = show.StatusLine
-			}
-			reports[0], err = status(ctx, q)
 		}
+		reports, err := show.Status(ctx, q, *line)
 		if err != nil || !*check {
 			return err
 		}

@@ -184,7 +184,7 @@ func (b *supportBundle) collect(ctx context.Context, socket, given string) {
 		return err
 	})
 	b.add(ctx, "status.txt", func(ctx context.Context, to io.Writer) error {
-		_, err := show.Status(ctx, show.Query{Path: socket, Screen: show.NewScreen(to)})
+		_, err := show.Status(ctx, show.Query{Path: socket, Screen: show.NewScreen(to)}, false)
 		return err
 	})
 	for _, name := range []string{"status", "pods", "settings", "drift", "hooks"} {

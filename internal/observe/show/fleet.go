@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // atOnce is how many nodes are asked at a time.
@@ -97,46 +96,48 @@ type Answer[T any] struct {
 	Off   time.Duration // how far the node's clock is ahead
 }
 
-// Gather asks all nodes of a query with get, which returns JSON.
-func Gather[T any](ctx context.Context, q Query, get func(context.Context, admin.Node) ([]byte, error)) []Answer[T] {
-	return gather(ctx, q, func(ctx context.Context, a *Answer[T]) (err error) {
+// Gather asks the nodes of a query with get, which returns JSON, and how far the node's clock is ahead.
+func Gather[T any](ctx context.Context, q Query, get func(context.Context, admin.Node) ([]byte, time.Duration, error)) []Answer[T] {
+	nodes := q.Nodes
+	if nodes == nil {
+		nodes = []admin.Node{{Address: q.Path}}
+	}
+	all := make([]Answer[T], len(nodes))
+	one := func(ctx context.Context, i int) (err error) {
 		value := new(T)
-		if a.Raw, err = get(ctx, a.Node); err == nil {
-			err = json.Unmarshal(a.Raw, value)
+		if all[i].Raw, all[i].Off, err = get(ctx, nodes[i]); err == nil {
+			err = json.Unmarshal(all[i].Raw, value)
 		}
 		if err == nil {
-			a.Value = value
+			all[i].Value = value
 		}
 		return err
-	})
-}
-
-// read asks all nodes of a query for the answer of their admin sockets called name.
-func read[T any](ctx context.Context, q Query, name string) []Answer[T] {
-	return gather(ctx, q, func(ctx context.Context, a *Answer[T]) (err error) {
-		client, value := admin.NewClient(a.Address), new(T)
-		if a.Raw, err = client.Read(ctx, name, value); err == nil {
-			a.Value = value
-		}
-		a.Off = client.ClockOff()
-		return err
-	})
-}
-
-func gather[T any](ctx context.Context, q Query, ask func(context.Context, *Answer[T]) error) []Answer[T] {
-	all := make([]Answer[T], len(q.Nodes))
-	for i := range all {
-		all[i].Node = q.Nodes[i]
 	}
-	nodes := EachNode(ctx, q.Nodes, q.Timeout, q.Waiting, func(ctx context.Context, i int) error { return ask(ctx, &all[i]) })
-	for i := range all {
-		all[i].Node = nodes[i]
+	if q.Nodes == nil {
+		nodes[0].Err = one(ctx, 0)
+	} else {
+		nodes = EachNode(ctx, nodes, q.Timeout, q.Waiting, one)
+	}
+	for i, n := range nodes {
+		all[i].Node = n
 	}
 	return all
 }
 
+// read asks the nodes of a query for the answer of their admin sockets called name.
+func read[T any](ctx context.Context, q Query, name string) []Answer[T] {
+	return Gather[T](ctx, q, func(ctx context.Context, n admin.Node) ([]byte, time.Duration, error) {
+		client := admin.NewClient(n.Address)
+		raw, err := client.Read(ctx, name, new(T))
+		return raw, client.ClockOff(), err
+	})
+}
+
 // Finish says which clocks are off, and returns the error about the nodes that did not answer.
 func Finish[T any](q Query, all []Answer[T]) error {
+	if q.Nodes == nil {
+		return all[0].Err
+	}
 	var nodes []admin.Node
 	for _, a := range all {
 		if a.Off != 0 && q.People() {
@@ -167,10 +168,7 @@ func OfNode(n admin.Node, raw []byte) json.RawMessage {
 		Error string `json:"error,omitempty"`
 	}{n.Name, errorText(n.Err)})
 	raw = bytes.TrimSpace(raw)
-	if n.Err != nil || len(raw) < 2 || raw[0] != '{' || !json.Valid(raw) {
-		return head
-	}
-	if len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0 {
+	if n.Err != nil || len(raw) < 2 || raw[0] != '{' || !json.Valid(raw) || len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0 {
 		return head
 	}
 	return append(append(head[:len(head)-1], ','), raw[1:]...)
@@ -183,84 +181,22 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// EncodeAll writes the answers of all nodes for programs, as an array of what [OfNode] returns.
+// EncodeAll writes the answers of several nodes for programs, as an array of what [OfNode] returns, and that of one as the
+// server wrote it.
 func EncodeAll[T any](q Query, all []Answer[T]) error {
+	switch {
+	case q.Nodes != nil:
+	case all[0].Value == nil:
+		return nil // Finish says why
+	case q.Format == YAML:
+		return writeYAML(q.Out, all[0].Raw)
+	default:
+		_, err := q.Out.Write(all[0].Raw)
+		return err
+	}
 	list := []json.RawMessage{}
 	for _, a := range all {
 		list = append(list, OfNode(a.Node, a.Raw))
 	}
 	return Encode(q.Out, q.Format, list)
-}
-
-// PodsOfAll shows the pods of all nodes of a query. It returns the backends whose pods are unknown.
-func PodsOfAll(ctx context.Context, q Query, f PodFilter) ([]admin.Silent, error) {
-	all := read[admin.Pods](ctx, q, "pods")
-	pods := admin.Pods{Pods: []admin.Pod{}}
-	for _, a := range all {
-		if a.Value == nil {
-			pods.Unanswered = append(pods.Unanswered, admin.SilentNode{Node: a.Name, Error: a.Err.Error()})
-			continue
-		}
-		for _, p := range a.Value.Pods {
-			p.Node = a.Name
-			pods.Pods = append(pods.Pods, p)
-		}
-		for _, s := range a.Value.Silent {
-			s.Node = a.Name
-			pods.Silent = append(pods.Silent, s)
-		}
-	}
-	silent, err := q.showPods(&pods, f)
-	return silent, errors.Join(err, Finish(q, all))
-}
-
-// WhereOfAll shows which node and which backend an id belongs to, as [Where] does. It fails if no node has the id.
-func WhereOfAll(ctx context.Context, q Query, ids ...string) error {
-	all := read[admin.Pods](ctx, q, "pods")
-	places := []Place{}
-	var unknown admin.Pods
-	for _, a := range all {
-		if a.Value == nil {
-			continue
-		}
-		unknown.Silent = append(unknown.Silent, a.Value.Silent...)
-		for _, id := range ids {
-			found := find(a.Value.Pods, id)
-			for i := range found {
-				found[i].Node = a.Name
-			}
-			places = append(places, found...)
-		}
-	}
-	var err error
-	if len(places) == 0 {
-		err = notFound(&unknown, strings.Join(ids, ", "))
-	} else {
-		err = q.showPlaces(places)
-	}
-	return errors.Join(err, Finish(q, all))
-}
-
-// HooksOfAll shows the plugins of the criproxies of all nodes of a query.
-func HooksOfAll(ctx context.Context, q Query) error {
-	all := read[plugins.State](ctx, q, "hooks")
-	if !q.People() {
-		return errors.Join(EncodeAll(q, all), Finish(q, all))
-	}
-	var rows [][]Cell
-	for _, a := range all {
-		if a.Value == nil {
-			continue
-		}
-		for _, p := range a.Value.Plugins {
-			row := append(Cells(a.Name), pluginRow(&p)...)
-			rows = append(rows, row)
-		}
-	}
-	if len(rows) == 0 {
-		q.Say(0, "No plugin is registered on these nodes.")
-	} else {
-		q.Table(append([]string{"NODE"}, pluginHead...), rows)
-	}
-	return Finish(q, all)
 }

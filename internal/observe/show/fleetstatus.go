@@ -2,7 +2,6 @@ package show
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,26 +11,6 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
-
-// StatusOfAll shows how the criproxies of all nodes of a query are doing: first what differs, then a table, the nodes in
-// trouble first. It returns the reports of the nodes that have answered.
-func StatusOfAll(ctx context.Context, q Query) ([]*admin.Report, error) {
-	all := read[admin.Report](ctx, q, "status")
-	var reports []*admin.Report
-	for _, a := range all {
-		if a.Value != nil {
-			reports = append(reports, a.Value)
-		}
-	}
-	if !q.People() {
-		if err := EncodeAll(q, all); err != nil {
-			return nil, err
-		}
-		return reports, Finish(q, all)
-	}
-	printFleet(q.Screen, all, time.Now())
-	return reports, Finish(q, all)
-}
 
 // trouble ranks nodes: those that do not answer, those that are not ready, those in trouble, and the others.
 func trouble(a Answer[admin.Report]) int {
@@ -46,6 +25,7 @@ func trouble(a Answer[admin.Report]) int {
 	return 3
 }
 
+// printFleet shows first what differs, then a table, the nodes in trouble first.
 func printFleet(out *Screen, all []Answer[admin.Report], now time.Time) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b Answer[admin.Report]) int {

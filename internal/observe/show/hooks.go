@@ -9,9 +9,24 @@ import (
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-// Hooks shows the plugins of a criproxy.
+// Hooks shows the plugins of criproxys.
 func Hooks(ctx context.Context, q Query) error {
-	_, err := ask(ctx, q, "hooks", printHooks)
+	_, err := ask(ctx, q, "hooks", printHooks, func(all []Answer[plugins.State]) {
+		var rows [][]Cell
+		for _, a := range all {
+			if a.Value == nil {
+				continue
+			}
+			for _, p := range a.Value.Plugins {
+				rows = append(rows, append(Cells(a.Name), pluginRow(&p)...))
+			}
+		}
+		if len(rows) == 0 {
+			q.Say(0, "No plugin is registered on these nodes.")
+		} else {
+			q.Table(append([]string{"NODE"}, pluginHead...), rows)
+		}
+	})
 	return err
 }
 

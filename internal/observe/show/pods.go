@@ -2,6 +2,7 @@ package show
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,17 +23,27 @@ type PodFilter struct {
 	None func() error
 }
 
-// Pods shows the pods of all backends. It returns the backends whose pods are unknown.
+// Pods shows the pods of all backends that the filter selects. It returns the backends whose pods are unknown.
 func Pods(ctx context.Context, q Query, f PodFilter) ([]admin.Silent, error) {
-	var pods admin.Pods
-	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
+	answers := read[admin.Pods](ctx, q, "pods")
+	if err := answers[0].Err; err != nil && q.Nodes == nil {
 		return nil, err
 	}
-	return q.showPods(&pods, f)
-}
-
-// showPods shows the pods that the filter selects.
-func (q Query) showPods(pods *admin.Pods, f PodFilter) ([]admin.Silent, error) {
+	pods := admin.Pods{Pods: []admin.Pod{}}
+	for _, a := range answers {
+		if a.Value == nil {
+			pods.Unanswered = append(pods.Unanswered, admin.SilentNode{Node: a.Name, Error: a.Err.Error()})
+			continue
+		}
+		for _, p := range a.Value.Pods {
+			p.Node = a.Name
+			pods.Pods = append(pods.Pods, p)
+		}
+		for _, s := range a.Value.Silent {
+			s.Node = a.Name
+			pods.Silent = append(pods.Silent, s)
+		}
+	}
 	fits := func(patterns, s string) bool { return patterns == "" || calls.Matches(patterns, s) }
 	all := len(pods.Pods)
 	pods.Pods = slices.DeleteFunc(pods.Pods, func(p admin.Pod) bool { return !fits(f.Namespace, p.Namespace) || !fits(f.Backend, p.Backend) })
@@ -42,13 +53,13 @@ func (q Query) showPods(pods *admin.Pods, f PodFilter) ([]admin.Silent, error) {
 			return nil, err
 		}
 	}
+	var err error
 	if !q.People() {
-		return pods.Silent, Encode(q.Out, q.Format, *pods)
-	}
-	if all > 0 || len(pods.Silent)+len(pods.Unanswered) == 0 { // otherwise there may be pods
+		err = Encode(q.Out, q.Format, pods)
+	} else if all > 0 || len(pods.Silent)+len(pods.Unanswered) == 0 { // otherwise there may be pods
 		printPods(q.Screen, pods.Pods, all, q.Format == Wide, time.Now())
 	}
-	return pods.Silent, nil
+	return pods.Silent, errors.Join(err, Finish(q, answers))
 }
 
 // printPods shows pods, which a filter has selected from all, to people.

@@ -1,9 +1,10 @@
-// Package show prints answers of a running criproxy's admin socket. Each function asks for one answer, and prints it on
-// a [Screen] for people, or as JSON or YAML for programs.
+// Package show prints answers of a running criproxy's admin socket. Each function asks one criproxy for one answer, or
+// several for theirs, and prints it on a [Screen] for people, or as JSON or YAML for programs.
 package show
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -22,33 +23,30 @@ const (
 	YAML = "yaml"
 )
 
-// A Query names the admin socket to ask, or the nodes, and the format of the output.
+// A Query names the admin socket to ask, or several nodes, and the format of the output.
 type Query struct {
 	Path   string
 	Format string
 	*Screen
 
-	Nodes   []admin.Node  // for the functions that ask several nodes
+	Nodes   []admin.Node  // to ask in place of Path; the output then says what is of which
 	Timeout time.Duration // for the answer of each of them
 	Waiting io.Writer     // gets a message if their answers take long; nil for none
 }
 
-// ask gets the answer called name, prints it, and returns it. For people it prints with print, for programs as the
-// server wrote it.
-func ask[T any](ctx context.Context, q Query, name string, print func(*Screen, *T)) (*T, error) {
-	answer := new(T)
-	raw, err := admin.NewClient(q.Path).Read(ctx, name, answer)
+// ask gets the answers called name, and shows them: to people the one with print, or those of several nodes with each.
+func ask[T any](ctx context.Context, q Query, name string, print func(*Screen, *T), each func([]Answer[T])) ([]Answer[T], error) {
+	all := read[T](ctx, q, name)
+	var err error
 	switch {
-	case err != nil:
-		return nil, err
-	case q.Format == JSON:
-		_, err = q.Out.Write(raw)
-	case q.Format == YAML:
-		err = writeYAML(q.Out, raw)
-	default:
-		print(q.Screen, answer)
+	case !q.People():
+		err = EncodeAll(q, all)
+	case q.Nodes != nil:
+		each(all)
+	case all[0].Value != nil:
+		print(q.Screen, all[0].Value)
 	}
-	return answer, err
+	return all, cmp.Or(err, Finish(q, all))
 }
 
 // Encode writes v for programs, as JSON or as YAML with the same keys.

@@ -13,14 +13,22 @@ import (
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-// Status shows how a criproxy is doing, and returns its report.
-func Status(ctx context.Context, q Query) (*admin.Report, error) {
-	return ask(ctx, q, "status", func(out *Screen, r *admin.Report) { printStatus(out, r, time.Now()) })
-}
-
-// StatusLine shows in one line what keeps a criproxy from answering calls as usual, and returns its report.
-func StatusLine(ctx context.Context, q Query) (*admin.Report, error) {
-	return ask(ctx, q, "status", func(out *Screen, r *admin.Report) { out.Say(0, "%s", statusLine(r)) })
+// Status shows how criproxys are doing, one perhaps on one line: only what keeps it from answering calls as usual. It returns
+// the reports of those that have answered.
+func Status(ctx context.Context, q Query, line bool) (reports []*admin.Report, err error) {
+	all, err := ask(ctx, q, "status", func(out *Screen, r *admin.Report) {
+		if line {
+			out.Say(0, "%s", statusLine(r))
+		} else {
+			printStatus(out, r, time.Now())
+		}
+	}, func(all []Answer[admin.Report]) { printFleet(q.Screen, all, time.Now()) })
+	for _, a := range all {
+		if a.Value != nil {
+			reports = append(reports, a.Value)
+		}
+	}
+	return reports, err
 }
 
 // statusLine has times that do not change while the trouble is the same, for programs that compare lines.

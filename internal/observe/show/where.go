@@ -2,6 +2,7 @@ package show
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,38 +19,48 @@ type Place struct {
 	Container *admin.Container `json:"container,omitempty"` // missing if the id is the pod's
 }
 
-// Where shows which backend an id belongs to: the id of a pod or container, as clients see it or as the runtime made
-// it, or the uid of a pod, or its name. The id may be cut short, or have a scheme before it, as kubectl prints it. Where fails if no
-// backend has the id.
-func Where(ctx context.Context, q Query, id string) error {
-	var pods admin.Pods
-	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
+// Where shows which backend, and which of several nodes, ids belong to: the id of a pod or container, as clients see it or as the
+// runtime made it, or the uid of a pod, or its name. An id may be cut short, or have a scheme before it, as kubectl prints it.
+// Where fails if no backend has one of the ids.
+func Where(ctx context.Context, q Query, ids ...string) error {
+	all := read[admin.Pods](ctx, q, "pods")
+	if err := all[0].Err; err != nil && q.Nodes == nil {
 		return err
 	}
-	for _, p := range pods.Pods {
-		if front := strings.TrimSuffix(p.ID, p.NativeID); front != "" && strings.HasPrefix(front, id) {
-			return fmt.Errorf("%q is not enough of an id: all ids of %s begin like this; crictl shows 13 characters of an id, and all with --no-trunc", id, p.Backend)
+	places := []Place{}
+	var unknown []admin.Silent
+	for _, a := range all {
+		if a.Value == nil {
+			continue
+		}
+		unknown = append(unknown, a.Value.Silent...)
+		for _, id := range ids {
+			for _, p := range a.Value.Pods {
+				if front := strings.TrimSuffix(p.ID, p.NativeID); q.Nodes == nil && front != "" && strings.HasPrefix(front, id) {
+					return fmt.Errorf("%q is not enough of an id: all ids of %s begin like this; crictl shows 13 characters of an id, and all with --no-trunc", id, p.Backend)
+				}
+			}
+			for _, place := range find(a.Value.Pods, id) {
+				place.Node = a.Name
+				places = append(places, place)
+			}
 		}
 	}
-	places := find(pods.Pods, id)
-	if len(places) == 0 {
-		return notFound(&pods, id)
-	}
-	return q.showPlaces(places)
-}
-
-func (q Query) showPlaces(places []Place) error {
-	if !q.People() {
-		return Encode(q.Out, q.Format, places)
-	}
-	now := time.Now()
-	for i, place := range places {
-		if i > 0 {
-			q.Gap()
+	var err error
+	switch {
+	case len(places) == 0:
+		err = notFound(unknown, strings.Join(ids, ", "))
+	case !q.People():
+		err = Encode(q.Out, q.Format, places)
+	default:
+		for i, place := range places {
+			if i > 0 {
+				q.Gap()
+			}
+			printPlace(q.Screen, &place, time.Now())
 		}
-		printPlace(q.Screen, &place, now)
 	}
-	return nil
+	return errors.Join(err, Finish(q, all))
 }
 
 // find returns the places of an id.
@@ -75,12 +86,12 @@ func find(pods []admin.Pod, id string) []Place {
 }
 
 // notFound returns the error about an id that no backend has.
-func notFound(pods *admin.Pods, id string) error {
+func notFound(unknown []admin.Silent, id string) error {
 	text := fmt.Sprintf("no backend has a pod whose NAME or NAMESPACE/NAME is %q, or a pod or a container whose id or uid begins with it", id)
-	for _, s := range pods.Silent {
+	for _, s := range unknown {
 		text += fmt.Sprintf("\nthe pods of backend %s are unknown: %s", s.Backend, s.Error)
 	}
-	return fmt.Errorf("%s", text)
+	return errors.New(text)
 }
 
 func printPlace(out *Screen, p *Place, now time.Time) {
