@@ -34,7 +34,6 @@ type call struct {
 	asked time.Duration // the field timeout of a StopContainer or ExecSync
 	said  string        // of Version: the version; of Status: why the network or the runtime is not ready
 	lacks bool          // of ImageStatus: there is no such image
-	all   bool          // of a list: all items were asked for
 	has   string        // of Status: the handlers for RuntimeClasses, in order; empty if it does not say
 }
 

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/wire"
 	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -225,87 +226,59 @@ func (l *Look) brief(c *calls.Call) *call {
 	}
 	for _, one := range c.Legs {
 		if one.Number != 0 {
-			b.legs = append(b.legs, leg{backend: l.word(one.Backend), after: max(one.Began.Sub(c.Began), 0), took: one.Took, ended: one.Ended, code: one.Code, said: l.said(b.method, one), has: l.handlers(b.method, one)})
+			said, has := l.said(one)
+			b.legs = append(b.legs, leg{l.word(one.Backend), max(one.Began.Sub(c.Began), 0), one.Took, one.Ended, one.Code, said, has})
 		}
 	}
 	if !l.cri {
 		_, l.cri = cri.ShortName(c.Method)
 	}
-	m := l.schema.Method(c.Method)
-	if m == nil {
-		return b
+	if m := l.schema.Method(c.Method); m != nil {
+		b.stream = m.ServerStreams && !strings.HasPrefix(b.method, "Stream") // StreamContainers is a list
 	}
-	b.stream = m.ServerStreams && !strings.HasPrefix(b.method, "Stream") // StreamContainers is a list
-	request, reply := kept(front.Requests), kept(front.Replies)
 	switch b.method {
-	case "StopContainer", "ExecSync":
-		b.asked = time.Duration(number(m.Input, request, "timeout")) * time.Second
+	case "StopContainer":
+		b.asked = time.Duration(decoded(c.Method, front.Requests, &runtimeapi.StopContainerRequest{}).GetTimeout()) * time.Second
+	case "ExecSync":
+		b.asked = time.Duration(decoded(c.Method, front.Requests, &runtimeapi.ExecSyncRequest{}).GetTimeout()) * time.Second
 	case "ImageStatus":
-		_, has := field(m.Output, reply, "image")
-		b.lacks = c.Ended && c.Code == codes.OK && !has && !cutOff(front.Replies)
-	case "ListPodSandbox", "ListContainers":
-		b.all = len(request) == 0 || len(text(m.Input, request, "filter")) == 0
+		b.lacks = c.Ended && c.Code == codes.OK && decoded(c.Method, front.Replies, &runtimeapi.ImageStatusResponse{}).GetImage() == nil && !cutOff(front.Replies)
 	}
-	b.said, b.has = l.said(b.method, front), l.handlers(b.method, front)
+	b.said, b.has = l.said(front)
 	return b
 }
 
-// said returns what a runtime says of itself in an answer.
-func (l *Look) said(method string, of *calls.Leg) string {
-	m := l.schema.Method(of.Method)
-	if m == nil || !of.Ended || of.Code != codes.OK {
-		return ""
-	}
-	reply := kept(of.Replies)
-	switch method {
+// said returns what a runtime says of itself in an answer, and the handlers that it has, as its Status says.
+func (l *Look) said(of *calls.Leg) (said, has string) {
+	switch calls.ShortMethod(of.Method) {
 	case "Version":
-		return l.word(strings.TrimSpace(string(text(m.Output, reply, "runtime_name")) + " " + string(text(m.Output, reply, "runtime_version"))))
+		if v := decoded(of.Method, of.Replies, &runtimeapi.VersionResponse{}); of.Ended && of.Code == codes.OK {
+			said = strings.TrimSpace(v.GetRuntimeName() + " " + v.GetRuntimeVersion())
+		}
 	case "Status":
-		return l.word(notReady(m.Output, reply))
-	}
-	return ""
-}
-
-// handlers returns the handlers that a runtime has, as its Status says, or "".
-func (l *Look) handlers(method string, of *calls.Leg) string {
-	m := l.schema.Method(of.Method)
-	if method != "Status" || m == nil || cutOff(of.Replies) {
-		return ""
-	}
-	list := m.Output.Fields().ByName("runtime_handlers")
-	if list == nil || list.Message() == nil {
-		return ""
-	}
-	var names []string
-	for f, err := range wire.Fields(kept(of.Replies)) {
-		if err == nil && f.Number == list.Number() {
-			names = append(names, string(text(list.Message(), f.Bytes(), "name")))
+		r := decoded(of.Method, of.Replies, &runtimeapi.StatusResponse{})
+		if of.Ended && of.Code == codes.OK {
+			said = notReady(r.GetStatus().GetConditions())
+		}
+		var names []string
+		for _, h := range r.GetRuntimeHandlers() {
+			if h.GetName() != "" { // the default
+				names = append(names, h.GetName())
+			}
+		}
+		if slices.Sort(names); !cutOff(of.Replies) {
+			has = strings.Join(names, ", ")
 		}
 	}
-	names = slices.DeleteFunc(names, func(s string) bool { return s == "" }) // the default
-	slices.Sort(names)
-	return l.word(strings.Join(names, ", "))
+	return l.word(said), l.word(has)
 }
 
-// notReady returns the conditions in the answer of Status that are not met.
-func notReady(md protoreflect.MessageDescriptor, reply []byte) string {
+// notReady returns the conditions that are not met. Runtimes have others, which kubelet ignores.
+func notReady(conditions []*runtimeapi.RuntimeCondition) string {
 	var all []string
-	status := md.Fields().ByName("status")
-	if status == nil || status.Message() == nil {
-		return ""
-	}
-	conditions := status.Message().Fields().ByName("conditions")
-	if conditions == nil || conditions.Message() == nil {
-		return ""
-	}
-	for f, err := range wire.Fields(text(md, reply, "status")) {
-		if err != nil || f.Number != conditions.Number() {
-			continue
-		}
-		one, met := conditions.Message(), f.Bytes()
-		kind := string(text(one, met, "type"))
-		if (kind == "RuntimeReady" || kind == "NetworkReady") && number(one, met, "status") == 0 { // runtimes have others, which kubelet ignores
-			words := []string{kind + "=false", string(text(one, met, "reason")), string(text(one, met, "message"))}
+	for _, c := range conditions {
+		if (c.GetType() == runtimeapi.RuntimeReady || c.GetType() == runtimeapi.NetworkReady) && !c.GetStatus() {
+			words := []string{c.GetType() + "=false", c.GetReason(), c.GetMessage()}
 			all = append(all, strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), ": "))
 		}
 	}
@@ -325,35 +298,13 @@ func (l *Look) word(s string) string {
 	return s
 }
 
-func kept(m calls.Messages) []byte {
-	if len(m.Kept) == 0 {
-		return nil
+// decoded decodes the first message of a method of CRI into to, and returns to. What was cut off is missing there, and so is all of
+// another API's.
+func decoded[M proto.Message](method string, of calls.Messages, to M) M {
+	if _, ours := cri.ShortName(method); ours && len(of.Kept) > 0 {
+		_ = proto.Unmarshal(of.Kept[0].Payload, to)
 	}
-	return m.Kept[0].Payload
-}
-
-// field returns the last field of a message with a name.
-func field(md protoreflect.MessageDescriptor, b []byte, name protoreflect.Name) (found wire.Field, ok bool) {
-	fd := md.Fields().ByName(name)
-	if fd == nil {
-		return found, false
-	}
-	for f, err := range wire.Fields(b) {
-		if err == nil && f.Number == fd.Number() {
-			found, ok = f, true
-		}
-	}
-	return found, ok
-}
-
-func number(md protoreflect.MessageDescriptor, b []byte, name protoreflect.Name) uint64 {
-	f, _ := field(md, b, name)
-	return f.Uint()
-}
-
-func text(md protoreflect.MessageDescriptor, b []byte, name protoreflect.Name) []byte {
-	f, _ := field(md, b, name)
-	return f.Bytes()
+	return to
 }
 
 // cutOff reports whether a part of the first message is missing.
