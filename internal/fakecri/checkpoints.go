@@ -9,23 +9,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A checkpoint holds the containers of a pod, by name.
-type checkpoint struct {
-	containers []string
-}
-
 func (s runtimeService) CheckpointContainer(_ context.Context, r *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := s.running(r.GetContainerId()); err != nil {
-		return nil, err
-	}
-	return &runtimeapi.CheckpointContainerResponse{}, nil
+	return answer(s.Runtime, s.named(r), func(*container) (*runtimeapi.CheckpointContainerResponse, error) {
+		return &runtimeapi.CheckpointContainerResponse{}, nil
+	})
 }
 
 func (s runtimeService) CheckpointPod(_ context.Context, r *runtimeapi.CheckpointPodRequest) (*runtimeapi.CheckpointPodResponse, error) {
 	return answer(s.Runtime, s.pods.named(r.GetPodSandboxId()), func(p *pod) (*runtimeapi.CheckpointPodResponse, error) {
-		var saved checkpoint
+		var saved []string
 		ids := r.GetContainerIds()
 		if len(ids) == 0 {
 			for _, c := range p.containers {
@@ -40,9 +32,9 @@ func (s runtimeService) CheckpointPod(_ context.Context, r *runtimeapi.Checkpoin
 			if c.pod != p {
 				return nil, status.Errorf(codes.InvalidArgument, "container %q is in another sandbox", id)
 			}
-			saved.containers = append(saved.containers, c.config.GetMetadata().GetName())
+			saved = append(saved, c.config.GetMetadata().GetName())
 		}
-		s.checkpoint[r.GetOutputPath()] = &saved
+		s.checkpoint[r.GetOutputPath()] = saved
 		return &runtimeapi.CheckpointPodResponse{}, nil
 	})
 }
@@ -52,8 +44,8 @@ func (s runtimeService) CheckpointPod(_ context.Context, r *runtimeapi.Checkpoin
 func (s runtimeService) RestorePod(_ context.Context, r *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	saved := s.checkpoint[r.GetCheckpointPath()]
-	if saved == nil {
+	saved, there := s.checkpoint[r.GetCheckpointPath()]
+	if !there {
 		return nil, status.Errorf(codes.NotFound, "checkpoint %s: not found", r.GetCheckpointPath())
 	}
 	p, err := s.runPod(r.GetConfig(), r.GetRuntimeHandler())
@@ -63,7 +55,7 @@ func (s runtimeService) RestorePod(_ context.Context, r *runtimeapi.RestorePodRe
 	reply := &runtimeapi.RestorePodResponse{PodSandboxId: p.id}
 	for _, config := range r.GetContainerConfigs() {
 		name := config.GetMetadata().GetName()
-		if !slices.Contains(saved.containers, name) {
+		if !slices.Contains(saved, name) {
 			continue
 		}
 		c, err := s.createContainer(p, config, r.GetConfig())

@@ -2,6 +2,7 @@ package fakecri
 
 import (
 	"cmp"
+	"math/rand/v2"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -85,6 +86,7 @@ func (c Config) withDefaults() Config {
 	c.Events = cmp.Or(c.Events, EventsOn)
 	c.ItemBytes = cmp.Or(c.ItemBytes, 900)
 	c.CallLog = cmp.Or(c.CallLog, 10000)
+	c.Seed = cmp.Or(c.Seed, rand.Uint64())
 	if c.Packages == nil {
 		c.Packages = []string{V1}
 	}

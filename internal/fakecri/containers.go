@@ -101,20 +101,17 @@ func (rt *Runtime) checkTarget(p *pod, ns *runtimeapi.NamespaceOption) error {
 }
 
 func (s runtimeService) StartContainer(_ context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.containers.get(r.GetContainerId())
-	switch {
-	case err != nil:
-		return nil, err
-	case c.state != runtimeapi.ContainerState_CONTAINER_CREATED:
-		return nil, status.Errorf(codes.Unknown, "container %q cannot be started: it is in %s state", c.id, c.state)
-	case !c.pod.ready:
-		return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", c.pod.id)
-	}
-	c.state, c.startedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, s.now()
-	s.send(c.id, c.pod, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
-	return &runtimeapi.StartContainerResponse{}, nil
+	return answer(s.Runtime, s.containers.named(r.GetContainerId()), func(c *container) (*runtimeapi.StartContainerResponse, error) {
+		switch {
+		case c.state != runtimeapi.ContainerState_CONTAINER_CREATED:
+			return nil, status.Errorf(codes.Unknown, "container %q cannot be started: it is in %s state", c.id, c.state)
+		case !c.pod.ready:
+			return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", c.pod.id)
+		}
+		c.state, c.startedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, s.now()
+		s.send(c.id, c.pod, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+		return &runtimeapi.StartContainerResponse{}, nil
+	})
 }
 
 func (s runtimeService) StopContainer(_ context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
@@ -131,15 +128,11 @@ func (s runtimeService) StopContainer(_ context.Context, r *runtimeapi.StopConta
 func (rt *Runtime) Exit(containerID string, code int32) error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	c, err := rt.containers.get(containerID)
-	if err != nil {
-		return err
+	c, err := rt.running(containerID)
+	if err == nil {
+		rt.stopContainer(c, code)
 	}
-	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return status.Errorf(codes.FailedPrecondition, "container %q cannot exit: it is in %s state", c.id, c.state)
-	}
-	rt.stopContainer(c, code)
-	return nil
+	return err
 }
 
 // stopContainer ends c if it runs.
@@ -181,12 +174,14 @@ func (s runtimeService) UpdateContainerResources(_ context.Context, r *runtimeap
 }
 
 func (s runtimeService) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := s.running(r.GetContainerId()); err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ReopenContainerLogResponse{}, nil
+	return answer(s.Runtime, s.named(r), func(*container) (*runtimeapi.ReopenContainerLogResponse, error) {
+		return &runtimeapi.ReopenContainerLogResponse{}, nil
+	})
+}
+
+// named returns a function that gets the container of a request, or an error if it is not running.
+func (rt *Runtime) named(r interface{ GetContainerId() string }) func() (*container, error) {
+	return func() (*container, error) { return rt.running(r.GetContainerId()) }
 }
 
 // running returns a container, or an error if it is not running.

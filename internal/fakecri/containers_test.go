@@ -48,7 +48,7 @@ func TestAContainerExitsByItself(t *testing.T) {
 	pod, id := c.running("web")
 	require.NoError(t, c.rt.Exit(id, 0))
 	assert.Equal(t, "Completed", c.containerStatus(id).GetReason())
-	assertCode(t, codes.FailedPrecondition, c.rt.Exit(id, 0))
+	assertCode(t, codes.Unknown, c.rt.Exit(id, 0))
 	assertCode(t, codes.NotFound, c.rt.Exit("nothing", 0))
 
 	second := c.begin(c.create(pod, "web", "second"))

@@ -24,7 +24,7 @@ func (s runtimeService) ContainerStatus(_ context.Context, r *runtimeapi.Contain
 // the image as the container's config does.
 func (rt *Runtime) containerStatus(c *container) *runtimeapi.ContainerStatus {
 	spec, ref := c.config.GetImage(), c.imageID
-	if image := rt.images.exact(c.imageID); image != nil {
+	if image := rt.images.byID[c.imageID]; image != nil {
 		if len(image.tags) > 0 {
 			spec = &runtimeapi.ImageSpec{Image: image.tags[0]}
 		}

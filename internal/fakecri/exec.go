@@ -10,7 +10,7 @@ import (
 
 // ExecSync runs one of the built-in commands (see commands.go), each of which ends at once.
 func (s runtimeService) ExecSync(_ context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
-	return answer(s.Runtime, func() (*container, error) { return s.running(r.GetContainerId()) }, func(c *container) (*runtimeapi.ExecSyncResponse, error) {
+	return answer(s.Runtime, s.named(r), func(c *container) (*runtimeapi.ExecSyncResponse, error) {
 		out, err := c.output(r.GetCmd())
 		if err != nil {
 			return nil, status.Errorf(codes.Unknown, "executing in container %q: %v", c.id, err)

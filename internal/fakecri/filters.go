@@ -6,8 +6,8 @@ import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 // the filter matches nothing.
 
 func (t *table[T]) whole(id string) string {
-	if r, err := t.row(id); err == nil {
-		return r.id
+	if whole, err := t.find(id); err == nil {
+		return whole
 	}
 	return id
 }

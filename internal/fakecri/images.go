@@ -73,7 +73,7 @@ func (s imageService) PullImage(_ context.Context, r *runtimeapi.PullImageReques
 }
 
 func (s *imageStore) byIDOrNew(id string) *image {
-	if i := s.exact(id); i != nil {
+	if i := s.byID[id]; i != nil {
 		return i
 	}
 	i := &image{id: id, size: 1<<20 + spread(id, 64<<20)}

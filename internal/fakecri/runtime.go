@@ -1,7 +1,6 @@
 package fakecri
 
 import (
-	cryptorand "crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
@@ -31,7 +30,7 @@ type Runtime struct {
 	names      map[string]string // :: reserved name → id of its holder
 	images     imageStore
 	events     eventQueue
-	checkpoint map[string]*checkpoint // :: path → its checkpoint
+	checkpoint map[string][]string // :: path of a checkpoint → the names of its containers
 	addresses  uint32
 	podCIDR    string
 	filled     int
@@ -39,27 +38,19 @@ type Runtime struct {
 
 // New returns an empty runtime.
 func New(cfg Config) *Runtime {
+	cfg = cfg.withDefaults()
 	rt := &Runtime{
-		cfg:        cfg.withDefaults(),
-		random:     rand.New(rand.NewPCG(seed(cfg.Seed))),
+		cfg:        cfg,
+		random:     rand.New(rand.NewPCG(cfg.Seed, cfg.Seed)),
 		pods:       newTable[pod]("pod sandbox"),
 		containers: newTable[container]("container"),
 		names:      map[string]string{},
 		images:     newImageStore(),
 		events:     newEventQueue(),
-		checkpoint: map[string]*checkpoint{},
+		checkpoint: map[string][]string{},
 	}
 	rt.calls.limit = rt.cfg.CallLog
 	return rt
-}
-
-func seed(fixed uint64) (uint64, uint64) {
-	if fixed != 0 {
-		return fixed, fixed
-	}
-	var b [16]byte
-	_, _ = cryptorand.Read(b[:]) // documented to never fail
-	return binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
 }
 
 // newID returns 64 hex digits.

@@ -12,7 +12,7 @@ import (
 // and a constant amount of memory and disk.
 
 func (s runtimeService) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
-	return answer(s.Runtime, func() (*container, error) { return s.running(r.GetContainerId()) }, func(c *container) (*runtimeapi.ContainerStatsResponse, error) {
+	return answer(s.Runtime, s.named(r), func(c *container) (*runtimeapi.ContainerStatsResponse, error) {
 		return &runtimeapi.ContainerStatsResponse{Stats: s.containerStats(c)}, nil
 	})
 }

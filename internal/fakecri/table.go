@@ -1,7 +1,6 @@
 package fakecri
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -12,79 +11,52 @@ import (
 // A table holds items by id, in order of insertion.
 type table[T any] struct {
 	kind string // what errors call an item
-	byID map[string]*row[T]
-	rows []*row[T]
-	next int
+	byID map[string]*T
+	ids  []string // in order
 }
 
-type row[T any] struct {
-	id    string
-	place int // index in the order
-	value *T
-}
-
-func newTable[T any](kind string) table[T] {
-	return table[T]{kind: kind, byID: map[string]*row[T]{}}
-}
+func newTable[T any](kind string) table[T] { return table[T]{kind: kind, byID: map[string]*T{}} }
 
 func (t *table[T]) add(id string, value *T) {
-	r := &row[T]{id: id, place: t.next, value: value}
-	t.next++
-	t.byID[id] = r
-	t.rows = append(t.rows, r)
+	t.byID[id] = value
+	t.ids = append(t.ids, id)
 }
 
 func (t *table[T]) remove(id string) {
-	r, ok := t.byID[id]
-	if !ok {
-		return
+	if i := slices.Index(t.ids, id); i >= 0 {
+		delete(t.byID, id)
+		t.ids = slices.Delete(t.ids, i, i+1)
 	}
-	delete(t.byID, id)
-	i, _ := slices.BinarySearchFunc(t.rows, r.place, func(r *row[T], place int) int { return cmp.Compare(r.place, place) })
-	t.rows = slices.Delete(t.rows, i, i+1)
-}
-
-// exact returns the item with the given id, or nil if there is none.
-func (t *table[T]) exact(id string) *T {
-	if r, ok := t.byID[id]; ok {
-		return r.value
-	}
-	return nil
 }
 
 // get returns the item with the given id, or with the only id that begins with it. Its error is a
 // status: NotFound if there is none, and Unknown if id is empty or ambiguous.
 func (t *table[T]) get(id string) (*T, error) {
-	r, err := t.row(id)
-	if err != nil {
-		return nil, err
-	}
-	return r.value, nil
+	whole, err := t.find(id)
+	return t.byID[whole], err
 }
 
-func (t *table[T]) row(id string) (*row[T], error) {
-	if r := t.byID[id]; r != nil {
-		return r, nil
+// find returns the whole id that begins with id. Its error is that of get.
+func (t *table[T]) find(id string) (whole string, err error) {
+	if t.byID[id] != nil {
+		return id, nil
 	}
 	if id == "" {
-		return nil, status.Errorf(codes.Unknown, "the request has no %s id", t.kind)
+		return "", status.Errorf(codes.Unknown, "the request has no %s id", t.kind)
 	}
-	var found *row[T]
-	if len(id) < len(sha256Prefix)+64 {
-		for _, r := range t.rows {
-			if !strings.HasPrefix(r.id, id) {
-				continue
-			}
-			if found != nil {
-				return nil, status.Errorf(codes.Unknown, "%s id %q is ambiguous: several ids begin with it", t.kind, id)
-			}
-			found = r
+	for _, one := range t.ids {
+		switch {
+		case !strings.HasPrefix(one, id):
+		case whole != "":
+			return "", status.Errorf(codes.Unknown, "%s id %q is ambiguous: several ids begin with it", t.kind, id)
+		default:
+			whole = one
 		}
 	}
-	if found == nil {
-		return nil, status.Errorf(codes.NotFound, "%s %q: not found", t.kind, id)
+	if whole == "" {
+		return "", status.Errorf(codes.NotFound, "%s %q: not found", t.kind, id)
 	}
-	return found, nil
+	return whole, nil
 }
 
 // ifThere calls do with the item called id. It is not an error if there is none.
@@ -135,8 +107,8 @@ func listed[T, M any](t *table[T], passes func(*T) bool, show func(*T) M) []M {
 
 // all yields the items in order.
 func (t *table[T]) all(yield func(*T) bool) {
-	for _, r := range t.rows {
-		if !yield(r.value) {
+	for _, id := range t.ids {
+		if !yield(t.byID[id]) {
 			return
 		}
 	}
