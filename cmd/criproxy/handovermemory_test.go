@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/server/listen"
 	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -127,4 +129,25 @@ func TestTheLastProcessOwnsTheSockets(t *testing.T) {
 		_, admin := os.Stat(config.AdminBeside(p.front))
 		return os.IsNotExist(front) && os.IsNotExist(admin)
 	})
+}
+
+// A process that was asked to stop while it took over said that it served, every other time. The one before it ended then, and
+// nobody served.
+func TestAProcessThatIsToStopDoesNotTakeOver(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	for range 8 {
+		ready, says, err := os.Pipe()
+		require.NoError(t, err)
+		defer ready.Close() // it was only read
+		cmd := bounded.Command(t, "criproxy-to-stop", "-config", p.config, "-logtostderr")
+		cmd.ExtraFiles, cmd.Env = []*os.File{says}, append(os.Environ(), listen.SocketsVariable+"=[]", listen.ReadyVariable+"=3")
+		log, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", log)
+		assert.Contains(t, string(log), `"Stopping"`, "it has served")
+		require.NoError(t, says.Close())
+		word, err := io.ReadAll(ready)
+		require.NoError(t, err)
+		assert.Empty(t, string(word))
+	}
 }

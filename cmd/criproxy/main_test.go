@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, kubectlPlugin: main, kubectlComplete: main, "criproxy-try-all": tryAll, "containerd": fakeContainerd,
+	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, kubectlPlugin: main, kubectlComplete: main, "criproxy-to-stop": toStop, "criproxy-try-all": tryAll, "containerd": fakeContainerd,
 		"criproxy-test-ssh": fakeSSH, "criproxy-test-kubectl": fakeKubectl})
 }
 
@@ -39,6 +39,15 @@ func (c leakChecked) Run() int {
 		return 1
 	}
 	return code
+}
+
+// toStop is a criproxy that has been asked to stop before it begins.
+func toStop() {
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		panic(err)
+	}
 }
 
 // fakeContainerd is a process called containerd that serves a runtime in memory at each path that it gets, until SIGINT.

@@ -104,6 +104,8 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 		select {
 		case <-p.Serving():
 		case <-watching.Done():
+		}
+		if watching.Err() != nil { // also if it serves: a process that hands over must not end for one that is to stop
 			return
 		}
 		notifyReady(cfg)
