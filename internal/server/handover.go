@@ -118,13 +118,17 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	_ = theirs.Close()
 	p.successor = giveMemories()
 	_ = writer.Close() // our end: the pipe ends when the new process does
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	// Nobody kills it while its word may still come: a process that is killed must not be taken for one that serves.
+	stop := context.AfterFunc(ctx, func() { _ = reader.SetReadDeadline(time.Now()) })
 	defer stop()
 	word, err := io.ReadAll(io.LimitReader(reader, int64(len(listen.ReadyWord))))
 	if err == nil && string(word) == listen.ReadyWord {
 		p.successorCmd = cmd
 		listen.Notify(fmt.Sprintf("MAINPID=%d", cmd.Process.Pid))
 		return nil
+	}
+	if err != nil {
+		_ = cmd.Process.Kill() // it may have ended
 	}
 	ended := cmd.Wait()
 	if errors.Is(ended, syscall.ECHILD) {

@@ -52,8 +52,10 @@ func own(dir, listen string, api ...string) (*owner, error) {
 	case err == nil && other:
 		err = fmt.Errorf("the folder belongs to the API %s, of another criproxy", was[0])
 	case err == nil:
-		_ = f.Truncate(0)
-		_, _ = f.WriteAt(fmt.Appendf(nil, "process %d, which serves %s\n%s\nversion %d\n", os.Getpid(), listen, strings.Join(api, " "), ownerVersion), 0)
+		now := fmt.Appendf(nil, "process %d, which serves %s\n%s\nversion %d\n", os.Getpid(), listen, strings.Join(api, " "), ownerVersion)
+		if _, err := f.WriteAt(now, 0); err == nil { // on a full disk, its API and version stay those of the folder
+			_ = f.Truncate(int64(len(now)))
+		}
 		return &owner{f}, nil
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		err = nil
@@ -70,8 +72,7 @@ func own(dir, listen string, api ...string) (*owner, error) {
 // keeps its lock until the last of its threads has ended, which is after it looks dead.
 const ownerPatience = 3 * time.Second
 
-// await is claim for a process that starts: it waits for the owner to end. Without the folder, the process would know no
-// pods of a runtime that is gone.
+// await is claim that waits for the owner to end. A process without the folder would know no pods of a runtime that is gone.
 func (p *Proxy) await(c *config.Config) (o *owner, err error) {
 	for end := time.Now().Add(ownerPatience); ; time.Sleep(20 * time.Millisecond) {
 		if o, err = p.claim(c); !errors.Is(err, errOwned) || time.Now().After(end) {
@@ -134,10 +135,10 @@ func (p *Proxy) unlock() {
 	p.owner = nil
 }
 
-// relock takes the state folder back after a handover that failed.
+// relock takes the state folder back after a handover that failed. The process that did not take over may just be ending.
 func (p *Proxy) relock() {
 	var err error
-	if p.owner, err = p.claim(p.Config()); err != nil {
+	if p.owner, err = p.await(p.Config()); err != nil {
 		klog.ErrorS(err, "Another process took the state folder during the handover, and both write to it now; stop the other one")
 	}
 }

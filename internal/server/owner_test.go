@@ -105,11 +105,12 @@ func TestAHandoverPassesTheStateFolderOn(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, n.cfg.StateDir, c.StateDir, "the successor has the folder")
 			if failure != nil {
-				successor.Close()
+				time.AfterFunc(200*time.Millisecond, successor.Close) // the lock of a killed process is there for a moment
 			}
 			return failure
 		}
 		require.ErrorIs(t, n.proxy.HandOver(t.Context()), failure)
+		require.Equal(t, failure != nil, n.proxy.owner.has(n.cfg.StateDir))
 		_, err := own(n.cfg.StateDir, "a stranger")
 		require.ErrorIs(t, err, errOwned, "no other process has it")
 	}
