@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,7 +136,8 @@ func TestAHandoverToTheOtherDataPathLosesNothing(t *testing.T) {
 				})
 			}
 			assert.Equal(t, []string{capture.Up, capture.Gone}, whats(p.events()))
-			assert.Equal(t, []string{capture.Serving, capture.HandedOver, capture.Reloaded}, whats(p.happened("")))
+			want := []string{capture.Serving, capture.Reloaded, capture.HandedOver, capture.Reloaded}
+			assert.Equal(t, slices.Delete(want, 1, 2-reloads), whats(p.happened("")))
 			p.end()
 			assert.Zero(t, p.logged("was not reloaded"), "see %s", p.log)
 		})
