@@ -47,12 +47,21 @@ func New(cfg Config) (*Director, error) {
 // on with the new backends. If cfg has mistakes nothing changes, and the error names them. Around
 // and Tracer stay those that New got.
 func (d *Director) Reload(cfg Config) error {
+	commit, err := d.Stage(cfg)
+	if err == nil {
+		commit()
+	}
+	return err
+}
+
+// Stage is the first half of [Director.Reload]: it finds the mistakes, and changes nothing. commit is the other half, which
+// cannot fail, for callers who change more than the director.
+func (d *Director) Stage(cfg Config) (commit func(), err error) {
 	t, err := compile(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d.use(t)
-	return nil
+	return func() { d.use(t) }, nil
 }
 
 // Close ends the mirroring of requests, those that wait included, and returns when its goroutines

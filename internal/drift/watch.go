@@ -49,15 +49,25 @@ type Watch struct {
 // New returns a watch for cfg. It fails if the profile has a mistake.
 func New(cfg Config) (*Watch, error) {
 	w := &Watch{found: cfg.Found, findings: map[[2]string]*Finding{}}
-	return w, w.Update(cfg)
+	commit, err := w.Stage(cfg)
+	if err != nil {
+		return nil, err
+	}
+	commit()
+	return w, nil
 }
 
-// Update makes the watch use cfg, except Found. It forgets findings that the profile covers now.
-func (w *Watch) Update(cfg Config) error {
+// Stage finds the mistakes of cfg, and changes nothing. commit makes the watch use cfg, except Found, and forget the findings
+// that the profile covers now.
+func (w *Watch) Stage(cfg Config) (commit func(), err error) {
 	t, err := compile(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return func() { w.use(t) }, nil
+}
+
+func (w *Watch) use(t *table) {
 	w.table.Store(t)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +77,6 @@ func (w *Watch) Update(cfg Config) error {
 		}
 	}
 	w.methods.Clear()
-	return nil
 }
 
 // Findings returns all findings, the most serious first.

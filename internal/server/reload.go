@@ -128,9 +128,13 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	var useDirector, useDrift func()
 	s, d, err := p.build(cfg, a, old)
 	if err == nil {
-		if err = p.director.Reload(d); err != nil {
+		if useDirector, err = p.director.Stage(d); err == nil {
+			useDrift, err = p.drift.Stage(driftConfig(cfg, d))
+		}
+		if err != nil {
 			s.discard(old)
 		}
 	}
@@ -140,21 +144,20 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 		}
 		return err
 	}
-	// From here on nothing can fail.
-	p.filter.Set(redactor) // before a socket gets rules that need it
+	// From here on nothing can fail. What a call needs is there before the call can get so far.
+	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
+	useDirector()
 	p.now.Store(s)
+	p.filter.Set(redactor)
 	p.memory.Configure(cfg)
 	p.metrics.Know(d)
-	if err := p.drift.Update(driftConfig(cfg, d)); err != nil { // the director has taken the same profile
-		klog.ErrorS(err, "The search for unknown fields in messages still uses the old profile")
-	}
-	p.replaceSockets(cfg, opened)
+	useDrift()
+	p.configureExport(cfg)
 	p.replaceBackends(old, s)
-	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
+	p.replaceSockets(cfg, opened)
 	if old.cfg.StateDir != cfg.StateDir {
 		p.memories.Save() // the next process must not read what an earlier one has left there
 	}
-	p.configureExport(cfg)
 	return nil
 }
 
