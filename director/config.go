@@ -111,7 +111,8 @@ type Backend struct {
 	// Conn is the connection to the backend: that of package dial, or any other. It gets the
 	// methods of the newest version, with messages of type *codec.Frame; that of package dial
 	// converts them for a server that has an older version. [Director.Reload] compares Conns
-	// with ==, so the type must be comparable, such as a pointer.
+	// with ==, so the type must be comparable, such as a pointer. A Conn that can go on to another
+	// connection may have a method Generation() uint64: Reload also compares what that returns.
 	Conn grpc.ClientConnInterface
 
 	// Trusted has the director send the backend also the fields that the profile withholds.

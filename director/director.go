@@ -72,6 +72,9 @@ func (d *Director) Close() { d.mirrors.close() }
 // find t in next, so next must be set before.
 func (d *Director) use(t *table) {
 	t.affinities, t.mirrors = &d.affinities, &d.mirrors
+	for _, b := range t.backends {
+		t.links = append(t.links, linkOf(b.Conn))
+	}
 	if old := d.table.Swap(t); old != nil {
 		old.next = t
 		close(old.replaced)

@@ -103,7 +103,7 @@ func (s *endless) follow(t *table, m *method) error {
 // member, which waits until the earlier one, in left, has sent its end.
 func (s *endless) gather(t *table, m *method, late bool) {
 	first := s.members[keyOf(t, 0)]
-	if len(t.backends) > 1 || t.backends[0].Known != nil || late && (first == nil || first.at.Load().conn() != t.backends[0].Conn) {
+	if len(t.backends) > 1 || t.backends[0].Known != nil || late && (first == nil || first.at.Load().link() != t.links[0]) {
 		s.single.Store(false)
 		s.head(nil)
 	}

@@ -120,6 +120,24 @@ func TestAnEndlessStreamOutlivesThoseOfItsBackends(t *testing.T) {
 	}
 }
 
+// moving is a Conn that goes on to another connection.
+type moving struct{ at atomic.Pointer[place] }
+
+type place struct {
+	grpc.ClientConnInterface
+	generation uint64
+}
+
+func (m *moving) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+	return m.at.Load().Invoke(ctx, name, args, reply, opts...)
+}
+
+func (m *moving) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return m.at.Load().NewStream(ctx, desc, name, opts...)
+}
+
+func (m *moving) Generation() uint64 { return m.at.Load().generation }
+
 func TestReloadsReachAnEndlessStream(t *testing.T) {
 	dir := muxtest.Dir(t)
 	opened, left := make(chan string, 10), make(chan string, 10)
@@ -151,10 +169,22 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 		cfg.Backends = backends
 		require.NoError(t, d.Reload(cfg))
 	}
+	goesOn := &moving{}
+	goesOn.at.Store(&place{beta.Conn, 0})
+	beta.Conn = goesOn
+	reload(primary, beta)
+	assert.Equal(t, "two", <-left)
+	assert.Equal(t, "two", <-opened)
+	goesOn.at.Store(&place{backend("beta.io", "moved").Conn, 1})
+	reload(primary, beta)
+	l.hears(`books {id: "beta.io__moved"}`)
+	assert.Equal(t, "two", <-left)
+	reload(primary, beta)
+
 	reload(primary, backend("gamma.io", "three"), beta)
 	l.hears(`books {id: "gamma.io__three"}`)
 	reload(primary, cfg.Backends[1])
-	assert.Equal(t, "two", <-left)
+	assert.Equal(t, "moved", <-left)
 	reload(primary, backend("gamma.io", "four"))
 	l.hears(`books {id: "gamma.io__four"}`)
 	assert.Equal(t, "three", <-left)

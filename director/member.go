@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
@@ -60,7 +59,7 @@ type place struct {
 	backend int
 }
 
-func (p *place) conn() grpc.ClientConnInterface { return p.table.backends[p.backend].Conn }
+func (p *place) link() link { return p.table.links[p.backend] }
 
 // newMember returns a member. It has the Resync report everything that the backend has as new to a
 // client whose stream is already open, or whose stream comes from a single backend.
@@ -81,7 +80,7 @@ func (m *member) move(at *place) {
 	case m.placed <- struct{}{}:
 	default:
 	}
-	if before.conn() == at.conn() {
+	if before.link() == at.link() {
 		return
 	}
 	select {
@@ -268,7 +267,7 @@ func (m *member) forward(f *codec.Frame) error {
 func (m *member) sendMissed() error {
 	m.sending <- struct{}{}
 	defer func() { <-m.sending }()
-	conn := m.at.Load().conn()
+	conn := m.at.Load().link().conn
 	if !m.begun {
 		m.begun = true // even if Begin fails: then everything is new to the client, and nothing is missed
 		return m.resync.Begin(m.ctx, conn)

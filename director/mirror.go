@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -50,8 +49,8 @@ type mirror struct {
 
 	// mirrors.mu guards the fields below.
 	latest *mirrored
-	conn   grpc.ClientConnInterface // of the latest attempt
-	stop   context.CancelFunc       // ends the latest attempt
+	link   link               // of the latest attempt
+	stop   context.CancelFunc // ends the latest attempt
 }
 
 // mirrored is a request with the metadata that the client sent, and its time.
@@ -168,7 +167,7 @@ func (s *mirrors) follow() {
 	t := s.newest()
 	for key, m := range s.underWay {
 		b := t.place(m.backend)
-		if b >= 0 && t.backends[b].Conn == m.conn {
+		if b >= 0 && t.links[b] == m.link {
 			continue
 		}
 		if b < 0 {
@@ -212,7 +211,7 @@ func (s *mirrors) begin(m *mirror) *attempt {
 	}
 	a := &attempt{table: t, method: method, backend: b, request: m.latest}
 	a.ctx, a.end = context.WithTimeout(s.life, mirrorTime)
-	m.conn, m.stop = t.backends[b].Conn, a.end
+	m.link, m.stop = t.links[b], a.end
 	return a
 }
 

@@ -42,8 +42,8 @@ func TestALookUpTakesTheAnswerOfTheBackendThatHasTheName(t *testing.T) {
 		cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, NativeNames: true}
 		shelves := []*lateBookcase{{bookcase: &bookcase{books: `books {id: "a"}`}}, {bookcase: &bookcase{books: `books {id: "b"}`}}}
 		for i, s := range shelves {
-			known, err := memory.New(memory.Config{Conn: s, Schema: cfg.Schema, Package: muxtest.Package, Spec: cfg.Profile.Known})
-			require.NoError(t, err)
+			known := memory.Open("", memory.File{})
+			require.NoError(t, known.Use(memory.Config{Conn: s, Schema: cfg.Schema, Package: muxtest.Package, Spec: cfg.Profile.Known}))
 			cfg.Backends = append(cfg.Backends, director.Backend{Name: []string{"", "beta.io"}[i], Conn: known, Known: known})
 		}
 		d, err := director.New(cfg)

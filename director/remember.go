@@ -37,7 +37,7 @@ type MemoryConfig struct {
 }
 
 // A Memory is a cache of what a backend said last. [Remember] makes it, and a [Backend] holds it.
-type Memory = memory.Conn
+type Memory = memory.Backend
 
 // A Policy says what the lists have of a server that is slow or gone.
 type Policy = memory.Policy
@@ -64,10 +64,10 @@ func Remember(b Backend, cfg Config, m MemoryConfig) (remembered Backend, run fu
 	if p.Probe != "" {
 		alive = "/" + pkg + "." + p.Probe
 	}
-	known, err := memory.New(memory.Config{
+	known := memory.Open(b.Name, memory.File{Path: m.File})
+	err = known.Use(memory.Config{
 		Name: b.String(), Conn: b.Conn,
 		Schema: cfg.Schema, Package: pkg, Spec: p.Known,
-		Memory:   memory.Open(b.Name, memory.File{Path: m.File}),
 		Primary:  m.Primary,
 		Absent:   m.Absent,
 		Budget:   m.Budget,

@@ -19,11 +19,12 @@ import (
 )
 
 // A table says what to do with each method. It is compiled from a profile and a list of backends, and
-// is immutable, but for next, which the next table's use sets. Calls under way finish with the table
-// with which they began.
+// is immutable, but for links, which its use sets, and next, which the next table's use sets. Calls under way finish with the
+// table with which they began.
 type table struct {
 	backends   []Backend
 	calls      []codec.Caller     // :: backend → its connection
+	links      []link             // :: backend → where its connection led when the table came into use
 	methods    map[string]*method // :: full method of the newest version
 	ordered    []*method          // in the order of the schema
 	classes    []*class           // :: rewrite.Class → what it is; 0 is none
@@ -82,6 +83,21 @@ type method struct {
 	skipMissing    bool           // a merge leaves out a primary that lacks the method
 	toBack         []bool         // by backend: its requests need editing
 	toFront        []bool         // by backend: its replies need editing
+}
+
+// A link is where a [Backend.Conn] leads: one that goes on to another connection, as a [Memory] does, has a Generation, which
+// grows each time.
+type link struct {
+	conn       grpc.ClientConnInterface
+	generation uint64
+}
+
+func linkOf(conn grpc.ClientConnInterface) link {
+	l := link{conn: conn}
+	if c, ok := conn.(interface{ Generation() uint64 }); ok {
+		l.generation = c.Generation()
+	}
+	return l
 }
 
 // compile makes a table. It finds every mistake that cfg has: after it nothing can fail but calls.

@@ -15,7 +15,7 @@ type attempt struct {
 	lag    *lag
 	list   *list // the list that it asks for; nil if it asks for something else
 	// usable reports whether memory has the answer. If long is set, it may be older than a change that a client made: the call
-	// has waited for long. Conn.mu is held.
+	// has waited for long. Backend.mu is held.
 	usable func(long bool) bool
 	// anyAnswer says that an error counts as an answer in time, as with statuses: it is about
 	// the item, and not about how the backend is doing.
@@ -23,7 +23,7 @@ type attempt struct {
 	// spent is what earlier requests for the same call of a client have used of its budget.
 	spent time.Duration
 
-	// Conn.mu guards the fields below.
+	// Backend.mu guards the fields below.
 	cancel  context.CancelCauseFunc
 	overdue bool        // it has used up its budget
 	late    bool        // and its budget was Config.Budget, not less because of earlier requests or a client in a hurry
@@ -38,7 +38,7 @@ var errRemembered = errors.New("memory has the answer")
 // try calls f, which asks the backend. Once f has used up its budget, its method is late, and when memory has the answer, try
 // returns errRemembered. Otherwise f goes on until the client's time is over. If f is nil, another goroutine asks the backend,
 // and try only waits until memory has the answer.
-func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) error) error {
+func (c *Link) try(ctx context.Context, a *attempt, f func(context.Context) error) error {
 	epoch, err := c.alive()
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) erro
 }
 
 // wait ends an attempt as soon as memory has its answer; after the time long an old one suffices. c.mu is held.
-func (c *Conn) wait(a *attempt, long time.Duration) {
+func (c *Link) wait(a *attempt, long time.Duration) {
 	a.overdue = true
 	c.waiting = append(c.waiting, a)
 	if a.list != nil { // the time counts from the change that the answer must show
@@ -92,7 +92,7 @@ func (c *Conn) wait(a *attempt, long time.Duration) {
 }
 
 // leave ends an attempt. c.mu is held.
-func (c *Conn) leave(a *attempt) {
+func (c *Link) leave(a *attempt) {
 	a.ended = true
 	c.waiting = slices.DeleteFunc(c.waiting, func(other *attempt) bool { return other == a })
 	if a.timer != nil {
@@ -101,7 +101,7 @@ func (c *Conn) leave(a *attempt) {
 }
 
 // overdue notes that an attempt has used up its budget.
-func (c *Conn) overdue(a *attempt, budget time.Duration) {
+func (c *Link) overdue(a *attempt, budget time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a.ended {
@@ -115,13 +115,13 @@ func (c *Conn) overdue(a *attempt, budget time.Duration) {
 }
 
 // relieveAll ends the calls in whose place memory can answer by now. c.mu is held.
-func (c *Conn) relieveAll() {
+func (c *Link) relieveAll() {
 	for _, a := range c.waiting {
 		c.relieve(a)
 	}
 }
 
-func (c *Conn) relieve(a *attempt) {
+func (c *Link) relieve(a *attempt) {
 	if !a.ended && a.overdue && a.usable(a.long) {
 		a.cancel(errRemembered)
 	}

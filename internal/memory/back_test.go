@@ -28,19 +28,19 @@ func (b browsed) Invoke(ctx context.Context, name string, args, reply any, opts 
 // The history said that a runtime was slow, because it was gone, if it came back while criproxy was restarted.
 func TestABackendThatIsBackIsNotSlow(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		config := func(c *memory.Config) {
+		config := func(c *settings) {
 			c.Conn = browsed{n}
 			c.Spec.Lists = append(c.Spec.Lists, inventory.List{List: "Browse", ID: "id", Every: time.Second})
 		}
 		old := n.watch(t, config)
 		n.goes(t, old)
-		data, err := old.Memory().Encode()
+		data, err := old.Encode()
 		require.NoError(t, err)
 		n.library.with(func() { n.down = false })
 		n.when(only("List", taking(500*time.Millisecond)))
-		w := n.watch(t, func(c *memory.Config) {
+		w := n.watch(t, func(c *settings) {
 			config(c)
-			c.Memory, err = memory.Receive("beta.io", memory.File{}, data)
+			c.Backend, err = memory.Receive("beta.io", memory.File{}, data)
 			require.NoError(t, err)
 		})
 		assert.Equal(t, memory.Up, (<-w.states).Condition, "the first that it tells")

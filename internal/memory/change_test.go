@@ -9,7 +9,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 // Every 2 s kubelet tries to stop a container of a gone runtime. After the runtime came back slow, each
@@ -49,21 +51,39 @@ func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
 	}, "a")
 }
 
+// A reload may fail after its links are made.
+func TestALinkThatIsNotCommittedChangesNothing(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		before, generation := w.State(), w.Generation()
+		_, err := w.Stage(n.config(t, func(c *settings) {
+			c.Conn, c.Alive, c.Spec.Lists[0].ID = &near{library: n.library, down: true}, "", "title" // which lists cannot be read by
+		}).Config)
+		require.NoError(t, err)
+		assert.Equal(t, generation, w.Generation())
+		w.Learn(inventory.Note{Method: muxtest.Method("Put"), Request: muxtest.Bytes("PutRequest", `shelf: "b"`).Bytes(), Reply: muxtest.Bytes("Book", `id: "b"`).Bytes(), OK: true})
+		assert.Equal(t, before, w.State())
+		n.goes(t, w)
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"} books {id: "b"}`, got)
+	}, "a")
+}
+
 // Calls under way at a reload finish on the connection that they began on.
 func TestACallThatOutlivesAReloadIsRemembered(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		old := n.watch(t, func(c *memory.Config) { c.Budget = time.Minute })
+		w := n.watch(t, func(c *settings) { c.Budget = time.Minute })
 		n.library.with(func() { n.library.books["b"] = "" })
 		held, release := n.holding("List")
 		told := make(chan string)
 		go func() {
-			got, _ := old.list(t, "")
+			got, _ := w.list(t, "")
 			told <- got
 		}()
 		<-held
 		n.when(only("List", hang))
-		w := n.watch(t, func(c *memory.Config) { c.Memory = old.Memory() })
-		old.Retire()
+		n.reload(t, w, nil)
 		close(release)
 		require.Equal(t, `books {id: "a"} books {id: "b"}`, <-told)
 		got, err := w.list(t, "")

@@ -15,13 +15,10 @@ import (
 
 // comeBack asks a backend that is gone for its gates, after asking Alive, and reports whether it is up or slow: see [Condition].
 // A backend without gates is up when it answers Alive, with any status: that it accepts connections proves nothing.
-func (c *Conn) comeBack(ctx context.Context) bool {
-	c.mu.Lock()
-	retired := c.retired
-	c.mu.Unlock()
-	if retired { // another connection asks the backend
-		return false
-	}
+func (c *Link) comeBack(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.serving, cancel)() // another link asks the backend
 	bound := mostPatience
 	var dead error
 	if c.cfg.Alive != "" {
@@ -41,9 +38,12 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 	}
 	c.lockWhenQuiet(ctx)
 	defer c.mu.Unlock()
+	if c.replaced() {
+		return false
+	}
 	for _, g := range gates {
 		defer g.answer.Free()
-		if ctx.Err() != nil || c.retired || g.err != nil && (c.cfg.Alive == "" || unreachable(g.err)) {
+		if ctx.Err() != nil || g.err != nil && (c.cfg.Alive == "" || unreachable(g.err)) {
 			c.state.Err = c.reason(errors.Join(g.err, ctx.Err()))
 			return false
 		}
@@ -61,7 +61,7 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 			g.list.Observe(g.seq, g.at, g.answer)
 		}
 	}
-	c.mem.gone = false
+	c.gone = false
 	c.seeLocked()
 	if why := c.whyLate(); why != nil {
 		c.become(Slow, why)
@@ -76,7 +76,7 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 // lockWhenQuiet locks c.mu once no change has been refused for the time quiet. A caller whose change
 // was refused may be halfway through a sequence of calls, which must fail as a whole: it may make
 // the last call of it whatever the others returned, within milliseconds.
-func (c *Conn) lockWhenQuiet(ctx context.Context) {
+func (c *Link) lockWhenQuiet(ctx context.Context) {
 	end := time.Now().Add(mostQuiet)
 	for {
 		c.mu.Lock()
@@ -90,14 +90,14 @@ func (c *Conn) lockWhenQuiet(ctx context.Context) {
 }
 
 // noteRefusal notes that a change was refused because the backend is gone.
-func (c *Conn) noteRefusal() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.refused = time.Now()
+func (b *Backend) noteRefusal() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused = time.Now()
 }
 
 // beginEpoch begins a new epoch: the backend has come back, perhaps as another version of it. c.mu is held.
-func (c *Conn) beginEpoch() {
+func (c *Link) beginEpoch() {
 	for _, g := range c.lags {
 		g.inTime, g.failing, g.odd = 0, false, 0
 		c.setLate(g, nil)
@@ -117,7 +117,7 @@ func (c *Conn) beginEpoch() {
 
 // isAlive calls Alive. If the backend is slow to answer even that, and not because a hang has
 // just ended, isAlive raises c.patience, so that it counts as gone only after a longer silence.
-func (c *Conn) isAlive(ctx context.Context) error {
+func (c *Link) isAlive(ctx context.Context) error {
 	c.mu.Lock()
 	bound := max(c.probeTime, c.patience)
 	c.mu.Unlock()
@@ -146,16 +146,18 @@ func (c *Conn) isAlive(ctx context.Context) error {
 	return err
 }
 
-func (c *Conn) callAlive(ctx context.Context) error {
+func (c *Link) callAlive(ctx context.Context) error {
 	return c.next.Call(ctx, &codec.Call{Method: c.cfg.Alive, Request: &codec.Frame{}})
 }
 
 // stillGone notifies Watch of the latest reason why the backend is gone, which may be more precise than the first.
-func (c *Conn) stillGone(err error) {
+func (c *Link) stillGone(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.state.Err
 	switch {
+	case c.replaced():
+		return // another link knows better
 	case err == nil, status.Code(err) == codes.Canceled, status.Code(err) == codes.DeadlineExceeded:
 		return // that is less precise than what there is
 	case unreachable(err):
@@ -186,7 +188,7 @@ type gateAnswer struct {
 }
 
 // askGates asks for all gates at once. After bound it cancels those that have not been answered.
-func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer {
+func (c *Link) askGates(ctx context.Context, bound time.Duration) []*gateAnswer {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer time.AfterFunc(bound, cancel).Stop()
@@ -196,7 +198,7 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 		g := &gateAnswer{list: l, answer: &codec.Frame{}, at: time.Now()}
 		gates = append(gates, g)
 		c.mu.Lock()
-		g.seq = c.mem.inv.Begin()
+		g.seq = c.inv.Begin()
 		c.mu.Unlock()
 		wg.Go(func() {
 			g.err = c.cfg.Panicked.Do(l.Method().Name, func() error {
@@ -219,10 +221,10 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 
 // seeLocked notes, once, that the backend has been seen. One complete gate is enough: the other gates then fail with
 // Unavailable while the backend is gone, and are not taken to be empty. c.mu is held.
-func (c *Conn) seeLocked() {
+func (c *Link) seeLocked() {
 	complete := slices.ContainsFunc(c.gates, func(l *list) bool { return l.Complete })
-	if (complete || len(c.gates) == 0) && (!c.mem.seen || c.mem.unsure != nil) {
-		c.mem.seen, c.mem.unsure, c.mem.news = true, nil, true
+	if (complete || len(c.gates) == 0) && (!c.seen || c.unsure != nil) {
+		c.seen, c.unsure, c.news = true, nil, true
 		c.state.Seen = true
 	}
 }

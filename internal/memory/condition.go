@@ -28,8 +28,8 @@ import (
 //	gone      Alive has answered, and a gate has failed, or has not        slow
 //	          answered within Budget
 //
-// A connection that takes over a [Memory] begins with what the one before it last said. The State
-// belongs to the Conn, and Conn.mu guards it; Watch learns of each change, in order, from Run.
+// The State belongs to the Backend, and Backend.mu guards it; Watch learns of each change, in order, from Run. Only the link that
+// new calls use changes it. A process begins with what the one before it last said.
 type Condition int
 
 // The conditions.
@@ -47,16 +47,17 @@ type State struct {
 	Since     time.Time
 	Seen      bool  // it has answered a list since the machine was booted
 	Err       error // why it is slow or gone; for a backend that is up, another problem, such as with its file
+	First     bool  // of the states for which Watch is called
 }
 
 // calm is how many answers in time make a method that was late punctual again, if Silence has passed since it was late.
 const calm = 3
 
-// lag says whether the answers of one method come late. Conn.mu guards it.
+// lag says whether the answers of one method come late. Backend.mu guards it.
 type lag struct {
 	method  string
 	why     error         // why it is late; nil if it is not
-	before  bool          // why is the reason of an earlier connection
+	before  bool          // why is the reason of an earlier link or process
 	failing bool          // its latest answers were errors
 	odd     uint64        // its latest answer was an error, the first: the latest request of before; zero: there is none
 	inTime  int           // how many answers came in time since one was late
@@ -69,7 +70,7 @@ type lag struct {
 func (g *lag) late() bool { return g.why != nil }
 
 // isLate notes that a method has not answered within its budget. c.mu is held.
-func (c *Conn) isLate(g *lag, why error) {
+func (c *Link) isLate(g *lag, why error) {
 	if g.why == nil || g.before {
 		c.setLate(g, why)
 	}
@@ -82,20 +83,20 @@ func (c *Conn) isLate(g *lag, why error) {
 // fails notes that request seq for a list has ended with an error. One error is the trouble of its call: containerd answers a
 // list with NotFound while a container is removed. Run asks again at once. The list fails if that request, or another one
 // that was made after the error, does so too, or if the backend does not have it any more. c.mu is held.
-func (c *Conn) fails(l *list, seq uint64, err error) {
+func (c *Link) fails(l *list, seq uint64, err error) {
 	g := &l.lag
 	if g.late() || status.Code(err) == codes.Unimplemented || g.odd > 0 && seq > g.odd {
 		c.isFailing(g, failedError(l.Method().Name, err))
 		return
 	}
 	if g.odd == 0 {
-		g.odd = c.mem.inv.Asked()
+		g.odd = c.inv.Asked()
 		c.Check()
 	}
 }
 
 // isFailing notes that a method has answered with an error, and ends the calls that wait for its answer. c.mu is held.
-func (c *Conn) isFailing(g *lag, why error) {
+func (c *Link) isFailing(g *lag, why error) {
 	g.failing, g.odd = true, 0
 	c.isLate(g, why)
 	for _, a := range c.waiting {
@@ -106,21 +107,21 @@ func (c *Conn) isFailing(g *lag, why error) {
 	}
 }
 
-// setLate records why a method is late, or with nil that it is in time. The next connection to the
-// backend inherits the reason, unless it is there already. c.mu is held.
-func (c *Conn) setLate(g *lag, why error) {
+// setLate records why a method is late, or with nil that it is in time. The next link and process inherit the reason. c.mu is
+// held.
+func (c *Link) setLate(g *lag, why error) {
 	g.why, g.before = why, false
-	if c.retired {
+	if c.replaced() {
 		return
 	}
-	if delete(c.mem.late, g.method); why != nil {
-		c.mem.late[g.method] = why.Error()
+	if delete(c.late, g.method); why != nil {
+		c.late[g.method] = why.Error()
 	}
-	c.mem.news = true
+	c.news = true
 }
 
 // isInTime notes an answer within the budget. c.mu is held.
-func (c *Conn) isInTime(g *lag) {
+func (c *Link) isInTime(g *lag) {
 	g.failing, g.odd = false, 0
 	if g.why == nil {
 		return
@@ -132,7 +133,7 @@ func (c *Conn) isInTime(g *lag) {
 }
 
 // whyLate returns why the first of the methods that are late is so, nil if none is. c.mu is held.
-func (c *Conn) whyLate() error {
+func (c *Link) whyLate() error {
 	for _, g := range c.lags {
 		if g.why != nil {
 			return g.why
@@ -142,8 +143,8 @@ func (c *Conn) whyLate() error {
 }
 
 // reconsider makes the condition of a backend that is not gone follow its lags. c.mu is held.
-func (c *Conn) reconsider() {
-	if c.state.Condition == Gone {
+func (c *Link) reconsider() {
+	if c.replaced() || c.state.Condition == Gone {
 		return
 	}
 	why := c.whyLate()
@@ -156,15 +157,17 @@ func (c *Conn) reconsider() {
 }
 
 // become changes the condition. Run calls Watch later: a Watch that blocks, as a log can, must not stop a call. c.mu is held.
-func (c *Conn) become(condition Condition, why error) {
-	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.mem.seen, Err: why}
+func (c *Link) become(condition Condition, why error) {
+	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.seen, Err: why}
+	first := c.state
+	first.First = !c.notified
 	c.notified = true
-	c.queueNotice(c.state)
+	c.queueNotice(first)
 }
 
-// began returns since when a condition holds that has just been noticed: the first of which this connection notifies Watch may go on
-// from an earlier connection. c.mu is held.
-func (c *Conn) began(condition Condition) time.Time {
+// began returns since when a condition holds that has just been noticed: the first of which Watch is notified may go on from an
+// earlier process. c.mu is held.
+func (c *Link) began(condition Condition) time.Time {
 	if before := c.cfg.Before; !c.notified && before.Condition == condition && !before.Since.IsZero() {
 		return before.Since
 	}
@@ -172,13 +175,13 @@ func (c *Conn) began(condition Condition) time.Time {
 }
 
 // notifyFirst notifies Watch of the condition of a backend that has answered a list, if it was not notified yet. A backend that
-// was gone for an earlier connection is back when it has answered a gate, and Watch is not notified before. c.mu is held.
-func (c *Conn) notifyFirst(l *list) {
-	wasGone := c.mem.gone
-	if c.retired || wasGone && !l.Spec.Gate && len(c.gates) > 0 { // if none is a gate, any list says that a backend is back
+// was gone for an earlier process is back when it has answered a gate, and Watch is not notified before. c.mu is held.
+func (c *Link) notifyFirst(l *list) {
+	wasGone := c.gone
+	if c.replaced() || wasGone && !l.Spec.Gate && len(c.gates) > 0 { // if none is a gate, any list says that a backend is back
 		return
 	}
-	c.mem.gone = false
+	c.gone = false
 	if c.notified || c.state.Condition == Gone {
 		return
 	}
@@ -196,63 +199,59 @@ func (c *Conn) notifyFirst(l *list) {
 	c.become(condition, why)
 }
 
-// notifySlow notifies Watch of a backend that is slow, as it was for an earlier connection, once a method has been late again. One
-// that was gone for that connection must have answered Alive as well. c.mu is held.
-func (c *Conn) notifySlow(alive bool) {
+// notifySlow notifies Watch of a backend that is slow, as it was for an earlier process, once a method has been late again. One
+// that was gone for that process must have answered Alive as well. c.mu is held.
+func (c *Link) notifySlow(alive bool) {
 	again := func(g *lag) bool { return g.late() && !g.before }
-	if c.retired || c.notified || c.state.Condition != Slow || c.mem.gone && !alive || !slices.ContainsFunc(c.lags, again) {
+	if c.replaced() || c.notified || c.state.Condition != Slow || c.gone && !alive || !slices.ContainsFunc(c.lags, again) {
 		return
 	}
 	for _, g := range c.lags {
-		if c.mem.gone && g.before {
+		if c.gone && g.before {
 			c.setLate(g, nil)
 		}
 	}
-	c.mem.gone = false
+	c.gone = false
 	c.become(Slow, c.whyLate())
 }
 
-// Unasked reports whether the Conn asks HealthCheck, because no method of the configuration says that the backend is back.
-func (c *Conn) Unasked() bool { return c.unasked }
-
-// queueNotice queues a state for Watch, which Run calls. c.mu is held.
-func (c *Conn) queueNotice(s State) {
-	if c.retired {
-		return
-	}
-	c.unwatched = append(c.unwatched, s)
-	wake(c.notify)
+// queueNotice queues a state for Watch, which Run calls. b.mu is held.
+func (b *Backend) queueNotice(s State) {
+	b.unwatched = append(b.unwatched, s)
+	wake(b.notify)
 }
 
-// notifyAll calls Watch for each state in the queue.
-func (c *Conn) notifyAll() {
-	c.mu.Lock()
-	states := c.unwatched
-	c.unwatched = nil
-	c.mu.Unlock()
+// notifyAll calls Watch for each state in the queue, unless the backend was taken away.
+func (b *Backend) notifyAll() {
+	b.mu.Lock()
+	states := b.unwatched
+	b.unwatched = nil
+	b.mu.Unlock()
 	for _, s := range states {
-		if c.cfg.Watch != nil {
+		if c := b.current.Load(); c.cfg.Watch != nil && !c.replaced() {
 			c.cfg.Watch(s)
 		}
 	}
 }
 
-// goneNow marks the backend gone and ends all calls under way. stays says that waiting for it is useless. c.mu is held.
-func (c *Conn) goneNow(why error, stays bool) {
+// goneNow ends all calls that are under way on the link, and marks the backend gone, unless it has another link. stays says that
+// waiting for the backend is useless. c.mu is held.
+func (c *Link) goneNow(why error, stays bool) {
+	c.endEpoch(why)
+	if c.current.Load() != c || c.state.Condition == Gone {
+		return
+	}
 	c.stays, c.back = stays, make(chan struct{})
-	if !c.retired { // otherwise the next connection notes how it is itself
-		c.mem.gone, c.mem.news = true, true
-		for _, g := range c.lags {
-			c.mem.late[g.method] = "was gone: " + why.Error()
-		}
+	c.gone, c.news = true, true
+	for _, g := range c.lags {
+		c.late[g.method] = "was gone: " + why.Error()
 	}
 	c.become(Gone, why)
-	c.endEpoch(why)
 	c.Check()
 }
 
 // call calls f, which asks the backend, unless the backend is gone. It cancels f if the backend goes.
-func (c *Conn) call(ctx context.Context, f func(context.Context) error) error {
+func (c *Link) call(ctx context.Context, f func(context.Context) error) error {
 	epoch, err := c.alive()
 	if err != nil {
 		return err
@@ -264,7 +263,7 @@ func (c *Conn) call(ctx context.Context, f func(context.Context) error) error {
 }
 
 // alive returns the context of the current epoch, which ends when the backend goes, or an error if it is gone.
-func (c *Conn) alive() (context.Context, error) {
+func (c *Link) alive() (context.Context, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state.Condition == Gone {
@@ -274,13 +273,13 @@ func (c *Conn) alive() (context.Context, error) {
 }
 
 // unavailable is the error of a call to a backend that is gone. c.mu is held.
-func (c *Conn) unavailable() error {
+func (c *Link) unavailable() error {
 	return status.Errorf(codes.Unavailable, "criproxy: backend %s is gone since %s: %v",
 		c.cfg.Name, c.state.Since.Format(time.TimeOnly), c.state.Err)
 }
 
 // judge returns the client's error for the error of a call that began in epoch, which may show that the backend is gone.
-func (c *Conn) judge(epoch context.Context, err error) error {
+func (c *Link) judge(epoch context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -304,7 +303,7 @@ func unreachable(err error) bool {
 }
 
 // reason is err without the words with which every message about the backend begins.
-func (c *Conn) reason(err error) error {
+func (c *Link) reason(err error) error {
 	return errors.New(strings.TrimPrefix(status.Convert(err).Message(), "criproxy: backend "+c.cfg.Name+" "))
 }
 
@@ -344,20 +343,4 @@ func aboutTheRequest(err error) bool {
 func ended(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
-}
-
-// Retire tells the Conn that another connection uses its Memory now. From then on this one makes no
-// requests of its own, and does not call Watch. Calls under way go on.
-func (c *Conn) Retire() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.retired = true
-	if next := c.mem.conn; next != c { // what this one has noticed since next began is not next's
-		clear(c.mem.late)
-		for _, g := range next.lags {
-			if g.why != nil {
-				c.mem.late[g.method] = g.why.Error()
-			}
-		}
-	}
 }

@@ -41,7 +41,7 @@ const HeaderKey = "criproxy-last-known"
 // does not know it with Unimplemented.
 const HealthCheck = "/grpc.health.v1.Health/Check"
 
-// Config configures a [Conn].
+// Config configures a [Link].
 type Config struct {
 	Name string                   // of the backend, for errors
 	Conn grpc.ClientConnInterface // to the backend; takes messages of type *codec.Frame
@@ -52,9 +52,6 @@ type Config struct {
 
 	// Equivalents returns all names under which an item with this name may be listed, the name itself included. Optional.
 	Equivalents func(name string) []string
-
-	// Memory holds the answers of the backend, for this connection and for those before and after it. Nil means a new one.
-	Memory *Memory
 
 	Policy Policy // what lists do while the backend is down; empty means LastKnown
 
@@ -73,7 +70,7 @@ type Config struct {
 
 	Budget   time.Duration // how long an answer may take before memory answers in its place; zero means DefaultBudget
 	Silence  time.Duration // how long a backend may answer nothing at all before it is gone; zero means DefaultSilence
-	Interval time.Duration // how often the Conn asks a backend that no client asks; zero means DefaultInterval
+	Interval time.Duration // how often Run asks a backend that no client asks; zero means DefaultInterval
 
 	// Alive is the full name of a unary method that a backend answers quickly even when it is busy. Its answer distinguishes
 	// a slow backend from one that is gone. Optional: without it the lists that are gates decide, and if there are none, any
@@ -86,8 +83,8 @@ type Config struct {
 	// Watch. Optional.
 	Watch func(State)
 
-	// Before is the state that an earlier connection to the backend had last. If this one is in the same condition at first,
-	// the condition goes on, with the time of Before. Optional.
+	// Before is the state that an earlier process had last. If the backend is in the same condition at first, the condition goes
+	// on, with the time of Before. Optional.
 	Before State
 
 	// Remembered is called for each answer from memory, with the context of its call and the method's full name. It must

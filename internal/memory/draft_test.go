@@ -18,7 +18,7 @@ import (
 )
 
 // removing makes Bind remove the book that it names.
-func removing(c *memory.Config) {
+func removing(c *settings) {
 	c.Spec.Lists[0].Changed, c.Spec.Lists[0].Removed = []string{"Put"}, []string{"Bi*"}
 }
 
@@ -29,7 +29,7 @@ func TestAListThatFailsShowsWhatWasCreated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inNoTime(t, func(t *testing.T, n *near) {
-				w := n.watch(t, func(c *memory.Config) { c.Primary = true })
+				w := n.watch(t, func(c *settings) { c.Primary = true })
 				n.when(only("List", fault))
 				require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "b" book {title: "Tale"}`), &codec.Frame{}))
 				for range 3 {
@@ -80,16 +80,16 @@ func TestAFileThatCouldNotBeWrittenIsNotBelieved(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		dir := t.TempDir()
 		file := memory.File{Path: filepath.Join(dir, "beta.io.known")}
-		w := n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", file) })
-		require.NoError(t, w.Memory().Save())
-		memory.FailWrites(w.Memory())
+		w := n.watch(t, func(c *settings) { c.Backend = memory.Open("beta.io", file) })
+		require.NoError(t, w.Save())
+		memory.FailWrites(w.Backend)
 		require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "b"`), &codec.Frame{}))
-		require.Error(t, w.Memory().Save())
+		require.Error(t, w.Save())
 		w.Retire()
-		w.Memory().Release()
+		w.Release()
 		n.library.with(func() { n.down = true })
 
-		w = n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", file) })
+		w = n.watch(t, func(c *settings) { c.Backend = memory.Open("beta.io", file) })
 		_, err := w.list(t, "")
 		assert.Equal(t, codes.Unavailable, status.Code(err), "it lacks b")
 	}, "a")
@@ -101,13 +101,12 @@ func TestAHandoverHoldsUpNoList(t *testing.T) {
 		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
 		_, err := w.list(t, "")
 		require.NoError(t, err)
-		data, err := w.Memory().Encode()
+		data, err := w.Encode()
 		require.NoError(t, err)
 		w.Retire()
-		mem, err := memory.Receive("beta.io", memory.File{}, data)
+		next, err := memory.Receive("beta.io", memory.File{}, data)
 		require.NoError(t, err)
-		next, err := memory.New(n.config(t, func(c *memory.Config) { c.Memory = mem }))
-		require.NoError(t, err)
+		require.NoError(t, next.Use(n.config(t, nil).Config))
 		began := time.Now()
 		reply := &codec.Frame{}
 		require.NoError(t, next.Invoke(t.Context(), muxtest.Method("List"), &codec.Frame{}, reply))

@@ -19,7 +19,7 @@ import (
 // bootIDFile changes with each boot of the machine, random(4).
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// A File says where a [Memory] is kept.
+// A File says where a [Backend] is kept.
 type File struct {
 	Path     string // empty: nowhere
 	Replaces string // the file that the backend had under an earlier name, which is removed once Path is written
@@ -27,7 +27,7 @@ type File struct {
 	Boot     string // differs after each start of the node; the kernel's boot id is enough, unless a node can restart without its machine
 }
 
-// file is where a Memory is kept.
+// file is where a Backend is kept.
 type file struct {
 	sync.Mutex // guards the fields below
 	File
@@ -43,13 +43,13 @@ func (f *File) bootID() string {
 	return strings.TrimSpace(strings.TrimSpace(string(id)) + " " + f.Boot)
 }
 
-// Open returns the Memory of a backend that is kept in a file, which need not exist. It ignores a file of an earlier boot:
+// Open returns a Backend that is kept in a file, which need not exist. It ignores a file of an earlier boot:
 // everything that ran then is dead. If the file cannot be read or written, the backend's lists fail until it has answered,
-// with the reason: see [Memory.Err].
-func Open(name string, at File) *Memory {
-	m := newMemory(name, at)
+// with the reason: see [Backend.Err].
+func Open(name string, at File) *Backend {
+	b := newBackend(name, at)
 	if at.Path == "" {
-		return m
+		return b
 	}
 	data, err := os.ReadFile(at.Path)
 	switch {
@@ -58,16 +58,16 @@ func Open(name string, at File) *Memory {
 	case err != nil:
 		err = fmt.Errorf("reading what was remembered: %w", err)
 	default:
-		err = m.decode(data, at.Path, false)
+		err = b.decode(data, at.Path, false)
 	}
-	if err == nil && !m.inv.Empty() {
+	if err == nil && !b.inv.Empty() {
 		if failure := writable(at.Path); failure != nil { // the previous process could not write it either
-			m = newMemory(name, at)
+			b = newBackend(name, at)
 			err = fmt.Errorf("%s may be old, because its folder cannot be written (%w); make it writable, or remove the file", at.Path, failure)
 		}
 	}
-	m.unsure, m.file.read = err, true
-	return m
+	b.unsure, b.file.read = err, true
+	return b
 }
 
 // writable returns an error if no file can be made where path is.
@@ -79,38 +79,38 @@ func writable(path string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// Receive returns the Memory that another process has encoded. It is kept in a file from now on, as after [Open].
-func Receive(name string, at File, data []byte) (*Memory, error) {
-	m := newMemory(name, at)
-	if err := m.decode(data, "the memory that was handed over", true); err != nil {
+// Receive returns the Backend that another process has encoded. It is kept in a file from now on, as after [Open].
+func Receive(name string, at File, data []byte) (*Backend, error) {
+	b := newBackend(name, at)
+	if err := b.decode(data, "the memory that was handed over", true); err != nil {
 		return nil, err
 	}
-	m.news = true
-	return m, nil
+	b.news = true
+	return b, nil
 }
 
-// decode fills m from data; from says, for errors, where the data came from. The backend may have
+// decode fills b from data; from says, for errors, where the data came from. The backend may have
 // changed since, so its lists are asked for again, unless the backend was gone.
-func (m *Memory) decode(data []byte, from string, handed bool) error {
+func (b *Backend) decode(data []byte, from string, handed bool) error {
 	content, err := decodeFile(data)
 	if err != nil {
 		return brokenError(from, err)
 	}
-	if content.Backend != m.name {
-		return fmt.Errorf("%s is about backend %s, not %s; remove it", from, content.Backend, m.name)
+	if content.Backend != b.name {
+		return fmt.Errorf("%s is about backend %s, not %s; remove it", from, content.Backend, b.name)
 	}
-	if content.BootID != m.file.bootID() {
+	if content.BootID != b.file.bootID() {
 		return nil
 	}
 	for key, f := range content.Lists {
-		l := m.inv.Restore(key, f, content.Saved)
+		l := b.inv.Restore(key, f, content.Saved)
 		if !content.Gone && !(handed && f.Fresh) { // otherwise there can be nothing newer
 			l.Invalidate(time.Now())
 		}
 	}
-	m.inv.RestoreReplies(content.Replies)
-	m.seen, m.gone = !content.Unseen, content.Gone
-	maps.Copy(m.late, content.Late)
+	b.inv.RestoreReplies(content.Replies)
+	b.seen, b.gone = !content.Unseen, content.Gone
+	maps.Copy(b.late, content.Late)
 	return nil
 }
 
@@ -121,56 +121,56 @@ func brokenError(from string, why error) error {
 
 // Save writes the file, if there is anything new. A reader finds either the old file or the new
 // one. The file need not survive a crash of the machine, since the containers do not either.
-func (m *Memory) Save() error {
-	m.file.Lock()
-	defer m.file.Unlock()
-	if m.file.Path == "" || m.file.released || !m.takeNews() && !m.file.disturbed() {
+func (b *Backend) Save() error {
+	b.file.Lock()
+	defer b.file.Unlock()
+	if b.file.Path == "" || b.file.released || !b.takeNews() && !b.file.disturbed() {
 		return nil
 	}
-	if err := m.file.write(m.file.Path, m.content()); err != nil {
-		m.mu.Lock()
-		m.news = true
-		m.mu.Unlock()
-		distrust(m.file.Path)
+	if err := b.file.write(b.file.Path, b.content()); err != nil {
+		b.mu.Lock()
+		b.news = true
+		b.mu.Unlock()
+		distrust(b.file.Path)
 		return fmt.Errorf("writing the memory of the runtime: %w", err)
 	}
-	m.file.written = true
-	if m.file.Replaces != "" {
-		_ = os.Remove(m.file.Replaces) // it need not be there
-		m.file.Replaces = ""
+	b.file.written = true
+	if b.file.Replaces != "" {
+		_ = os.Remove(b.file.Replaces) // it need not be there
+		b.file.Replaces = ""
 	}
 	return nil
 }
 
-// KeepAs gives the backend another name, and keeps m in a file from now on. A file in another folder is removed: a later
+// KeepAs gives the backend another name, and keeps it in a file from now on. A file in another folder is removed: a later
 // process must not read there what was true until now.
-func (m *Memory) KeepAs(name string, at File) {
-	m.file.Lock()
-	defer m.file.Unlock()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.name == name && m.file.Path == at.Path && m.file.Address == at.Address {
+func (b *Backend) KeepAs(name string, at File) {
+	b.file.Lock()
+	defer b.file.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.name == name && b.file.Path == at.Path && b.file.Address == at.Address {
 		return
 	}
-	switch old := m.file.Path; {
+	switch old := b.file.Path; {
 	case old == "" || filepath.Dir(old) == filepath.Dir(at.Path):
 	case at.Path == "":
 		_ = os.Remove(old) // it need not be there
 	default:
 		at.Replaces = old
 	}
-	m.file.File, m.file.written, m.file.read = at, false, false
-	m.name, m.news = name, true
+	b.file.File, b.file.written, b.file.read = at, false, false
+	b.name, b.news = name, true
 }
 
 // Name returns the name of the backend.
-func (m *Memory) Name() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.name
+func (b *Backend) Name() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.name
 }
 
-// NameAndAddress returns the name and the address of the backend whose memory is in data: a file, or what [Memory.Encode]
+// NameAndAddress returns the name and the address of the backend whose memory is in data: a file, or what [Backend.Encode]
 // has returned. ok is false if it cannot be read or is of another boot.
 func NameAndAddress(data []byte, boot string) (name, address string, ok bool) {
 	content, err := decodeFile(data)
@@ -180,10 +180,10 @@ func NameAndAddress(data []byte, boot string) (name, address string, ok bool) {
 	return content.Backend, content.Address, true
 }
 
-// Encode returns m for [Receive].
-func (m *Memory) Encode() ([]byte, error) {
+// Encode returns it for [Receive].
+func (b *Backend) Encode() ([]byte, error) {
 	var body bytes.Buffer
-	if err := m.content().encode(gob.NewEncoder(&body)); err != nil {
+	if err := b.content().encode(gob.NewEncoder(&body)); err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(body.Bytes())
@@ -191,18 +191,18 @@ func (m *Memory) Encode() ([]byte, error) {
 }
 
 // Release leaves the file to another process: this one does not write it any more.
-func (m *Memory) Release() {
-	m.file.Lock()
-	defer m.file.Unlock()
-	m.file.released = true
+func (b *Backend) Release() {
+	b.file.Lock()
+	defer b.file.Unlock()
+	b.file.released = true
 }
 
 // Forget removes the file of a backend that is no longer configured.
-func (m *Memory) Forget() error {
-	m.Release()
-	m.file.Lock()
-	defer m.file.Unlock()
-	if err := os.Remove(m.file.Path); m.file.Path != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (b *Backend) Forget() error {
+	b.Release()
+	b.file.Lock()
+	defer b.file.Unlock()
+	if err := os.Remove(b.file.Path); b.file.Path != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forgetting a backend that is no longer configured: %w", err)
 	}
 	return nil
@@ -219,24 +219,24 @@ func (f *file) disturbed() bool {
 }
 
 // takeNews reports whether the file is out of date, once for each change.
-func (m *Memory) takeNews() (news bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.seen || m.answeredSinceBoot {
-		news, m.news = m.inv.TakeNews() || m.news, false
+func (b *Backend) takeNews() (news bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.seen || b.answeredSinceBoot {
+		news, b.news = b.inv.TakeNews() || b.news, false
 	}
 	return news
 }
 
 // content returns the content for the file.
-func (m *Memory) content() *fileContent {
-	content := &fileContent{BootID: m.file.bootID(), Saved: time.Now()}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	content.Backend, content.Address = m.name, m.file.Address
-	content.Gone, content.Late = m.gone, maps.Clone(m.late)
-	content.Unseen = m.unseen() && m.unsure == nil
-	content.Lists, content.Replies = m.inv.Save()
+func (b *Backend) content() *fileContent {
+	content := &fileContent{BootID: b.file.bootID(), Saved: time.Now()}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	content.Backend, content.Address = b.name, b.file.Address
+	content.Gone, content.Late = b.gone, maps.Clone(b.late)
+	content.Unseen = b.unseen() && b.unsure == nil
+	content.Lists, content.Replies = b.inv.Save()
 	return content
 }
 

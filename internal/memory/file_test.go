@@ -81,7 +81,7 @@ func TestAFileOfAnEarlierProcessIsReplaced(t *testing.T) {
 	earlier := Open("beta.io", at)
 	earlier.seen, earlier.news = true, true
 	require.NoError(t, earlier.Save())
-	m := newMemory("beta.io", File{})
+	m := newBackend("beta.io", File{})
 	require.NoError(t, m.Save())
 	m.KeepAs("beta.io", at)
 	require.NoError(t, m.Save())

@@ -7,18 +7,19 @@ import (
 )
 
 // Match returns which items of a kind have a name.
-func (c *Conn) Match(kind string, name []byte) inventory.Match {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mem.inv.Match(c.plan, kind, string(name))
+func (b *Backend) Match(kind string, name []byte) inventory.Match {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inv.Match(b.current.Load().plan, kind, string(name))
 }
 
 // Items returns how many items memory has of each kind.
-func (c *Conn) Items() map[string]int { return c.view().Counts(c.plan) }
+func (b *Backend) Items() map[string]int { return b.view().Counts(b.current.Load().plan) }
 
 // MayHold reports whether the backend may have items of a kind that memory lacks: because it has
 // never listed them, or because it was too slow, or gone, to show what a call has changed.
-func (c *Conn) MayHold(kind string) bool {
+func (b *Backend) MayHold(kind string) bool {
+	c := b.current.Load()
 	c.mu.Lock()
 	at, may := c.state.Condition, false
 	for _, l := range c.lists {
@@ -30,27 +31,28 @@ func (c *Conn) MayHold(kind string) bool {
 
 // Named reports whether memory has an item with a name: its id, another name, or the beginning of only its id. The item is
 // in the list that a method, by its full name, returns.
-func (c *Conn) Named(method, name string) bool {
-	l := c.roles[method].list
-	return l != nil && c.view().Named(l.ListPlan, name)
+func (b *Backend) Named(method, name string) bool {
+	l := b.current.Load().roles[method].list
+	return l != nil && b.view().Named(l.ListPlan, name)
 }
 
 // Any reports whether is returns true for an item in memory of the list that a method returns.
-func (c *Conn) Any(method string, is func(item []byte) bool) bool {
-	l := c.roles[method].list
-	return l != nil && c.view().Any(l.ListPlan, is)
+func (b *Backend) Any(method string, is func(item []byte) bool) bool {
+	l := b.current.Load().roles[method].list
+	return l != nil && b.view().Any(l.ListPlan, is)
 }
 
 // view returns all lists as memory has them now.
-func (c *Conn) view() *inventory.View {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mem.inv.View()
+func (b *Backend) view() *inventory.View {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inv.View()
 }
 
 // Renew asks the backend for the list that a method returns if the remembered one may be out of date, so that memory has
 // an item that was made a moment ago. If the backend is gone, the remembered items stay.
-func (c *Conn) Renew(ctx context.Context, method string) {
+func (b *Backend) Renew(ctx context.Context, method string) {
+	c := b.current.Load()
 	l := c.roles[method].list
 	c.mu.Lock()
 	due := c.state.Condition != Gone && l != nil && l.Stale()

@@ -42,8 +42,8 @@ func TestAListThatDidNotFitIsNotEmptyAfterARestart(t *testing.T) {
 	for i := range 100 {
 		l.books[fmt.Sprint("b", i)] = fmt.Sprintf("title: %q", strings.Repeat("x", 100))
 	}
-	cfg := func(c *memory.Config) {
-		c.MaxBytes, c.Memory = 5000, memory.Open("beta.io", memory.File{Path: file})
+	cfg := func(c *settings) {
+		c.MaxBytes, c.Backend = 5000, memory.Open("beta.io", memory.File{Path: file})
 	}
 	w := watch(t, l, cfg)
 	require.Eventually(t, func() bool { _, err := os.Stat(file); return err == nil }, 10*time.Second, 10*time.Millisecond)
@@ -58,7 +58,7 @@ func TestAListThatDidNotFitIsNotEmptyAfterARestart(t *testing.T) {
 // containerd answers Unimplemented if its CRI plugin did not load.
 func TestABackendWithoutTheServiceIsDown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
-	withFile := func(c *memory.Config) { c.Memory = memory.Open("beta.io", memory.File{Path: file}) }
+	withFile := func(c *settings) { c.Backend = memory.Open("beta.io", memory.File{Path: file}) }
 	l := newLibrary(t, "a1")
 	w := watch(t, l, withFile)
 	settled(t, w, l)
@@ -116,7 +116,7 @@ func (p passed) Deadline() (time.Time, bool) { return p.deadline, true }
 func TestADeadlineThatPassesWithoutItsTimerIsAnError(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		n.down = true
-		w := n.watch(t, func(cfg *memory.Config) { cfg.Required, cfg.RequiredWait = true, 10*time.Second })
+		w := n.watch(t, func(cfg *settings) { cfg.Required, cfg.RequiredWait = true, 10*time.Second })
 		ctx := passed{t.Context(), time.Now().Add(10 * time.Second)}
 		err := w.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, &codec.Frame{})
 		require.Equal(t, codes.DeadlineExceeded, status.Code(err), err)

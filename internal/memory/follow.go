@@ -14,7 +14,7 @@ const (
 )
 
 // follow asks, without waiting, for statuses that are due, unless that is under way. c.mu is held.
-func (c *Conn) follow() {
+func (c *Link) follow() {
 	if c.follows || c.life.Err() != nil {
 		return
 	}
@@ -56,13 +56,13 @@ func (c *Conn) follow() {
 }
 
 // dueStatuses returns the ids of the items whose status Run should ask for. c.mu is held.
-func (c *Conn) dueStatuses(l *list) []string {
+func (c *Link) dueStatuses(l *list) []string {
 	if l.Status == nil {
 		return nil
 	}
 	lag := &l.statusLag
 	again := lag.late() && older(lag.asked, c.cfg.Interval)
-	ids := l.DueStatuses(c.mem.inv.Bytes() < c.cfg.MaxBytes, again) // any item will do: the question is whether the method is still late
+	ids := l.DueStatuses(c.inv.Bytes() < c.cfg.MaxBytes, again) // any item will do: the question is whether the method is still late
 	if again {
 		lag.asked = time.Now()
 		if len(ids) == 0 {
@@ -73,11 +73,11 @@ func (c *Conn) dueStatuses(l *list) []string {
 	return ids
 }
 
-func (c *Conn) askStatus(l *list, id string) {
+func (c *Link) askStatus(l *list, id string) {
 	ctx, cancel := context.WithTimeout(c.life, followTime)
 	defer cancel()
 	c.mu.Lock()
-	asked := c.mem.inv.BeginStatus()
+	asked := c.inv.BeginStatus()
 	c.mu.Unlock()
 	call := &codec.Call{Method: l.Status.Method.Name, Request: codec.NewFrame(l.Status.ID.Append(nil, []byte(id)))}
 	err := c.try(ctx, &attempt{method: call.Method, lag: &l.statusLag, usable: never, anyAnswer: true}, func(ctx context.Context) error {

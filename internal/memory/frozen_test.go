@@ -17,8 +17,8 @@ import (
 )
 
 // bare removes what the profile remembers: the backend has no gate.
-func bare(alive string) func(*memory.Config) {
-	return func(c *memory.Config) { c.Spec, c.Alive = inventory.Spec{}, alive }
+func bare(alive string) func(*settings) {
+	return func(c *settings) { c.Spec, c.Alive = inventory.Spec{}, alive }
 }
 
 // A frozen backend of an API without known came up every ten seconds, because it accepted connections (issue 43).

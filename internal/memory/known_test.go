@@ -126,20 +126,36 @@ func (l *library) list() string {
 	return strings.Join(text, " ")
 }
 
-// watched is a memory.Conn that runs, and its states.
+// settings are those of a link, and the Backend that it is for: nil means a new one.
+type settings struct {
+	memory.Config
+	Backend *memory.Backend
+}
+
+// begin returns the Backend with its first link.
+func (c settings) begin(t *testing.T) *memory.Backend {
+	t.Helper()
+	if c.Backend == nil {
+		c.Backend = memory.Open(c.Name, memory.File{})
+	}
+	require.NoError(t, c.Backend.Use(c.Config))
+	return c.Backend
+}
+
+// watched is a memory.Backend that runs, and its states.
 type watched struct {
-	*memory.Conn
+	*memory.Backend
 	states chan memory.State
 	stop   func()
 }
 
-// watch runs a memory.Conn in front of l until the test ends or stop is called.
-func watch(t *testing.T, l *library, change func(*memory.Config)) *watched {
+// watch runs a memory.Backend in front of l until the test ends or stop is called.
+func watch(t *testing.T, l *library, change func(*settings)) *watched {
 	t.Helper()
 	conn, err := dial.New(dial.Config{Name: "beta.io", Address: l.path})
 	require.NoError(t, err)
 	w := &watched{states: make(chan memory.State, 1000)}
-	cfg := memory.Config{
+	cfg := settings{Config: memory.Config{
 		Name: "beta.io", Conn: conn, Schema: muxtest.Library, Package: muxtest.Package,
 		Spec:     muxtest.LibraryProfile(t).Known,
 		Absent:   conn.Absent,
@@ -148,12 +164,11 @@ func watch(t *testing.T, l *library, change func(*memory.Config)) *watched {
 		Silence:  600 * time.Millisecond,
 		Interval: 50 * time.Millisecond,
 		Watch:    func(s memory.State) { w.states <- s },
-	}
+	}}
 	if change != nil {
 		change(&cfg)
 	}
-	w.Conn, err = memory.New(cfg)
-	require.NoError(t, err)
+	w.Backend = cfg.begin(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -170,7 +185,7 @@ func watch(t *testing.T, l *library, change func(*memory.Config)) *watched {
 }
 
 // patient has a backend never be late, however busy the machine is.
-func patient(c *memory.Config) { c.Budget, c.Silence = time.Hour, time.Hour }
+func patient(c *settings) { c.Budget, c.Silence = time.Hour, time.Hour }
 
 // until waits for a state.
 func (w *watched) until(t *testing.T, want memory.Condition) memory.State {
@@ -221,9 +236,9 @@ func TestADiskThatHangsKeepsNoBackendGone(t *testing.T) {
 	moves := make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(moves) })
 	file := filepath.Join(t.TempDir(), "known")
-	w := watch(t, l, func(cfg *memory.Config) {
-		cfg.Memory = memory.Open("beta.io", memory.File{Path: file})
-		cfg.Memory.HoldUpWrites(moves)
+	w := watch(t, l, func(cfg *settings) {
+		cfg.Backend = memory.Open("beta.io", memory.File{Path: file})
+		cfg.Backend.HoldUpWrites(moves)
 	})
 	t.Cleanup(goOn)
 	settled(t, w, l)
@@ -417,7 +432,7 @@ func TestABackendComesBackWithACompleteList(t *testing.T) {
 
 func TestRunAsksForNoListThatAClientAsksFor(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, func(c *memory.Config) { c.Interval, c.Alive = 20*time.Millisecond, "" })
+		w := n.watch(t, func(c *settings) { c.Interval, c.Alive = 20*time.Millisecond, "" })
 		_, err := w.list(t, "")
 		require.NoError(t, err)
 		time.Sleep(10 * time.Millisecond) // requests of Run at the same moment have been answered
@@ -434,7 +449,7 @@ func TestRunAsksForNoListThatAClientAsksFor(t *testing.T) {
 
 func TestAChangeIsAskedForAtOnce(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, func(c *memory.Config) {
+		w := n.watch(t, func(c *settings) {
 			c.Interval = time.Hour
 			for i := range c.Spec.Lists {
 				c.Spec.Lists[i].Every = time.Hour
@@ -456,7 +471,7 @@ func TestAChangeIsAskedForAtOnce(t *testing.T) {
 
 func TestMemorySurvivesARestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
-	withFile := func(c *memory.Config) { c.Memory = memory.Open("beta.io", memory.File{Path: file}) }
+	withFile := func(c *settings) { c.Backend = memory.Open("beta.io", memory.File{Path: file}) }
 	l := newLibrary(t, "a1", "a2")
 	w := watch(t, l, withFile)
 	settled(t, w, l)
@@ -475,7 +490,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, saved, 0o600))
 
 	w = watch(t, l, withFile)
-	require.NoError(t, w.Memory().Err())
+	require.NoError(t, w.Err())
 	got, err := w.list(t, "") // the very first call, to a backend that is gone
 	require.NoError(t, err)
 	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
@@ -490,7 +505,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, resum(other), 0o600))
 		w := watch(t, l, withFile)
 		defer w.stop()
-		require.NoError(t, w.Memory().Err())
+		require.NoError(t, w.Err())
 		got, err := w.list(t, "")
 		require.NoError(t, err)
 		assert.Empty(t, got, "everything that ran before the boot is dead")
@@ -505,12 +520,12 @@ func TestMemorySurvivesARestart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, content, 0o600))
-			w := watch(t, l, func(c *memory.Config) {
-				c.Memory, c.RequiredWait = memory.Open("beta.io", memory.File{Path: file}), 50*time.Millisecond
+			w := watch(t, l, func(c *settings) {
+				c.Backend, c.RequiredWait = memory.Open("beta.io", memory.File{Path: file}), 50*time.Millisecond
 			})
 			defer w.stop()
-			require.Error(t, w.Memory().Err())
-			assert.Contains(t, w.Memory().Err().Error(), file)
+			require.Error(t, w.Err())
+			assert.Contains(t, w.Err().Error(), file)
 			_, err := w.list(t, "")
 			assert.Equal(t, codes.Unavailable, status.Code(err), "it may have pods, which kubelet would kill")
 			assert.Contains(t, err.Error(), "may have items that criproxy does not remember")
@@ -542,7 +557,7 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 	t.Run("makes lists fail if it is required", func(t *testing.T) {
 		l := newLibrary(t)
 		l.stop()
-		w := watch(t, l, func(c *memory.Config) { c.Required, c.RequiredWait = true, 100*time.Millisecond })
+		w := watch(t, l, func(c *settings) { c.Required, c.RequiredWait = true, 100*time.Millisecond })
 		w.until(t, memory.Gone)
 		_, err := w.list(t, "")
 		assert.Equal(t, codes.Unavailable, status.Code(err))
@@ -551,7 +566,7 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 	t.Run("makes lists wait until it says that it must be mended", func(t *testing.T) {
 		l := newLibrary(t)
 		l.stop()
-		w := watch(t, l, func(c *memory.Config) { c.Required, c.RequiredWait = true, time.Minute })
+		w := watch(t, l, func(c *settings) { c.Required, c.RequiredWait = true, time.Minute })
 		w.until(t, memory.Gone)
 		l.with(func() {
 			l.fault = func(context.Context, string) error { return status.Error(codes.FailedPrecondition, "came back") }
@@ -573,7 +588,7 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 	t.Run("makes lists wait if it is required", func(t *testing.T) {
 		l := newLibrary(t, "a1")
 		l.stop()
-		w := watch(t, l, func(c *memory.Config) { c.Required, c.RequiredWait = true, time.Minute })
+		w := watch(t, l, func(c *settings) { c.Required, c.RequiredWait = true, time.Minute })
 		w.until(t, memory.Gone)
 		done := make(chan string)
 		go func() {
@@ -590,9 +605,9 @@ func TestAChangeThatACallReadFirstIsInTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
 	l := newLibrary(t, "a1", "a2")
 	l.books["a2"] = `title: "that goes"`
-	w := watch(t, l, func(c *memory.Config) {
+	w := watch(t, l, func(c *settings) {
 		patient(c)
-		c.Memory, c.Interval = memory.Open("beta.io", memory.File{Path: file}), time.Second
+		c.Backend, c.Interval = memory.Open("beta.io", memory.File{Path: file}), time.Second
 	})
 	settled(t, w, l)
 	says := func(title string) bool {
@@ -625,7 +640,7 @@ func TestThePoliciesFailAndSkip(t *testing.T) {
 		},
 	} {
 		inNoTime(t, func(t *testing.T, n *near) {
-			w := n.watch(t, func(c *memory.Config) { c.Policy = policy })
+			w := n.watch(t, func(c *settings) { c.Policy = policy })
 			got, err := w.list(t, "")
 			require.NoError(t, err)
 			require.Equal(t, `books {id: "a1"}`, got)
@@ -640,7 +655,7 @@ func TestThePoliciesFailAndSkip(t *testing.T) {
 			assert.NoError(t, err)
 		}, "a1")
 	}
-	_, err := memory.New(memory.Config{Policy: "maybe"})
+	err := memory.Open("", memory.File{}).Use(memory.Config{Policy: "maybe"})
 	assert.EqualError(t, err, `policy: is "maybe", want "last-known", "fail" or "skip"`)
 }
 
@@ -662,7 +677,7 @@ func TestAnErrorOfAWholeListIsAnsweredFromMemory(t *testing.T) {
 
 func TestAnErrorAboutARequestPassesAsItIs(t *testing.T) {
 	l := newLibrary(t, "a1")
-	w := watch(t, l, func(c *memory.Config) { patient(c); c.Interval = time.Hour })
+	w := watch(t, l, func(c *settings) { patient(c); c.Interval = time.Hour })
 	settled(t, w, l)
 	for _, code := range []codes.Code{codes.InvalidArgument, codes.NotFound, codes.OutOfRange} {
 		l.with(func() {
@@ -693,7 +708,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			for i := range 100 {
 				n.library.books[fmt.Sprint("b", i)] = fmt.Sprintf("title: %q", strings.Repeat("x", 100))
 			}
-			w := n.watch(t, func(c *memory.Config) { c.MaxBytes = most })
+			w := n.watch(t, func(c *settings) { c.MaxBytes = most })
 			n.goes(t, w)
 			got, err := w.list(t, "")
 			assert.Equal(t, listed, strings.Count(got, "books {"), "all or nothing")

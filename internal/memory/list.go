@@ -15,7 +15,7 @@ import (
 
 // list answers a list, from the backend if that answers within its budget, otherwise from memory.
 // The call is of the unary or of the streaming method; both have the same request.
-func (c *Conn) list(ctx context.Context, l *list, call *codec.Call) error {
+func (c *Link) list(ctx context.Context, l *list, call *codec.Call) error {
 	now, soon, usable := c.answersFor(l)
 	if now {
 		return c.remembered(ctx, l, call)
@@ -45,12 +45,12 @@ func (c *Conn) list(ctx context.Context, l *list, call *codec.Call) error {
 
 // answersFor decides what to do about a list with which the backend is late. now: memory answers at once. soon: a client has
 // changed something, and memory answers when the backend has answered a request that answersFor makes in the background.
-// Neither: the caller asks the backend. usable is [Conn.usableList] for a call that begins now.
-func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
+// Neither: the caller asks the backend. usable is [Link.usableList] for a call that begins now.
+func (c *Link) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	usable = c.usableList(l)
-	if c.state.Condition == Gone || !l.lag.late() || c.retired || c.cfg.Policy != LastKnown {
+	if c.state.Condition == Gone || !l.lag.late() || c.replaced() || c.cfg.Policy != LastKnown {
 		return false, false, usable // with Skip and Fail, the answer of each call decides
 	}
 	c.refreshInBackground(l)
@@ -62,7 +62,7 @@ func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 // every change that a client knew of before the call, unless that was Silence ago. A change that failed, or whose call is still
 // under way, need not be there: no client knows whether the backend has made it. An optional list may be empty, so that a late
 // backend does not delay the others. c.mu is held.
-func (c *Conn) usableList(l *list) func(long bool) bool {
+func (c *Link) usableList(l *list) func(long bool) bool {
 	invalidated := l.Invalidated
 	return func(long bool) bool {
 		has := l.Complete && (long || l.Shows(invalidated) || older(l.StaleSince, c.cfg.Silence)) || l.Spec.Optional && !c.cfg.Primary
@@ -79,14 +79,14 @@ var errCameBack = status.Error(codes.Unavailable, "criproxy: the backend was gon
 
 // ask asks the backend, and remembers what it answers. Earlier requests for the same call of a client have spent a part
 // of the budget.
-func (c *Conn) ask(ctx context.Context, l *list, call *codec.Call, usable func(bool) bool, spent time.Duration) error {
+func (c *Link) ask(ctx context.Context, l *list, call *codec.Call, usable func(bool) bool, spent time.Duration) error {
 	epoch, err := c.alive()
 	if err != nil {
 		return err
 	}
 	all := l.Unfiltered(call.Request.Bytes())
 	c.mu.Lock()
-	seq, at := c.mem.inv.Begin(), time.Now()
+	seq, at := c.inv.Begin(), time.Now()
 	c.mu.Unlock()
 
 	err = c.try(ctx, &attempt{method: call.Method, lag: &l.lag, list: l, usable: usable, spent: spent}, func(ctx context.Context) error { return c.fetch(ctx, l, call) })
@@ -104,7 +104,7 @@ func (c *Conn) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 			c.isInTime(&l.lag)
 		case all || !aboutTheRequest(err):
 			c.fails(l, seq, err)
-			c.mem.noteAnswer()
+			c.noteAnswer()
 		}
 		return err
 	}
@@ -116,7 +116,7 @@ func (c *Conn) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 
 // askWhole asks for the whole list after an answer to a request with a filter has lacked items of memory: they have
 // changed, or are gone. Only the whole list shows which, and memory must learn that before the client gets the answer.
-func (c *Conn) askWhole(ctx context.Context, l *list, method string, spent time.Duration) error {
+func (c *Link) askWhole(ctx context.Context, l *list, method string, spent time.Duration) error {
 	c.mu.Lock()
 	usable := c.usableList(l)
 	c.mu.Unlock()
@@ -136,13 +136,13 @@ func (c *Conn) askWhole(ctx context.Context, l *list, method string, spent time.
 }
 
 // invalidateWhole makes lists wait for the next whole list, which shows what a client has seen to be gone. c.mu is held.
-func (c *Conn) invalidateWhole(l *list) {
+func (c *Link) invalidateWhole(l *list) {
 	l.Invalidate(time.Now())
 	c.refreshInBackground(l)
 }
 
 // observe remembers the answer to request seq, made at a time in an epoch. lacks is that of [inventory.Listing.Merge].
-func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
+func (c *Link) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -164,20 +164,20 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 // spares reports whether an error in place of the list says nothing about the backend: it has no such list, or Run never asks
 // for it and clients can do without it, or memory does not have all of it. Such a list may fail once, because a container was
 // removed meanwhile, or for ever, as ListPodSandboxStats of containerd 1.6 does while there is a sandbox that has ended.
-// Conn.mu is held.
+// Backend.mu is held.
 func (l *list) spares(err error) bool {
 	return l.lacking(err) || !l.Spec.Gate && l.Spec.Every == 0 && (l.Spec.Optional || !l.Complete)
 }
 
-// lacking reports whether err says that the backend has no such list, and may do without it. Conn.mu is held.
+// lacking reports whether err says that the backend has no such list, and may do without it. Backend.mu is held.
 func (l *list) lacking(err error) bool {
 	return status.Code(err) == codes.Unimplemented && !l.Spec.Gate && !l.Complete
 }
 
 // refreshInBackground asks for the whole list in the background, unless such a request is under way
 // already. If something has changed since that was made, refreshInBackground makes one more. c.mu is held.
-func (c *Conn) refreshInBackground(l *list) {
-	latest := c.mem.inv.Asked() + 1
+func (c *Link) refreshInBackground(l *list) {
+	latest := c.inv.Asked() + 1
 	if c.askInBackground(&l.lag, l.Method().Name, l.ChangedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l, never) }) {
 		l.latest = latest
 	}
@@ -191,9 +191,9 @@ const (
 // askInBackground runs f, which makes a request of the method of g, in a goroutine. It reports
 // false if enough requests are under way: one; or two, if more is set; or up to mostFlying, while
 // the latest has taken so long that its answer may never come. c.mu is held.
-func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
+func (c *Link) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
 	room := g.flying == 0 || g.flying == 1 && more || g.flying < mostFlying && time.Since(g.asked) >= c.cfg.Silence
-	if !room || c.retired || c.life.Err() != nil {
+	if !room || c.replaced() || c.life.Err() != nil {
 		return false
 	}
 	g.flying++
@@ -213,7 +213,7 @@ func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.
 }
 
 // renew asks the backend for the whole list and remembers the answer.
-func (c *Conn) renew(ctx context.Context, l *list, usable func(long bool) bool) {
+func (c *Link) renew(ctx context.Context, l *list, usable func(long bool) bool) {
 	call := &codec.Call{Method: l.Method().Name, Request: &codec.Frame{}}
 	if err := c.ask(ctx, l, call, usable, 0); err == nil {
 		call.Reply.Free()
@@ -222,7 +222,7 @@ func (c *Conn) renew(ctx context.Context, l *list, usable func(long bool) bool) 
 
 // renewWithin is renew for callers that wait until ctx ends, or for the budget. It does not wait for a backend that is late
 // if memory is no older than the latest change.
-func (c *Conn) renewWithin(ctx context.Context, l *list, usable func(long bool) bool) {
+func (c *Link) renewWithin(ctx context.Context, l *list, usable func(long bool) bool) {
 	switch now, soon, shows := c.answersFor(l); {
 	case soon:
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
@@ -235,7 +235,7 @@ func (c *Conn) renewWithin(ctx context.Context, l *list, usable func(long bool) 
 
 // fetch asks for a list by its unary or streaming method, or by the other one if the backend lacks it. The reply has its
 // items in one well-formed message.
-func (c *Conn) fetch(ctx context.Context, l *list, call *codec.Call) error {
+func (c *Link) fetch(ctx context.Context, l *list, call *codec.Call) error {
 	streamed := func() error { return collect(ctx, c.next, l.ListPlan, call, c.cfg.Streamed) }
 	whole := func() error {
 		if err := call.OnAs(ctx, c.next, l.Unary.Name, call.Request); err != nil {
@@ -250,7 +250,7 @@ func (c *Conn) fetch(ctx context.Context, l *list, call *codec.Call) error {
 }
 
 // remembered answers a list from memory.
-func (c *Conn) remembered(ctx context.Context, l *list, call *codec.Call) error {
+func (c *Link) remembered(ctx context.Context, l *list, call *codec.Call) error {
 	if c.cfg.Policy == Skip {
 		call.Reply = &codec.Frame{}
 		return nil
@@ -275,7 +275,7 @@ func (c *Conn) remembered(ctx context.Context, l *list, call *codec.Call) error 
 
 // listInstead answers a list for a backend that is not gone and that answered err. The lists of
 // the other backends do not fail because of that, as long as memory has this backend's items.
-func (c *Conn) listInstead(ctx context.Context, l *list, call *codec.Call, err error) error {
+func (c *Link) listInstead(ctx context.Context, l *list, call *codec.Call, err error) error {
 	c.mu.Lock()
 	complete, lacking := l.Complete, l.lacking(err)
 	c.mu.Unlock()
@@ -294,7 +294,7 @@ func (c *Conn) listInstead(ctx context.Context, l *list, call *codec.Call, err e
 }
 
 // listOfGone answers a list for a backend that is gone, because of err.
-func (c *Conn) listOfGone(ctx context.Context, l *list, call *codec.Call, err error) error {
+func (c *Link) listOfGone(ctx context.Context, l *list, call *codec.Call, err error) error {
 	if c.cfg.Policy == Fail {
 		return status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
@@ -320,15 +320,15 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 
 // hasNothing reports whether there is evidence that the backend has no items: no process listens
 // at its address, and memory has nothing of it. The primary always counts as having items.
-func (c *Conn) hasNothing(ctx context.Context) bool {
+func (c *Link) hasNothing(ctx context.Context) bool {
 	c.mu.Lock()
-	may := c.state.Condition == Gone && c.mem.unseen() && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
+	may := c.state.Condition == Gone && c.unseen() && c.unsure == nil && !c.cfg.Primary && !c.cfg.Required
 	c.mu.Unlock()
 	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
 }
 
 // comesBack waits for a backend that may just be starting, and reports whether it came back.
-func (c *Conn) comesBack(ctx context.Context) bool {
+func (c *Link) comesBack(ctx context.Context) bool {
 	c.mu.Lock()
 	wait := c.cfg.RequiredWait
 	if c.stays || c.cfg.Primary {
@@ -348,18 +348,18 @@ func (c *Conn) comesBack(ctx context.Context) bool {
 }
 
 // unknown is the error of a list of which memory lacks items. why is nil if the backend's condition says it.
-func (c *Conn) unknown(why error) error {
+func (c *Link) unknown(why error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	why = cmp.Or(why, c.state.Err)
 	what := "it has not listed them since this node was booted"
 	switch {
-	case !c.mem.seen && c.cfg.Required:
+	case !c.seen && c.cfg.Required:
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s is required, has not been seen since this node was booted, and did not come within %s: %v",
 			c.cfg.Name, c.cfg.RequiredWait, why)
-	case c.mem.unsure != nil:
-		what = c.mem.unsure.Error()
-	case c.mem.seen:
+	case c.unsure != nil:
+		what = c.unsure.Error()
+	case c.seen:
 		what = fmt.Sprintf("its first answer has not come yet, or it has more items than fit in the %d bytes of memory for it", c.cfg.MaxBytes)
 	}
 	return status.Errorf(codes.Unavailable,

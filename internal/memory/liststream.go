@@ -11,12 +11,12 @@ import (
 
 // listStream answers a list that a client wants in several messages. It has the whole list before it hands on the first one,
 // because it could not take back half a list if the other half did not come.
-func (c *Conn) listStream(ctx context.Context, l *list, name string, request *codec.Frame) codec.Stream {
+func (c *Link) listStream(ctx context.Context, l *list, name string, request *codec.Frame) codec.Stream {
 	if request == nil {
 		request = &codec.Frame{}
 	}
 	call := &codec.Call{Method: name, Request: request}
-	return streamOf(call, c.list(ctx, l, call))
+	return streamOf(call, c.elsewhere(ctx, call, c.list(ctx, l, call)))
 }
 
 // streamOf returns a call, whose reply is the list, as a stream. The call has ended with err.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// lookUpEvery is the least time between two lists that a Conn makes because calls look for items that memory lacks,
+// lookUpEvery is the least time between two lists that a link makes because calls look for items that memory lacks,
 // however many calls look. An id that no backend has costs its client that time at most, and the backend four lists a second.
 const lookUpEvery = 250 * time.Millisecond
 
@@ -17,7 +17,8 @@ type round struct {
 }
 
 // Refresh asks for the lists of a kind, and returns when they have come, or have used up their budgets.
-func (c *Conn) Refresh(ctx context.Context, kind string) {
+func (b *Backend) Refresh(ctx context.Context, kind string) {
+	c := b.current.Load()
 	for _, l := range c.lists {
 		if l.Spec.Kind != kind {
 			continue
@@ -30,7 +31,7 @@ func (c *Conn) Refresh(ctx context.Context, kind string) {
 }
 
 // nextRound returns the round of a list that has not begun yet: it begins after the one before it, see lookUpEvery.
-func (c *Conn) nextRound(l *list) *round {
+func (c *Link) nextRound(l *list) *round {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.round == nil || !l.round.began.IsZero() {
@@ -49,7 +50,7 @@ func (c *Conn) nextRound(l *list) *round {
 	return l.round
 }
 
-func (c *Conn) runRound(l *list, before, mine *round) {
+func (c *Link) runRound(l *list, before, mine *round) {
 	if before != nil {
 		<-before.ended
 		if !sleep(c.life, time.Until(before.began.Add(lookUpEvery)), nil) {

@@ -95,7 +95,7 @@ func TestALookUpDoesNotTrustAListThatBeganBefore(t *testing.T) {
 // A look-up that finds nothing costs the budget of a list once: from then on the list is known to be late.
 func TestLookUpsWaitForAListThatHangsOnce(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, func(c *memory.Config) { c.Interval = time.Hour }) // Run asks for nothing
+		w := n.watch(t, func(c *settings) { c.Interval = time.Hour }) // Run asks for nothing
 		n.when(only("List", hang))
 		took := func() time.Duration {
 			began := time.Now()

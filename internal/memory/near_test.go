@@ -22,8 +22,9 @@ import (
 // library.mu guards it.
 type near struct {
 	library *library
-	down    bool              // the library cannot be reached
-	after   func(name string) // called when an answer has been made and before it leaves
+	down    bool                                         // the library cannot be reached
+	fault   func(ctx context.Context, name string) error // of calls on this connection; nil: none
+	after   func(name string)                            // called when an answer has been made and before it leaves
 }
 
 // unreachable is the error of a call to a library that is down.
@@ -42,9 +43,15 @@ func (n *near) Invoke(ctx context.Context, name string, args, reply any, _ ...gr
 	}
 	var down bool
 	var after func(string)
-	n.library.with(func() { down, after = n.down, n.after })
+	var fault func(context.Context, string) error
+	n.library.with(func() { down, after, fault = n.down, n.after, n.fault })
 	if down {
 		return unreachable{}
+	}
+	if fault != nil {
+		if err := fault(ctx, name); err != nil {
+			return err
+		}
 	}
 	s := &exchange{ctx: ctx, request: codec.NewFrame(append([]byte{}, request.Bytes()...))}
 	err = n.library.serve(name, s)
@@ -95,14 +102,14 @@ func inNoTime(t *testing.T, test func(t *testing.T, n *near), ids ...string) {
 }
 
 // config returns the defaults, changed.
-func (n *near) config(t *testing.T, change func(*memory.Config)) memory.Config {
+func (n *near) config(t *testing.T, change func(*settings)) settings {
 	t.Helper()
-	cfg := memory.Config{
+	cfg := settings{Config: memory.Config{
 		Name: "beta.io", Conn: n, Schema: muxtest.Library, Package: muxtest.Package,
 		Spec:   muxtest.LibraryProfile(t).Known,
 		Absent: n.absent,
 		Alive:  muxtest.Method("Get"),
-	}
+	}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -110,14 +117,12 @@ func (n *near) config(t *testing.T, change func(*memory.Config)) memory.Config {
 }
 
 // watch is [watch] with the defaults, for a backend without a socket.
-func (n *near) watch(t *testing.T, change func(*memory.Config)) *watched {
+func (n *near) watch(t *testing.T, change func(*settings)) *watched {
 	t.Helper()
 	w := &watched{states: make(chan memory.State, 1000)}
 	cfg := n.config(t, change)
 	cfg.Watch = func(s memory.State) { w.states <- s }
-	var err error
-	w.Conn, err = memory.New(cfg)
-	require.NoError(t, err)
+	w.Backend = cfg.begin(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -130,6 +135,17 @@ func (n *near) watch(t *testing.T, change func(*memory.Config)) *watched {
 	})
 	time.Sleep(5 * time.Second) // memory has the list and all statuses
 	return w
+}
+
+// reload replaces the link of w by one to n, and returns it.
+func (n *near) reload(t *testing.T, w *watched, change func(*settings)) *memory.Link {
+	t.Helper()
+	cfg := n.config(t, change)
+	cfg.Watch = func(s memory.State) { w.states <- s }
+	c, err := w.Stage(cfg.Config)
+	require.NoError(t, err)
+	c.Commit()
+	return c
 }
 
 // when sets what happens to calls.

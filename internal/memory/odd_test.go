@@ -71,7 +71,7 @@ func TestOneErrorInTheBackgroundChangesNothing(t *testing.T) {
 
 func TestAListThatGoesOnFailingIsNoticedAtOnce(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, func(c *memory.Config) { c.Interval, c.Spec.Lists[0].Every = time.Minute, time.Minute })
+		w := n.watch(t, func(c *settings) { c.Interval, c.Spec.Lists[0].Every = time.Minute, time.Minute })
 		w.until(t, memory.Up)
 		n.when(oddly(1000, "List", codes.Internal))
 		began := time.Now()
@@ -85,7 +85,7 @@ func TestAListThatGoesOnFailingIsNoticedAtOnce(t *testing.T) {
 // Two calls that are under way at once have the same trouble.
 func TestErrorsAtTheSameTimeCountAsOne(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, func(c *memory.Config) { c.Interval, c.Spec.Lists[0].Every = time.Minute, time.Minute })
+		w := n.watch(t, func(c *settings) { c.Interval, c.Spec.Lists[0].Every = time.Minute, time.Minute })
 		w.until(t, memory.Up)
 		broken := oddly(5, "List", codes.Internal)
 		n.when(func(ctx context.Context, method string) error {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/inventory"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -39,7 +38,7 @@ func TestAnOptionalListThatFailsMakesNothingSlow(t *testing.T) {
 		t.Run(code.String(), func(t *testing.T) {
 			inNoTime(t, func(t *testing.T, n *near) {
 				m := &measured{near: n}
-				w := n.watch(t, func(c *memory.Config) {
+				w := n.watch(t, func(c *settings) {
 					c.Conn = m
 					c.Spec.Lists = append(c.Spec.Lists, inventory.List{List: "Browse", ID: "id", Optional: true})
 				})

@@ -16,15 +16,15 @@ import (
 // kept is a Reply of the Spec.
 type kept struct {
 	*inventory.ReplyPlan
-	lag lag // guarded by Memory.mu
+	lag lag // guarded by Backend.mu
 }
 
 // keptReply answers a call whose reply is kept, from the backend if that answers within its budget, otherwise from memory.
-func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
+func (c *Link) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 	live := c.cfg.Primary && k.Spec.Live
 	// Calls wait for a late primary if memory has no reply. Other backends must not delay calls.
 	usable := func(bool) bool {
-		_, known := c.mem.inv.Reply(k.Spec.Method)
+		_, known := c.inv.Reply(k.Spec.Method)
 		return !live && (c.cfg.Policy == LastKnown && known || !c.cfg.Primary)
 	}
 	c.mu.Lock()
@@ -49,7 +49,7 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	reply, known := c.mem.inv.Reply(k.Spec.Method)
+	reply, known := c.inv.Reply(k.Spec.Method)
 	switch {
 	case c.state.Condition == Up && !remembered:
 		return err
@@ -64,7 +64,7 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 }
 
 // askReply asks the backend. It remembers the answer if the request is empty.
-func (c *Conn) askReply(ctx context.Context, k *kept, call *codec.Call, usable func(bool) bool) error {
+func (c *Link) askReply(ctx context.Context, k *kept, call *codec.Call, usable func(bool) bool) error {
 	at := time.Now()
 	err := c.try(ctx, &attempt{method: call.Method, lag: &k.lag, usable: usable, anyAnswer: true}, func(ctx context.Context) error {
 		if err := c.next.Call(ctx, call); err != nil {
@@ -75,14 +75,14 @@ func (c *Conn) askReply(ctx context.Context, k *kept, call *codec.Call, usable f
 	if err == nil && call.Request.Len() == 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.mem.inv.KeepReply(k.ReplyPlan, call.Reply.Bytes())
+		c.inv.KeepReply(k.ReplyPlan, call.Reply.Bytes())
 		k.lag.asked = at
 	}
 	return err
 }
 
 // refreshReplyInBackground asks for a reply in the background, unless such a request is under way. c.mu is held.
-func (c *Conn) refreshReplyInBackground(k *kept) {
+func (c *Link) refreshReplyInBackground(k *kept) {
 	c.askInBackground(&k.lag, k.Method.Name, false, func(ctx context.Context) {
 		call := &codec.Call{Method: k.Method.Name, Request: &codec.Frame{}}
 		if err := c.askReply(ctx, k, call, never); err == nil {
@@ -92,8 +92,8 @@ func (c *Conn) refreshReplyInBackground(k *kept) {
 }
 
 // Reply returns the latest reply to an empty request of a method whose replies are kept. The bytes must not be changed.
-func (c *Conn) Reply(method string) ([]byte, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mem.inv.Reply(method)
+func (b *Backend) Reply(method string) ([]byte, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inv.Reply(method)
 }

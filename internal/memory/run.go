@@ -25,47 +25,59 @@ const (
 
 // Run looks after the backend until ctx ends: it asks for answers that no client has asked for,
 // finds out when the backend is gone or back, and writes the file. It returns when everything that
-// it started has ended. The caller must not use the Conn after Run.
-func (c *Conn) Run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, c.end)() // requests in the background end at once, not with the next round
+// it started has ended, also after the End of the last link. The caller must not use the Backend after Run.
+func (b *Backend) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer context.AfterFunc(b.life, cancel)()
+	defer context.AfterFunc(ctx, b.end)() // requests in the background end at once, not with the next round
 	rounds := make(chan struct{}, 1)
 	// In goroutines of their own: a disk or a log that hangs must not delay the rounds.
-	c.background.Go(func() {
+	b.background.Go(func() {
 		for range rounds {
-			_ = c.cfg.Panicked.Run("writing the memory of backend "+c.cfg.Name, c.save) // the hook reports a panic; the next round tries again
+			b.do("writing the memory of", b.save) // after a panic the next round tries again
 		}
 	})
-	c.background.Go(func() {
+	b.background.Go(func() {
 		for {
 			select {
-			case <-c.notify:
-				_ = c.cfg.Panicked.Run("telling of backend "+c.cfg.Name, c.notifyAll) // the hook reports a panic
+			case <-b.notify:
+				b.do("telling of", b.notifyAll)
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
+	var before *Link
 	wait := firstWait
 	for {
+		c := b.current.Load()
 		next := c.cfg.Interval
-		_ = c.cfg.Panicked.Run("looking after backend "+c.cfg.Name, func() { // the hook reports a panic; the next round follows
-			if c.State().Condition != Gone {
+		b.do("looking after", func() { // after a panic the next round follows
+			if c != before || b.State().Condition != Gone {
+				before, wait = c, firstWait
+			}
+			if b.State().Condition != Gone {
 				c.refresh()
-				wait = firstWait
 			} else if !c.comeBack(ctx) {
 				next, wait = wait, min(wait*2, lastWait)
 			}
 		})
 		wake(rounds) // if the goroutine is behind, it will write the results of this round as well
-		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
-			c.mu.Lock()
-			c.end() // from here on nothing new goes on in the background
-			c.mu.Unlock()
+		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, b.check) {
+			b.mu.Lock()
+			b.end() // from here on nothing new goes on in the background
+			b.mu.Unlock()
 			close(rounds)
-			c.background.Wait()
-			return c.mem.Save()
+			b.background.Wait()
+			return b.Save()
 		}
 	}
+}
+
+// do runs a task of the backend. The hook reports a panic.
+func (b *Backend) do(what string, f func()) {
+	c := b.current.Load()
+	_ = c.cfg.Panicked.Run(what+" backend "+c.cfg.Name, f)
 }
 
 // sleep waits for d or until it is woken, and reports whether ctx goes on.
@@ -82,26 +94,33 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 
 // save writes the file, for the end of a round. It passes the first of several failures in a row to Watch; the next round
 // tries again.
-func (c *Conn) save() {
-	err := c.mem.Save()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err != nil && !c.mem.failing {
-		s := c.state
+func (b *Backend) save() {
+	err := b.Save()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil && !b.failing {
+		s := b.state
 		s.Err = err
-		c.queueNotice(s)
+		b.queueNotice(s)
 	}
-	c.mem.failing = err != nil
+	b.failing = err != nil
 }
 
 // refresh asks, without waiting, for answers that are old or that a call has changed. It marks the
 // backend gone if that has been silent for too long.
-func (c *Conn) refresh() {
+func (c *Link) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.retired { // otherwise another connection asks
-		c.askDue()
+	if c.replaced() {
+		return // another link asks
 	}
+	c.askDue()
+	c.checkSilence()
+	c.inv.Bound(c.plan, c.cfg.MaxBytes)
+}
+
+// checkSilence ends the calls on a link, and marks the backend gone, if that has been silent for too long. c.mu is held.
+func (c *Link) checkSilence() {
 	silent := c.pulse.beat(2 * c.cfg.Interval)
 	if silent > 0 || slices.ContainsFunc(c.lags, (*lag).late) {
 		c.probe()
@@ -109,11 +128,10 @@ func (c *Conn) refresh() {
 	if silent >= c.patience {
 		c.goneNow(&transport.SilentError{Lasted: c.patience}, true)
 	}
-	c.mem.inv.Bound(c.plan, c.cfg.MaxBytes)
 }
 
 // askDue asks for the answers that are old or that a call has changed. c.mu is held.
-func (c *Conn) askDue() {
+func (c *Link) askDue() {
 	for _, l := range c.lists {
 		again := l.lag.odd > 0 && l.latest <= l.lag.odd
 		due := again || l.Spec.Every > 0 && !l.lag.failing && (!l.Complete || l.Stale() || older(l.At, l.Spec.Every))
@@ -132,12 +150,12 @@ func (c *Conn) askDue() {
 }
 
 // pause is the time between two requests of a late method that no client calls: twice as long as its latest answer took.
-func (c *Conn) pause(g *lag) time.Duration {
+func (c *Link) pause(g *lag) time.Duration {
 	return max(c.cfg.Interval, min(2*g.took, c.cfg.Silence))
 }
 
 // probe calls Alive, without waiting, unless such a call is under way. c.mu is held.
-func (c *Conn) probe() {
+func (c *Link) probe() {
 	if c.cfg.Alive == "" || c.probing || c.life.Err() != nil {
 		return
 	}

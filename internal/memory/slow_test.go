@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -46,7 +47,7 @@ func TestABackendWhoseListsAreLateIsNeverGone(t *testing.T) {
 
 func TestOneAnswerInTimeEndsNoSlowness(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, func(c *memory.Config) {
+		w := n.watch(t, func(c *settings) {
 			c.Interval, c.Spec.Lists[0].Every = 8*time.Second, 8*time.Second // and no client asks more often
 		})
 		n.when(only("List", taking(3*time.Second)))
@@ -136,7 +137,7 @@ func TestABackendThatNeverAnsweredIsNotEmpty(t *testing.T) {
 func TestThePrimaryIsNeverLeftOut(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		n.down = true
-		w := n.watch(t, func(c *memory.Config) { c.Primary = true })
+		w := n.watch(t, func(c *settings) { c.Primary = true })
 		got, err := w.list(t, "")
 		assert.Equal(t, codes.Unavailable, status.Code(err), "got %q", got)
 	})
@@ -192,7 +193,7 @@ func TestAHangEndsTheCallsOfBeforeAReload(t *testing.T) {
 func TestAWatchThatBlocksStopsNoCall(t *testing.T) {
 	l := newLibrary(t, "a")
 	release := make(chan struct{})
-	w := watch(t, l, func(c *memory.Config) { c.Watch = func(memory.State) { <-release } })
+	w := watch(t, l, func(c *settings) { c.Watch = func(memory.State) { <-release } })
 	settled(t, w, l)
 	l.stop()
 	done := make(chan struct{})
@@ -221,13 +222,13 @@ func TestAnAbsentBackendStaysSoOverAHandover(t *testing.T) {
 	for path, want := range map[string]codes.Code{"": codes.OK, broken: codes.Unavailable} {
 		inNoTime(t, func(t *testing.T, n *near) {
 			n.down = true
-			before := n.watch(t, func(c *memory.Config) { c.Memory = memory.Open("beta.io", memory.File{Path: path}) })
+			before := n.watch(t, func(c *settings) { c.Backend = memory.Open("beta.io", memory.File{Path: path}) })
 			_, err := before.list(t, "")
 			require.Equal(t, want, status.Code(err))
-			handed, err := before.Memory().Encode()
+			handed, err := before.Encode()
 			require.NoError(t, err)
-			after := n.watch(t, func(c *memory.Config) {
-				c.Memory, err = memory.Receive("beta.io", memory.File{}, handed)
+			after := n.watch(t, func(c *settings) {
+				c.Backend, err = memory.Receive("beta.io", memory.File{}, handed)
 				require.NoError(t, err)
 			})
 			_, err = after.list(t, "")
@@ -251,12 +252,12 @@ func TestTheNextConnectionTellsOfABackendWhoseListsNeverCome(t *testing.T) {
 					}
 					since := old.until(t, was).Since
 					time.Sleep(time.Second) // nothing else takes time
-					handed, err := old.Memory().Encode()
+					handed, err := old.Encode()
 					require.NoError(t, err)
 					n.library.with(func() { n.down = false })
-					w := n.watch(t, func(c *memory.Config) {
+					w := n.watch(t, func(c *settings) {
 						c.Before = memory.State{Condition: was, Since: since}
-						c.Memory, err = memory.Receive("beta.io", memory.File{}, handed)
+						c.Backend, err = memory.Receive("beta.io", memory.File{}, handed)
 						require.NoError(t, err)
 					})
 					time.Sleep(time.Minute)
@@ -292,7 +293,7 @@ func TestAHangEndsWhenTheBackendComesBack(t *testing.T) {
 // A list with a filter took twice the budget if it lacked an item, because then the whole list is asked for as well.
 func TestAListThatLacksAnItemKeepsItsBudget(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, func(c *memory.Config) { // no list but the client's
+		w := n.watch(t, func(c *settings) { // no list but the client's
 			c.Interval, c.Spec.Lists[0].Every = time.Hour, time.Hour
 		})
 		n.library.with(func() { delete(n.library.books, "a") })
@@ -309,50 +310,86 @@ func TestAListThatLacksAnItemKeepsItsBudget(t *testing.T) {
 	}, "a", "b")
 }
 
-// A runtime leaves its place after a reload that follows it to another one. The connection to the old place, which calls
-// still used, noted for later connections that it was gone, and the next reload called it slow for that reason.
-func TestLaterConnectionsDoNotInheritFromARetiredOne(t *testing.T) {
-	inNoTime(t, func(t *testing.T, n *near) {
-		there := &near{library: n.library}
-		old := n.watch(t, nil)
-		at := func(c *memory.Config) { c.Memory = old.Memory() }
-		now := there.watch(t, at)
-		old.Retire()
-		time.Sleep(5 * time.Second)
-		n.library.with(func() { n.down = true })
-		require.Error(t, old.bind(t.Context(), "a"))
-		require.Equal(t, memory.Gone, old.State().Condition)
-		time.Sleep(time.Minute)
-		require.Equal(t, memory.Up, now.State().Condition)
-		for next := there.watch(t, at); len(next.states) > 0; {
-			assert.Equal(t, memory.Up, (<-next.states).Condition)
-		}
-	}, "a")
+// A reload follows a runtime to another place. What becomes of the calls on the link to the old place says nothing of the runtime,
+// and disturbs no call on the new link.
+func TestAReplacedLinkThatFailsMarksNothingGone(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{
+		"is lost": func(ctx context.Context, _ string) error {
+			_ = taking(time.Second)(ctx, "")
+			return unreachable{}
+		},
+		"hangs": hang,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNoTime(t, func(t *testing.T, n *near) {
+				there := &near{library: n.library}
+				w := n.watch(t, nil)
+				w.until(t, memory.Up)
+				n.library.with(func() { n.fault, n.library.books["b"] = fault, "" })
+				began, ended := time.Now(), make(chan error)
+				go func() { ended <- w.bind(t.Context(), "a") }()
+				read := make(chan error, 2)
+				go func() {
+					_, err := w.get(t, "b")
+					read <- err
+				}()
+				go func() {
+					_, err := w.list(t, "")
+					read <- err
+				}()
+				time.Sleep(time.Millisecond)
+				before := w.Generation()
+				there.reload(t, w, nil)
+				assert.Greater(t, w.Generation(), before)
+				n.when(only("Bind", taking(time.Minute)))
+				moved := make(chan error)
+				go func() { moved <- w.bind(t.Context(), "a") }()
+				assert.Equal(t, codes.Unavailable, status.Code(<-ended))
+				assert.Less(t, time.Since(began), memory.DefaultSilence+5*time.Second)
+				assert.NoError(t, <-moved)
+				assert.NoError(t, errors.Join(<-read, <-read), "calls that change nothing are repeated, or memory answers them")
+				assert.Empty(t, w.states, "its condition has not changed")
+			}, "a")
+		})
+	}
 }
 
-// The list of a call on a connection that a reload has replaced says nothing of the next one, whose runtime is gone.
-func TestAnAnswerOnARetiredConnectionEndsNoOutage(t *testing.T) {
+// The answer to a call on a replaced link says nothing of the runtime to which the next one leads.
+func TestAnAnswerOnAReplacedLinkEndsNoOutage(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		there := &near{library: n.library}
-		old := n.watch(t, func(c *memory.Config) { c.Budget, c.Silence = time.Minute, time.Minute })
-		at := func(c *memory.Config) { c.Memory = old.Memory() }
+		w := n.watch(t, func(c *settings) { c.Budget, c.Silence = time.Minute, time.Minute })
 		held, release := n.holding("List")
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			_, _ = old.list(t, "")
+			_, _ = w.list(t, "")
 		}()
 		<-held
-		now := there.watch(t, at)
-		old.Retire()
-		there.goes(t, now)
+		there.reload(t, w, nil)
+		there.goes(t, w)
+		w.until(t, memory.Gone)
 		close(release)
 		<-answered
-		now.Retire()
+		time.Sleep(time.Minute)
+		assert.Equal(t, memory.Gone, w.State().Condition)
 		n.library.with(func() { there.down = false })
-		next := there.watch(t, at)
-		require.NotEmpty(t, next.states)
-		assert.Equal(t, memory.Up, (<-next.states).Condition, "it is back, and not slow")
+		w.until(t, memory.Up)
+	}, "a")
+}
+
+// A reload repairs an outage: the backend is asked at its new place at once, whatever the attempt to find it at the old one does.
+func TestABackendThatIsGoneIsFoundAtItsNewPlaceAtOnce(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		there := &near{library: n.library}
+		w := n.watch(t, nil)
+		n.library.with(func() { n.fault = hang })
+		w.until(t, memory.Gone)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		there.reload(t, w, nil)
+		w.until(t, memory.Up)
+		assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
 	}, "a")
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // statusOf answers a status call, from the backend if that answers within its budget, otherwise from memory.
-func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
+func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 	body := call.Request.Bytes()
 	named, _, err := l.Status.ID.Lookup(body)
 	if err != nil {
@@ -20,7 +20,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 	}
 	id := string(named)
 	c.mu.Lock()
-	asked := c.mem.inv.BeginStatus()
+	asked := c.inv.BeginStatus()
 	late := c.state.Condition != Gone && l.statusLag.late() && c.usableStatus(l, id)
 	if late { // ask for it in the background
 		l.WantStatus(id)
@@ -66,7 +66,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 }
 
 // usableStatus reports whether memory can answer for a backend that is late with a status. c.mu is held.
-func (c *Conn) usableStatus(l *list, id string) bool {
+func (c *Link) usableStatus(l *list, id string) bool {
 	if c.cfg.Policy != LastKnown || !l.AsksStatus() && l.Stale() {
 		return false
 	}
@@ -75,10 +75,10 @@ func (c *Conn) usableStatus(l *list, id string) bool {
 }
 
 // keep remembers the status of an item, which request asked has asked for, if there is room.
-func (c *Conn) keep(l *list, id string, asked uint64, reply []byte) {
+func (c *Link) keep(l *list, id string, asked uint64, reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mem.inv.Bytes()+len(reply) <= c.cfg.MaxBytes {
+	if c.inv.Bytes()+len(reply) <= c.cfg.MaxBytes {
 		l.KeepStatus(id, asked, reply)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// A Watcher is a connection to a backend that has no Memory. All calls pass, as without it; it notices when the backend can no
+// A Watcher is a connection to a backend that has no cache. All calls pass, as without it; it notices when the backend can no
 // longer be reached, or answers nothing, and when it is back. Its conditions are [Up] and [Gone]:
 //
 //	from  event                                                            to

@@ -45,7 +45,8 @@ type backend struct {
 	alive     string // the method that shows that it answers, and which versions it speaks; empty if the profile names none
 	conn      *dial.Conn
 	bounded   *limits.Conn
-	lastKnown *memory.Conn // nil without memory; then there is a watcher
+	lastKnown *memory.Backend // nil without memory; then there is a watcher
+	link      *memory.Link    // of lastKnown
 	watcher   *memory.Watcher
 	top       grpc.ClientConnInterface
 	stop      context.CancelFunc // nil until it runs; only the proxy uses it
@@ -53,8 +54,8 @@ type backend struct {
 	answers *answers // of all backends
 	changes *telemetry.Changes
 	prefix  string                                  // of its ids, as clients see them
-	retired atomic.Bool                             // another connection to the runtime reports its condition, or none
-	logged  atomic.Bool                             // the log has its condition
+	next    atomic.Pointer[backend]                 // the stack to the same runtime that has replaced this one
+	retired atomic.Bool                             // another stack to the runtime reports its condition, or none
 	driver  atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has said it
 	process atomic.Value                            // the string that identifies what serves its socket; empty if that is not known
 	fresh   chan struct{}                           // has an element after a new connection, until the runtime is asked what it is
@@ -63,7 +64,7 @@ type backend struct {
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
-// newBackend builds the stack for the i-th runtime of cfg, which s has the memories and the earlier names for.
+// newBackend builds the stack for the i-th runtime of cfg, with the backend that s has staged for it.
 func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *assembly) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator(), answers: &p.answers, changes: p.changes, fresh: make(chan struct{}, 1)}
 	if i > 0 && cfg.IDs != config.NativeIDs {
@@ -94,12 +95,12 @@ func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *asse
 	}
 	pkg := d.Profile.Versions[0].Package
 	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
-	before := stateOf(p.changes.Of(s.sources[b.String()]))
+	before := stateOf(p.changes.Of(s.staged.Sources[b.String()]))
 	if d.Profile.Probe != "" {
 		b.alive = "/" + pkg + "." + d.Profile.Probe
 	}
-	mem := s.memories[b.String()]
-	if mem == nil {
+	b.lastKnown = s.staged.Backends[b.String()]
+	if b.lastKnown == nil {
 		bridge, err := memory.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
 		if err != nil {
 			return nil, err
@@ -111,11 +112,10 @@ func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *asse
 	if b.cri {
 		equivalents = cri.ImageNames
 	}
-	b.lastKnown, err = memory.New(memory.Config{
+	b.link, err = b.lastKnown.Stage(memory.Config{
 		Name: b.String(), Conn: codec.Conn{Caller: b.bounded},
 		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
 		Equivalents: equivalents,
-		Memory:      mem,
 		Policy:      memory.Policy(b.cfg.Policy),
 		Primary:     i == 0,
 		Required:    b.cfg.Required,
@@ -123,7 +123,7 @@ func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *asse
 		Budget:      cfg.ListBudget,
 		Silence:     cfg.GoneAfter,
 		Alive:       b.alive,
-		Watch:       func(s memory.State) { b.changes.Do(func() { b.changed(s) }) },
+		Watch:       func(s memory.State) { b.changes.Do(func() { b.newest().changed(s) }) },
 		Before:      before,
 		Remembered:  func(ctx context.Context, method string) { p.answers.count(ctx, b.String(), method) },
 		Reserve:     limits.Keep,
@@ -132,9 +132,6 @@ func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *asse
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", b, err)
-	}
-	if err := mem.Err(); err != nil {
-		klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
 	}
 	b.top = b.lastKnown
 	return b, nil
@@ -193,7 +190,7 @@ func (b *backend) director(cfg config.Backend) director.Backend {
 	}
 }
 
-// run keeps the connection up and the memory current until ctx ends.
+// run keeps the connection up until ctx ends.
 func (b *backend) run(ctx context.Context, parts *parts) {
 	var wg sync.WaitGroup
 	do := func(what string, f func()) {
@@ -209,14 +206,31 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 		do("watching", func() {
 			recovery.Keep(ctx, "watching a backend", func() { b.watcher.Run(ctx) })
 		})
-	} else {
-		do("remembering the answers of", func() {
-			if err := b.lastKnown.Run(ctx); err != nil {
-				klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
-			}
-		})
 	}
 	wg.Wait()
+}
+
+// remember keeps the memory current until ctx ends, or the last stack to the runtime does.
+func (b *backend) remember(ctx context.Context) {
+	if err := b.lastKnown.Run(ctx); err != nil {
+		klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
+	}
+}
+
+// newest returns the stack that calls to the runtime use now.
+func (b *backend) newest() *backend {
+	for next := b.next.Load(); next != nil; next = b.next.Load() {
+		b = next
+	}
+	return b
+}
+
+// end ends the stack, which no call uses any more.
+func (b *backend) end() {
+	b.stop()
+	if b.link != nil {
+		b.link.End()
+	}
 }
 
 // connected says that the socket can be reached, or why it cannot.
@@ -322,15 +336,12 @@ func (b *backend) changed(s memory.State) {
 	if s.Condition != memory.Up || s.Err == nil {
 		change, changed = b.became(s.Condition, s.Since, s.Err)
 	}
-	if changed {
-		b.logged.Store(true)
-	}
 	line := append([]any{"backend", b, "socket", b.cfg.Address}, counts(b.concerned())...)
 	switch {
 	case s.Condition == memory.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
-	case !changed && s.Condition != memory.Up && !b.logged.Swap(true):
-		klog.ErrorS(errors.New(change.Why), "Backend is still "+s.Condition.String()+", as before the reload or this process", append(line, "since", change.Time.Local().Format(time.DateTime))...)
+	case !changed && s.Condition != memory.Up && s.First:
+		klog.ErrorS(errors.New(change.Why), "Backend is still "+s.Condition.String()+", as before this process", append(line, "since", change.Time.Local().Format(time.DateTime))...)
 	case !changed:
 		// It goes on, for another reason.
 	case s.Condition == memory.Up && change.Was == "":

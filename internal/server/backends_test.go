@@ -18,7 +18,7 @@ func TestTheLogOfAnOutageThatGoesOnHasTheReasonOfItsEvent(t *testing.T) {
 	const event, later = "accepts connections, and has answered nothing for 10s", "accepts connections, and has answered nothing for 5s"
 	b := &backend{cfg: config.Backend{Name: "goeson.io"}, changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
 	b.changes.Became(capture.Change{Backend: "goeson.io", What: capture.Gone, Time: at(1), Why: event})
-	b.changed(memory.State{Condition: memory.Gone, Since: at(1), Err: errors.New(later)})
+	b.changed(memory.State{Condition: memory.Gone, Since: at(1), Err: errors.New(later), First: true})
 	since := at(1).Local().Format("2006-01-02 15:04:05")
-	assert.NotEmpty(t, testkit.LogLines(`"Backend is still gone, as before the reload or this process"`, `"goeson.io"`, event, `"`+since+`"`))
+	assert.NotEmpty(t, testkit.LogLines(`"Backend is still gone, as before this process"`, `"goeson.io"`, event, `"`+since+`"`))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -199,6 +200,27 @@ func TestEventsGoOnOverReloads(t *testing.T) {
 		}
 		events.goesOn()
 	})
+}
+
+// The stream of events goes along, although the backend is the same.
+func TestEventsGoOnWhenABackendMoves(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(cfg *config.Config) { cfg.Backends = cfg.Backends[:2] }, machineConfig{},
+		machineConfig{backend: config.Backend{Name: "beta.io"}}, machineConfig{backend: config.Backend{Name: "gamma.io"}})
+	n.isUp(1)
+	events := follow(t, n)
+	n.subscribed(1, 1)
+	before := n.run(1, "before", 1)
+	events.last(before.containers[0], startedEvent)
+	moved := *n.cfg
+	moved.Backends = slices.Clone(moved.Backends)
+	moved.Backends[1].Address = n.runtimes[2].Path
+	require.NoError(t, reload(n.proxy, &moved))
+	n.subscribed(1, 0)
+	n.subscribed(2, 1)
+	events.last(before.containers[0], deletedEvent)
+	events.last(n.run(1, "after", 1).containers[0], startedEvent)
+	events.goesOn()
 }
 
 func TestEventsGoOnWhenARuntimeJoinsTheOnlyOne(t *testing.T) {

@@ -37,7 +37,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	if err := p.changeable(); err != nil {
 		return err
 	}
-	p.memories.Save() // for a program of an earlier version, which reads the files
+	p.set.Save() // for a program of an earlier version, which reads the files
 	path, err := program()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 		p.relock()
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
 	}
-	p.memories.Release()
+	p.set.Release()
 	for _, s := range p.listening() { // the new process owns the files now
 		if l, ok := listen.Raw(s.listener).(*net.UnixListener); ok {
 			l.SetUnlinkOnClose(false)

@@ -108,8 +108,8 @@ func (h *successor) finish() {
 func (h *successor) giveMemories(p *Proxy, evidence []byte, version byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock() // notes come after the memories
-	p.memories.HandOn(func(backend string, n inventory.Note) { h.send(&successorNote{Backend: backend, Note: n}) })
-	all, err := p.memories.Encode()
+	p.set.HandOn(func(backend string, n inventory.Note) { h.send(&successorNote{Backend: backend, Note: n}) })
+	all, err := p.set.Encode()
 	if err == nil {
 		all[evidenceKey], all[versionKey] = evidence, []byte{min(version, handoverVersion)}
 		_ = h.conn.SetDeadline(time.Now().Add(memoriesTime))
@@ -233,7 +233,7 @@ func legacyError(err error) error {
 }
 
 // follow learns of the calls that the previous process still has under way, until that process ends or l is closed.
-func (l *Legacy) follow(m *Memories) {
+func (l *Legacy) follow(s *Set) {
 	if l == nil {
 		return
 	}
@@ -256,7 +256,7 @@ func (l *Legacy) follow(m *Memories) {
 			}
 			all = all || n.Last
 		default:
-			if err := m.Learn(n.Backend, n.Note); err != nil {
+			if err := s.Learn(n.Backend, n.Note); err != nil {
 				klog.ErrorS(err, "What a call of the previous process changed is not in memory before the next list of the backend", "backend", n.Backend, "method", n.Note.Method)
 			}
 		}

@@ -213,7 +213,7 @@ func TestThisVersionTakesOverWhatReleasesHavePassedOn(t *testing.T) {
 		p, err := New(n.cfg, Options{Legacy: legacy})
 		require.NoError(t, err)
 		defer p.Close()
-		legacy.follow(p.memories)
+		legacy.follow(p.set)
 		assert.Contains(t, p.changes.Conditions().At, "beta.io")
 		assert.NotEmpty(t, p.changes.Latest())
 		assert.Equal(t, capture.Up, p.changes.Of("beta.io").State)

@@ -40,7 +40,7 @@ func follows(t *testing.T, rec *capture.Recorder) (*Legacy, *predecessor) {
 	if rec != nil {
 		l.passage = capture.NewPassage(rec)
 	}
-	go func() { _ = recovery.Run("taking over", func() { l.follow(NewMemories(nil)) }) }()
+	go func() { _ = recovery.Run("taking over", func() { l.follow(NewSet(nil)) }) }()
 	t.Cleanup(l.leave)
 	return l, p
 }

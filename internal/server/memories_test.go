@@ -22,7 +22,7 @@ func TestMemoryFollowsItsRuntime(t *testing.T) {
 		"one takes another's place":   {[]Place{{"primary", "/b"}, {"beta.io", "/new"}}, map[string]string{"primary": "beta.io"}},
 		"a runtime is new":            {[]Place{{"primary", "/a"}, {"gamma.io", "/c"}}, map[string]string{"primary": "primary", "gamma.io": "gamma.io"}},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, (&Memories{at: old}).sources(c.now)) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, (&Set{at: old}).sources(c.now)) })
 	}
 }
 
@@ -30,15 +30,15 @@ func TestMemoryFollowsItsRuntime(t *testing.T) {
 func TestARuntimeAloneLeavesNoMemory(t *testing.T) {
 	in, all := Folder{Path: t.TempDir()}, []Place{{"primary", "/a"}, {"beta.io", "/b"}}
 	path := in.File(all[0]).Path
-	m := NewMemories(nil)
-	first := m.Next(all, in)
-	m.Keep(all, in, first)
+	set := NewSet(nil)
+	first := set.Stage(all, in, true)
+	first.Commit()
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	m.Keep(all[:1], in, nil)
+	set.Stage(all[:1], in, false).Commit()
 	assert.NoFileExists(t, path)
-	assert.NotSame(t, first["primary"], m.Next(all, in)["primary"])
+	assert.NotSame(t, first.Backends["primary"], set.Stage(all, in, true).Backends["primary"])
 
 	require.NoError(t, os.WriteFile(path, nil, 0o600)) // by an earlier process
-	NewMemories(nil).Keep(all[:1], in, nil)
+	NewSet(nil).Stage(all[:1], in, false).Commit()
 	assert.NoFileExists(t, path)
 }

@@ -55,6 +55,6 @@ func (p *Proxy) Open(inherited *listen.Inheritance) error {
 // followLegacy learns of the calls that the previous process still has under way.
 func (p *Proxy) followLegacy() {
 	go func() { // ends when the previous process does, or in close
-		_ = recovery.Run("taking over the memories", func() { p.legacy.follow(p.memories) })
+		_ = recovery.Run("taking over the memories", func() { p.legacy.follow(p.set) })
 	}()
 }

@@ -29,7 +29,6 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/drift"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
@@ -59,7 +58,7 @@ type Proxy struct {
 	crashes      crashes // of earlier processes
 	drift        *drift.Watch
 	memory       *limits.Memory // for messages
-	memories     *Memories
+	set          *Set
 	legacy       *Legacy
 	shows        bool // the proxy passes calls on unchanged: see Options.Shown
 	errors       telemetry.LastErrors
@@ -94,12 +93,11 @@ type Proxy struct {
 	owner        *owner           // of the state folder
 }
 
-// An assembly is a configuration with the backends and memories made from it. It is immutable.
+// An assembly is a configuration with the backends made from it. It is immutable.
 type assembly struct {
 	cfg      *config.Config
-	backends []*backend                                                  // the primary first
-	memories map[string]*memory.Memory                                   // :: name; empty if the backends have no memory
-	sources  map[string]string                                           // see [Memories.Sources]
+	backends []*backend // the primary first
+	staged   *Staged
 	dial     func(ctx context.Context, address string) (net.Conn, error) // see [Machine]
 	via      string                                                      // see [Proxy]
 }
@@ -153,7 +151,7 @@ func (m *Machine) left(file io.ReaderAt) io.ReaderAt {
 // no tasks. The caller must call Run, or Close if it does not get that far.
 func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p := &Proxy{
-		began: cfg, stderr: o.Stderr, machine: o.Machine, memories: NewMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		began: cfg, stderr: o.Stderr, machine: o.Machine, set: NewSet(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 		via: rand.Text(),
 	}
@@ -215,7 +213,8 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 		return nil, err
 	}
 	p.now.Store(s)
-	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
+	s.commit(nil)
+	s.staged.Commit()
 	p.metrics.Know(d)
 	if p.hooks, err = newHooks(cfg, p.changes); err != nil {
 		p.Close()
@@ -276,7 +275,7 @@ func (p *Proxy) tracer() director.Tracer {
 // build makes the backends of cfg, and the configuration of the director. It reuses the backends of
 // old that need no change.
 func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, director.Config, error) {
-	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via}
+	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via, staged: p.set.Stage(places(cfg), p.folder(cfg), !p.shows && remembers(cfg, a.Profile))}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
 		b, err := p.newPlainBackend(cfg, d, s)
@@ -296,10 +295,6 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	d.Mirrored = telemetry.LogMirrored
 	d.Tracer = p.tracer()
 	d.Pass = dataPaths[cfg.DataPath].pass
-	s.sources = p.memories.Sources(places(cfg), p.folder(cfg))
-	if remembers(cfg, d.Profile) {
-		s.memories = p.memories.Next(places(cfg), p.folder(cfg))
-	}
 	for i := range cfg.Backends {
 		b := old.reuse(cfg, i)
 		if b == nil {
@@ -327,6 +322,32 @@ func (s *assembly) reuse(cfg *config.Config, i int) *backend {
 		}
 	}
 	return nil
+}
+
+// commit brings the backends of s into use, and returns those of old that s does not have. It cannot fail.
+func (s *assembly) commit(old []*backend) (gone []*backend) {
+	for _, b := range s.backends {
+		if b.link == nil || slices.Contains(old, b) {
+			continue
+		}
+		b.link.Commit()
+		if err := b.lastKnown.Err(); err != nil {
+			klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
+		}
+	}
+	for _, b := range old {
+		if slices.Contains(s.backends, b) {
+			continue
+		}
+		gone = append(gone, b)
+		if i := slices.IndexFunc(s.backends, func(next *backend) bool { return b.link != nil && next.lastKnown == b.lastKnown }); i >= 0 {
+			b.next.Store(s.backends[i])
+		} else if b.link != nil {
+			b.link.Retire()
+		}
+		b.retired.Store(true)
+	}
+	return gone
 }
 
 // discard closes the backends of s, which were never run, except those that old has as well.
@@ -366,6 +387,9 @@ func (p *Proxy) start(b *backend) {
 	ctx, cancel := context.WithCancel(p.running)
 	b.stop = cancel
 	p.group.Go(func() { b.run(ctx, &p.parts) })
+	if b.link != nil && b.lastKnown.Generation() == 0 { // otherwise it runs already
+		p.goDo("remembering the answers of "+b.String(), func() { b.remember(p.running) })
+	}
 }
 
 // Assumptions returns the Assumptions of the director.

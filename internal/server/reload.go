@@ -145,7 +145,7 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 		return err
 	}
 	// From here on nothing can fail. What a call needs is there before the call can get so far.
-	p.memories.Keep(places(cfg), p.folder(cfg), s.memories)
+	gone := p.replaceBackends(old, s)
 	useDirector()
 	p.now.Store(s)
 	p.filter.Set(redactor)
@@ -153,36 +153,34 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 	p.metrics.Know(d)
 	useDrift()
 	p.configureExport(cfg)
-	p.replaceBackends(old, s)
+	p.endBackends(gone)
 	p.replaceSockets(cfg, opened)
+	s.staged.Commit() // last, because a disk that hangs holds it up
 	if old.cfg.StateDir != cfg.StateDir {
-		p.memories.Save() // the next process must not read what an earlier one has left there
+		p.set.Save() // the next process must not read what an earlier one has left there
 	}
 	return nil
 }
 
-// replaceBackends starts the new backends of s. It stops those that s no longer has when the
-// last call that may use them has ended.
-func (p *Proxy) replaceBackends(old, s *assembly) {
-	var gone []*backend
+// replaceBackends brings the backends of s into use, and returns those that s no longer has.
+func (p *Proxy) replaceBackends(old, s *assembly) (gone []*backend) {
 	type number struct{ pods, containers *int }
 	numbers := map[string]number{}
 	for _, b := range old.backends {
 		pods, containers := b.concerned()
 		numbers[b.String()] = number{pods, containers}
-		if !slices.Contains(s.backends, b) {
-			b.retired.Store(true)
-			if b.lastKnown != nil {
-				b.lastKnown.Retire()
-			}
-			gone = append(gone, b)
-		}
 	}
-	p.changes.Follow(s.sources, time.Now(), func(name string) (pods, containers *int) { return numbers[name].pods, numbers[name].containers })
+	concerned := func(name string) (pods, containers *int) { return numbers[name].pods, numbers[name].containers }
+	p.changes.Follow(s.staged.Sources, time.Now(), concerned, func() { gone = s.commit(old.backends) })
 	for _, b := range s.backends {
 		p.start(b)
 	}
-	if slices.Equal(old.backends, s.backends) {
+	return gone
+}
+
+// endBackends ends backends that the proxy no longer has when the last call that may use them has ended.
+func (p *Proxy) endBackends(gone []*backend) {
+	if len(gone) == 0 {
 		return
 	}
 	before := p.epochs.next()
@@ -192,7 +190,7 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 	p.goDo("keeping runtimes that are no longer in the configuration", func() {
 		p.outlast(before)
 		for _, b := range gone {
-			b.stop()
+			b.end()
 		}
 	})
 }

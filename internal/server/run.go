@@ -99,7 +99,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.reloading.Lock()
 	p.running = connected
 	if !p.shows {
-		p.changes.Follow(p.now.Load().sources, started, func(string) (pods, containers *int) { return nil, nil })
+		p.changes.Follow(p.now.Load().staged.Sources, started, func(string) (pods, containers *int) { return nil, nil }, nil)
 	}
 	p.configureExport(p.Config())
 	for _, b := range p.backends() {

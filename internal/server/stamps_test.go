@@ -22,7 +22,7 @@ func TestTheTimeOfAnAnswerIsNoReasonToWriteTheStateFile(t *testing.T) {
 	n.known()
 	file := stateFile(n.cfg, n.cfg.Backends[1]).Path
 	written := func() os.FileInfo {
-		n.proxy.memories.Save()
+		n.proxy.set.Save()
 		info, err := os.Stat(file)
 		require.NoError(t, err)
 		return info

@@ -93,10 +93,14 @@ func (c *Changes) became(to capture.Change) (change capture.Change, changed bool
 // Follow notes that a configuration is in use since now. sources has, by the names of its backends, the names that their
 // runtimes had before, empty for a new one. The condition of a runtime that has another name now goes on under that name. The
 // outages that are over stay with the name under which they were noted. concerned returns how many pods and containers the
-// runtime with an earlier name has.
-func (c *Changes) Follow(sources map[string]string, now time.Time, concerned func(name string) (pods, containers *int)) {
+// runtime with an earlier name has. Between the conditions that [Changes.Do] notes by the names of before and those that it notes
+// by the new ones, Follow calls use, which brings the configuration into use. Nil means that it is.
+func (c *Changes) Follow(sources map[string]string, now time.Time, concerned func(name string) (pods, containers *int), use func()) {
 	c.noting.Lock()
 	defer c.noting.Unlock()
+	if use != nil {
+		use()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	became := func(to capture.Change, counted string) {

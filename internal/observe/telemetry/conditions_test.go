@@ -155,7 +155,7 @@ func TestAConditionFollowsTheRuntimeToItsNewName(t *testing.T) {
 			"a removed at 9, was up since 2, 7 pods", "b removed at 9, was gone since 2, 7 pods: it is called a now", "a gone at 2, 7 pods: killed"}},
 	} {
 		r, story := begin()
-		r.Follow(c.sources, at(9), pods)
+		r.Follow(c.sources, at(9), pods, nil)
 		assert.Equal(t, c.want, story(), what)
 		for name := range c.sources {
 			k := r.Of(name)
@@ -166,11 +166,11 @@ func TestAConditionFollowsTheRuntimeToItsNewName(t *testing.T) {
 		}
 	}
 	r, _ := begin()
-	r.Follow(map[string]string{"a": "a", "c": "b"}, at(9), pods)
-	r.Follow(map[string]string{"a": "a", "b": "c"}, at(10), pods)
+	r.Follow(map[string]string{"a": "a", "c": "b"}, at(9), pods, nil)
+	r.Follow(map[string]string{"a": "a", "b": "c"}, at(10), pods, nil)
 	assert.Len(t, r.Of("b").Outages, 2, "renamed back, the outage is still one")
 	r, story := begin()
-	r.Follow(map[string]string{"a": "a", "b": "b", "new": "new"}, at(9), pods)
+	r.Follow(map[string]string{"a": "a", "b": "b", "new": "new"}, at(9), pods, nil)
 	assert.Empty(t, story())
 	assert.Equal(t, at(9), r.Of("new").Since, "connecting since it was added")
 	c, _ := r.Became(capture.Change{Backend: "new", What: capture.Gone, Time: at(8)})
@@ -224,7 +224,7 @@ func TestARuntimeIsAnotherOneThanBeforeOnlyAtTheSameAddress(t *testing.T) {
 	c := NewChanges(&Recording{}, "")
 	c.Is("kata.io", version, nil, "/run/b.sock", "9 since 90") // the runtime that had this name before
 	c.Is("beta.io", version, nil, address, process)
-	c.Follow(map[string]string{"kata.io": "beta.io"}, time.Now(), func(string) (pods, containers *int) { return nil, nil })
+	c.Follow(map[string]string{"kata.io": "beta.io"}, time.Now(), func(string) (pods, containers *int) { return nil, nil }, nil)
 	c.Is("kata.io", version, nil, address, process)
 	assert.Empty(t, c.Latest(), "it only has another name")
 }
