@@ -3,6 +3,7 @@ package browser
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,6 +130,9 @@ func TestATelephoneShowsAnOutage(t *testing.T) {
 	m := start(t)
 	m.pod("web", "")
 	id := m.pod("vault", "kata.io")
+	for range 12 {
+		m.version()
+	}
 	p := open(t, m.link, dark(false))
 	p.see(`document.querySelectorAll(".row").length > 2`)
 	p.do(telephone)
@@ -149,6 +153,10 @@ func TestATelephoneShowsAnOutage(t *testing.T) {
 	}
 	p.see(`[...document.querySelectorAll("#strip .cond.gone:not(.found)")].every((e) => /gone since \d\d:\d\d:\d\d, /.test(e.innerText))`)
 	p.see(`((found, ...others) => others.length > 1 && others.every((e) => e.getBoundingClientRect().top >= found.getBoundingClientRect().bottom))(document.querySelector("#strip .found"), ...document.querySelectorAll("#strip .cond:not(.found)"))`)
+	base, _, _ := strings.Cut(m.link, "?")
+	other := open(t, base, dark(false), telephone) // somebody is called at night
+	other.see(`document.querySelector("#view-status .card.gone")?.checkVisibility() && /^Calls\d/.test(document.querySelector("#tab-calls").textContent)`)
+	other.none(`scrollY ? ["the conditions are out of sight, by " + scrollY] : []`)
 }
 
 // What was wrong was cut in the middle of a line, one had to scroll within the strip, and a list of runtimes was cut.

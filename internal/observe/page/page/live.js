@@ -94,6 +94,7 @@ function openStatus() {
   live.opened = true;
   if (trouble && !state.viewed && !location.hash) {
     showView("status");
+    scrollTo(0, 0); // a telephone has followed the calls, and the conditions are in the head
     state.viewed = false; // nobody chose it
   }
 }
