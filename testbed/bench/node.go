@@ -202,8 +202,8 @@ func watch(ctx context.Context, name string, pid int) (load, error) {
 	if err != nil {
 		return load{}, err
 	}
-	memory, _, err := memoryOf(pid)
-	return load{name, after.minus(before).cpu.Seconds() / nodeWatch.Seconds(), memory}, err
+	m, err := memoryOf(pid)
+	return load{name, after.minus(before).cpu.Seconds() / nodeWatch.Seconds(), m.now}, err
 }
 
 // pause waits for d. It returns an error if ctx ends first.

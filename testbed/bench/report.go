@@ -70,7 +70,8 @@ func (r *report) add(w work, p *running, turns []turn) {
 		f.User = all.usage.user.Seconds() / sum.Seconds()
 	}
 	if p.cmd != nil {
-		_, f.Peak, _ = memoryOf(p.cmd.Process.Pid) // zero is shown as unknown
+		m, _ := memoryOf(p.cmd.Process.Pid)
+		f.Peak = m.peak // zero is shown as unknown
 	}
 	f.P50OfDirect = r.ratio(f, direct, p50)
 	f.CPUOfStock = r.ratio(f, stock, cpuPerCall)

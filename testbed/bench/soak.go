@@ -343,7 +343,8 @@ func (s *soak) sample(p *running, at time.Duration) error {
 		return fmt.Errorf("criproxy has ended: %w\n%s", err, p.said.String())
 	}
 	r.cpu = u.cpu
-	r.rss, _, _ = memoryOf(pid)
+	m, _ := memoryOf(pid)
+	r.rss = m.now
 	r.files = host.OpenFiles(pid)
 	all, err := proxy.Metrics(context.Background(), proxy.AdminOf(p.socket))
 	if err != nil {

@@ -46,21 +46,28 @@ func usageOf(pid int) (usage, error) {
 	return usage{cpu: time.Duration(t.Nano()), user: ticks(11), system: ticks(12)}, nil
 }
 
-// memoryOf returns the current and the peak memory of a process, in bytes.
-func memoryOf(pid int) (now, peak int64, err error) {
+// A footprint is the resident memory of a process, in bytes.
+type footprint struct {
+	now  int64
+	own  int64 // of now, without the pages of files, mostly those of the program, which the kernel can drop
+	peak int64
+}
+
+func memoryOf(pid int) (m footprint, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, 0, err
+		return m, err
 	}
+	of := map[string]*int64{"VmRSS": &m.now, "RssAnon": &m.own, "VmHWM": &m.peak}
 	for line := range strings.Lines(string(data)) {
 		key, value, _ := strings.Cut(line, ":")
-		n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64) // fails on other lines, whose values are not used
-		switch key {
-		case "VmRSS":
-			now = n << 10
-		case "VmHWM":
-			peak = n << 10
+		if to := of[key]; to != nil {
+			n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			if err != nil {
+				return m, err
+			}
+			*to = n << 10
 		}
 	}
-	return now, peak, nil
+	return m, nil
 }
