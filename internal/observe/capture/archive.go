@@ -67,7 +67,7 @@ func newArchive(r *Recorder, bytes int, cfg *Config) *archive {
 	a.notable = shelf{max: bytes / 8, packer: &packer{kind: partNotable, shapes: s, window: 64 << 10}}
 	a.all = shelf{max: bytes - a.notable.max, packer: &packer{kind: partAll, shapes: s, window: 512 << 10}}
 	a.ring = r.Follow(true)
-	a.ring.archive, a.ring.passes, r.ring.archiving = nil, true, a.ring.chunk
+	a.ring.archive, a.ring.passes = nil, true
 	return a
 }
 

@@ -401,6 +401,54 @@ func TestTheArchivePausesForItsWorkAndNotForTheMachine(t *testing.T) {
 	})
 }
 
+// The ring uses the memory of old events for new ones, but not while the archive or a Writer reads them.
+func TestAnEventIsNotOverwrittenWhileItIsRead(t *testing.T) {
+	reading, goOn := make(chan struct{}), make(chan struct{})
+	rec := capture.NewRecorder(capture.Config{Bytes: 64 << 10, Schema: muxtest.Library, Notable: func(method string) bool {
+		if method == muxtest.Method("Put") {
+			close(reading)
+			<-goOn
+		}
+		return false
+	}})
+	calls := 0
+	call := func(method string) {
+		calls++
+		_, leg := rec.Begin(t.Context(), capture.LegInfo{Method: muxtest.Method(method), Client: true})
+		leg.Request(codec.NewFrame(message(calls)))
+		leg.End(nil, nil)
+	}
+	for range 100 {
+		call("List")
+	}
+	call("Put")
+	for range 10 { // in the same chunk
+		call("List")
+	}
+	done := make(chan struct{})
+	go func() { rec.Archive(context.Background()); close(done) }()
+	<-reading
+	for range 1000 {
+		call("List")
+	}
+	close(goOn)
+	_, all := decode(t, settle(rec))
+	require.NotEmpty(t, all)
+	for _, ev := range all {
+		if ev.Kind == capture.Request {
+			require.Equal(t, message(int(ev.Call)), ev.Payload, "event %d", ev.Seq)
+		}
+	}
+	rec.Close()
+	<-done
+}
+
+// message returns a request of a length of its own.
+func message(call int) []byte {
+	text := fmt.Sprintf("%0*d", 5+call%97, call)
+	return append([]byte{0x0a, byte(len(text))}, text...)
+}
+
 func FuzzBlocks(f *testing.F) {
 	rec := archived(0)
 	session(f, rec)

@@ -28,13 +28,13 @@ type Follower struct {
 	own     bool   // events of other processes are skipped
 	skip    uint64 // of these, the number of the last one that Restore has added
 	reader  reader
-	passes  bool   // it is the archive's: nobody needs an event when it reads the next one
+	passes  bool   // nobody needs an event when it reads the next one: it is the archive's or a Writer's
 	scratch []byte // the payload of such an event
 }
 
 // Linger is how long a follower that has read all events lets new ones gather, so that it does not
-// wake up for each.
-const Linger = 20 * time.Millisecond
+// wake up for each. The longer that is, the longer calls wait while it reads them all at once.
+const Linger = 5 * time.Millisecond
 
 // Follow returns a follower of future events. If everything is set, the follower first reads the
 // events that are still in memory. Before the time from which all are, these are those of calls that failed, were slow, or
@@ -81,11 +81,11 @@ func (r *Recorder) FollowOwn() *Follower {
 
 // enter begins to read a chunk of the ring. The ring's lock is held.
 func (f *Follower) enter(c *chunk) {
-	if f.passes {
-		f.ring.archiving = c
-	} else {
-		c.seen = true
+	if f.chunk != nil {
+		f.chunk.readers--
 	}
+	c.readers++
+	c.seen = c.seen || !f.passes
 	f.chunk, f.off = c, 0
 }
 

@@ -25,7 +25,6 @@ type ring struct {
 	held           int           // bytes of frames
 	seq            uint64        // number of the latest record
 	spare          *chunk        // with a buf of length chunkSize, for the next chunk; nil if there is none
-	archiving      *chunk        // which the archive reads; it has no event of another chunk
 	wake           chan struct{} // closed when there is a new record; nil if no follower waits
 	closed         bool
 }
@@ -40,7 +39,8 @@ type chunk struct {
 	// Guarded by the ring's mu.
 	frames    []codec.Frame // the frames of its records
 	forgotten int           // how many of these were forgotten, always the oldest
-	seen      bool          // a follower has read it: its events may refer to buf for any time
+	readers   int           // followers that read it now
+	seen      bool          // a follower has read it whose events may refer to buf for any time
 	next      *chunk        // nil for the newest
 	gone      bool          // no longer in the ring; next is nil
 }
@@ -98,7 +98,7 @@ func (r *ring) remove() {
 	}
 	r.oldest, old.next, old.gone = old.next, nil, true // so that a follower that still reads it keeps no other chunk
 	r.total -= len(old.buf)
-	if !old.seen && old != r.archiving && len(old.buf) == r.chunkSize {
+	if !old.seen && old.readers == 0 && len(old.buf) == r.chunkSize {
 		r.spare = old
 	}
 }

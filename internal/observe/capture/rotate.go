@@ -291,6 +291,7 @@ const yieldEach = 16
 // Run writes the events of a follower until ctx ends or the recorder is closed, including those that
 // have been recorded by then.
 func (w *Writer) Run(ctx context.Context, f *Follower) error {
+	f.passes = true
 	var ev Event
 	for over := false; ; {
 		if !f.TryNext(&ev) {
