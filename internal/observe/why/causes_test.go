@@ -56,6 +56,8 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"StopPodSandbox", `failed to destroy network for sandbox "7f": plugin type="bridge" failed (delete): no answer`, "fails to remove the network"},
 		{"StopContainer", "failed to kill container: ttrpc: closed", "its shim is gone"},
 		{"StopContainer", `failed to get task for container "7f": context deadline exceeded`, noAnswer},
+		{"StopContainer", "context deadline exceeded", noAnswer},
+		{"StopPodSandbox", "context deadline exceeded", "its CNI plugin or its shim did not answer"},
 		{"ExecSync", "failed to exec in container: failed to load task: context deadline exceeded", noAnswer},
 		{"RemoveImage", "delete image: image used by 7f: image is in use by a container", "podman"},
 	} {
