@@ -3,7 +3,6 @@
 package host
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -52,7 +51,7 @@ func Of(conn net.Conn) (Process, error) {
 // process has ended, or cannot be seen from here.
 func (p Process) Identity() string {
 	const began = 19 // starttime
-	if all := strings.Fields(stat(int(p.PID))); len(all) > began {
+	if all := stat(int(p.PID)); len(all) > began {
 		return fmt.Sprintf("%d since %s", p.PID, all[began])
 	}
 	return ""
@@ -68,23 +67,10 @@ func Serving(path string) (Process, error) {
 	defer conn.Close() // nothing was sent
 	p, err := Of(conn)
 	if err == nil {
-		p.Stopped = stopped(int(p.PID))
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID)) // empty if the process has ended
-		p.Args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+		p.Stopped = strings.EqualFold(State(int(p.PID)), "T")
+		_, p.Args, _ = Command(fmt.Sprintf("/proc/%d", p.PID)) // nothing if the process has ended
 	}
 	return p, err
-}
-
-// stopped reports whether the state of a process is T or t: see proc_pid_stat(5).
-func stopped(pid int) bool {
-	state := stat(pid)
-	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
-}
-
-// stat returns what proc_pid_stat(5) has of a process, from its state on; nothing if the process has ended.
-func stat(pid int) string {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return strings.TrimSpace(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name of the program may contain anything
 }
 
 // control calls f with the descriptor of a unix connection.

@@ -44,11 +44,11 @@ func TestAStoppedProcessIsKnown(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // the error says that it was killed
-	assert.False(t, stopped(cmd.Process.Pid))
+	assert.NotEqual(t, "T", State(cmd.Process.Pid))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-	assert.Eventually(t, func() bool { return stopped(cmd.Process.Pid) }, time.Minute, time.Millisecond)
+	assert.Eventually(t, func() bool { return State(cmd.Process.Pid) == "T" }, time.Minute, time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
-	assert.Eventually(t, func() bool { return !stopped(cmd.Process.Pid) }, time.Minute, time.Millisecond)
+	assert.Eventually(t, func() bool { return State(cmd.Process.Pid) != "T" }, time.Minute, time.Millisecond)
 }
 
 func TestOnlyUnixSocketsHaveAProcess(t *testing.T) {
@@ -66,4 +66,15 @@ func TestOnlyUnixSocketsHaveAProcess(t *testing.T) {
 func TestAProcessIsNamedAsLongAsItLives(t *testing.T) {
 	assert.Equal(t, "containerd (process 7)", Process{PID: 7, Name: "containerd"}.String())
 	assert.Equal(t, "process 7", Process{PID: 7}.String())
+}
+
+func TestValuesOfFlagsAreFoundInEitherForm(t *testing.T) {
+	for value, args := range map[string][]string{
+		"/a.sock": {"criproxy", "-v", "3", "-admin", "/a.sock"},
+		"/b.sock": {"criproxy", "serve", "--admin=/b.sock", ""},
+		"/c.sock": {"criproxy", "-admin", "/a.sock", "-admin", "/c.sock"},
+		"":        {"criproxy", "admin", "x", "-admin"},
+	} {
+		assert.Equal(t, value, Flag(args, "admin"))
+	}
 }

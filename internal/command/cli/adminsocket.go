@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 )
@@ -89,17 +90,15 @@ func instances(ctx context.Context) []Instance {
 // configuration files, as far as this user can see them.
 func namedAdmins() map[string]bool {
 	named := map[string]bool{}
-	names, _ := filepath.Glob("/proc/[0-9]*/comm")
-	for _, file := range names {
-		if name, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(name), "criproxy") {
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, proc := range processes {
+		name, args, err := host.Command(proc)
+		if err != nil || !strings.HasPrefix(name, "criproxy") {
 			continue
 		}
-		proc := filepath.Dir(file)
-		line, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
-		args := strings.Split(string(line), "\x00")
 		var c config.Config
-		c.Admin = flagValue(args, "admin")
-		if file := cmp.Or(flagValue(args, "config"), config.DefaultConfig); c.Admin == "" {
+		c.Admin = host.Flag(args, "admin")
+		if file := cmp.Or(host.Flag(args, "config"), config.DefaultConfig); c.Admin == "" {
 			if text, err := readRegular(inFolder(filepath.Join(proc, "cwd"), file)); err == nil {
 				_ = c.Parse(file, text) // what is wrong in it is not this command's business
 			}
@@ -117,19 +116,6 @@ func readRegular(path string) ([]byte, error) {
 		return nil, errors.Join(err, fs.ErrInvalid)
 	}
 	return os.ReadFile(path)
-}
-
-// flagValue returns the value of a flag on a command line, empty if it is not there.
-func flagValue(args []string, name string) string {
-	for i, arg := range args {
-		flag, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		if flag == name && strings.HasPrefix(arg, "-") && joined {
-			return value
-		} else if flag == name && strings.HasPrefix(arg, "-") && i+1 < len(args) {
-			return args[i+1]
-		}
-	}
-	return ""
 }
 
 // inFolder returns the path that a process in a folder means.

@@ -58,13 +58,3 @@ func TestOnlyAdminSocketsAreAsked(t *testing.T) {
 	assert.Equal(t, []Instance{{Admin: one.Addr().String(), PID: 7, Version: "1.2.3"}}, ours)
 	assert.Zero(t, asked.Load())
 }
-
-func TestValuesOfFlagsAreFoundInEitherForm(t *testing.T) {
-	for value, args := range map[string][]string{
-		"/a.sock": {"criproxy", "-v", "3", "-admin", "/a.sock"},
-		"/b.sock": {"criproxy", "serve", "--admin=/b.sock", ""},
-		"":        {"criproxy", "admin", "x", "-admin"},
-	} {
-		assert.Equal(t, value, flagValue(args, "admin"))
-	}
-}

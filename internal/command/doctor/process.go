@@ -4,7 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
+
+	"github.com/criproxy/criproxy/internal/base/host"
 )
 
 // process is a process on the node.
@@ -24,12 +25,9 @@ func (e *examination) readProcesses() []process {
 			continue
 		}
 		dir := filepath.Join(e.file("/proc"), entry.Name())
-		comm, err := os.ReadFile(filepath.Join(dir, "comm"))
-		if err != nil {
-			continue // it has ended meanwhile
+		if name, args, err := host.Command(dir); err == nil { // else it has ended meanwhile
+			all = append(all, process{pid, name, args})
 		}
-		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
-		all = append(all, process{pid, strings.TrimSpace(string(comm)), strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")})
 	}
 	return all
 }
@@ -59,18 +57,5 @@ func (e *examination) owners(inodes []uint32) ([]process, bool) {
 	return all, len(wanted) == 0
 }
 
-// flag returns the value of a flag on the command line of p. If the flag is repeated, the last one counts.
-func (p *process) flag(name string) string {
-	value := ""
-	for i, arg := range p.args {
-		key, v, assigned := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		switch {
-		case key != name || !strings.HasPrefix(arg, "-"):
-		case assigned:
-			value = v
-		case i+1 < len(p.args):
-			value = p.args[i+1]
-		}
-	}
-	return value
-}
+// flag returns the value of a flag on the command line of p.
+func (p *process) flag(name string) string { return host.Flag(p.args, name) }

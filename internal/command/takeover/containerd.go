@@ -1,6 +1,7 @@
 package takeover
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +20,7 @@ func (t *Takeover) imported() string {
 
 // reads returns an error if a containerd was started with another configuration file than the one that Install would change.
 func (t *Takeover) reads(p host.Process) error {
-	file := configFlag(p.Args)
+	file := cmp.Or(host.Flag(p.Args, "config"), host.Flag(p.Args, "c"))
 	if dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID)); err == nil && file != "" && !filepath.IsAbs(file) {
 		file = filepath.Join(dir, file)
 	}
@@ -28,21 +29,6 @@ func (t *Takeover) reads(p host.Process) error {
 		return nil
 	}
 	return fmt.Errorf("%s was started with the configuration file %s, and does not read %s; use -containerd-config %s", p, file, t.Containerd, file)
-}
-
-// configFlag returns the value of -c or --config, empty if there is none.
-func configFlag(args []string) (file string) {
-	for i, arg := range args {
-		name, value, given := strings.Cut(arg, "=")
-		switch name {
-		case "-c", "--c", "-config", "--config":
-			if !given && i+1 < len(args) {
-				value = args[i+1]
-			}
-			file = value
-		}
-	}
-	return file
 }
 
 // containerdFiles returns the new contents of containerd's files, and the order in which to write them: the imported

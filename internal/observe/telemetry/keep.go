@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -129,25 +129,13 @@ func keptBy(dir string) []string {
 // isCriproxy reports whether process pid runs, and has the name of this one. A process that was killed stays as a zombie until
 // its parent waits for it, which can be later than the start of the next process: it does not run.
 func isCriproxy(pid int) bool {
-	ours, _, err := processOf(os.Getpid())
+	ours, _, err := host.Command("/proc/self")
 	if err != nil {
 		return syscall.Kill(pid, 0) == nil
 	}
-	theirs, state, err := processOf(pid)
-	return err == nil && ours == theirs && !strings.ContainsAny(state, "ZX")
-}
-
-// processOf returns the name and the state of a process, as proc(5) has them.
-func processOf(pid int) (name, state string, err error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", "", err
-	}
-	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if open < 0 || end+3 > len(stat) {
-		return "", "", fmt.Errorf("/proc/%d/stat has no name and state", pid)
-	}
-	return string(stat[open+1 : end]), string(stat[end+2]), nil
+	theirs, _, err := host.Command(fmt.Sprintf("/proc/%d", pid))
+	state := host.State(pid)
+	return err == nil && ours == theirs && state != "" && state != "Z" && state != "X"
 }
 
 // Keep writes the recording to files in a folder until stop is closed. It then removes the files if

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -24,11 +25,7 @@ func TestAProcessThatHasEndedDoesNotRun(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^$")
 	require.NoError(t, child.Start())
 	assert.True(t, isCriproxy(os.Getpid()))
-	for state := ""; state != "Z"; {
-		var err error
-		_, state, err = processOf(child.Process.Pid)
-		require.NoError(t, err, "it has ended, and was not waited for yet")
-	}
+	require.Eventually(t, func() bool { return host.State(child.Process.Pid) == "Z" }, time.Minute, time.Millisecond, "it ends, and is not waited for yet")
 	assert.False(t, isCriproxy(child.Process.Pid))
 	require.NoError(t, child.Wait())
 }
