@@ -244,9 +244,10 @@ func TestAnyCommandReachesAnyNode(t *testing.T) {
 		assert.Equal(t, 0, code, address+errOut)
 		assert.Contains(t, out, "pod shop/web-node-01 is on kata.io\n", address)
 	}
-	out, _, _ := f.run("status", "-admin", "ssh://node-00"+filepath.Join(f.dir, "node-02.sock"), "-o", "json")
+	out, errOut, code := f.run("status", "-admin", "ssh://node-00"+filepath.Join(f.dir, "node-02.sock"), "-o", "json")
+	assert.Equal(t, 0, code, errOut)
 	assert.Contains(t, out, `"kata.io"`, "the path of the socket")
-	out, errOut, code := f.run("where", "-n", "shop", "web-node-02")
+	out, errOut, code = f.run("where", "-n", "shop", "web-node-02")
 	assert.Equal(t, 0, code, errOut)
 	assert.Contains(t, out, "pod shop/web-node-02 is on kata.io of node-02\n")
 	_, errOut, code = f.run("where", "-n", "shop", "web-node-09")

@@ -51,6 +51,14 @@ func (a *adminFlag) path(ctx context.Context) (string, error) {
 	}
 }
 
+// askOne asks the criproxy at an admin socket for the answer called name.
+func askOne[T any](ctx context.Context, socket, name string, within time.Duration) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	_, err = admin.NewClient(socket).Read(ctx, name, &answer)
+	return answer, err
+}
+
 // Instance is a criproxy process on this machine. Its JSON is stable.
 type Instance struct {
 	Node    string `json:"node,omitempty"` // if other nodes were asked
@@ -75,12 +83,9 @@ func instances(ctx context.Context) []Instance {
 		if err != nil || info.Mode().Perm()&0o077 != 0 || !named[path] && !strings.Contains(filepath.Base(path), ".admin") {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, instanceTime)
-		var v admin.Version
-		if _, err := admin.NewClient(path).Read(ctx, "version", &v); err == nil && v.PID != 0 {
+		if v, err := askOne[admin.Version](ctx, path, "version", instanceTime); err == nil && v.PID != 0 {
 			found = append(found, Instance{Admin: path, PID: v.PID, Version: v.Version, StaysFor: v.StaysFor})
 		}
-		cancel()
 	}
 	slices.SortFunc(found, func(a, b Instance) int { return cmp.Compare(a.Admin, b.Admin) })
 	return found

@@ -54,10 +54,8 @@ func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) (string, error) {
 	if admin.IsRemote(path) {
 		return "", nil // it does not run here
 	}
-	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
-	defer cancel()
-	var running admin.Report
-	if _, err := admin.NewClient(path).Read(ctx, "status", &running); err != nil {
+	running, err := askOne[admin.Report](ctx, path, "status", server.AskTimeout)
+	if err != nil {
 		if !hasFile && path != "none" && (path == f.typed.Admin || path == os.Getenv(adminVariable)) {
 			f.absent = err
 		}
@@ -97,10 +95,8 @@ func sayAsRuns(out *show.Screen, added string) {
 
 // settingsOf returns the settings that doctor examines of the criproxy at an admin socket, nil if none answers.
 func settingsOf(ctx context.Context, socket string) *config.Config {
-	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
-	defer cancel()
-	var s config.Settings
-	if _, err := admin.NewClient(socket).Read(ctx, "settings", &s); err != nil {
+	s, err := askOne[config.Settings](ctx, socket, "settings", server.AskTimeout)
+	if err != nil {
 		return nil
 	}
 	read := func(key string, to any) {

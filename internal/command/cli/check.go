@@ -52,21 +52,15 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 	})
 	log := fs.Lookup("v")
 	log.Value, log.Usage = &verbose, "also show where each method goes"
-	if err := f.parse(fs, verbose.join(args)); err != nil {
-		return err
-	}
-	if err := output.check("check"); err != nil {
+	if err := cmp.Or(f.parse(fs, verbose.join(args)), output.check("check")); err != nil {
 		return err
 	}
 	f.given["config"] = f.given["config"] || f.given["f"]
 	f.stdin = true
-	if several, err := nodes.instead(f); err != nil {
+	q := show.Query{Format: output.format, Screen: show.NewScreen(out)}
+	if several, err := nodes.instead(ctx, f, &q, errOut); err != nil {
 		return err
 	} else if several {
-		q := show.Query{Format: output.format, Screen: show.NewScreen(out)}
-		if err := nodes.choose(ctx, &q, errOut); err != nil {
-			return err
-		}
 		return checkAll(ctx, q, f, fs)
 	}
 	// Trying a profile, or asking the criproxy that runs, needs no backends.
@@ -110,7 +104,7 @@ func Check(ctx context.Context, args []string, out, errOut io.Writer) error {
 		}
 	}
 	if output.format == show.Text {
-		r.print(show.NewScreen(out), bool(verbose))
+		r.print(q.Screen, bool(verbose))
 		if r.Drift != nil {
 			r.Drift.Print(calls.Terminal{Writer: out})
 		}

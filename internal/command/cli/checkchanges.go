@@ -23,10 +23,8 @@ func changesOf(ctx context.Context, c *config.Config, socket string) ([]config.C
 	if socket == "" {
 		return nil, errors.New("there is no admin socket in this configuration")
 	}
-	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
-	defer cancel()
-	var running config.Settings
-	if _, err := admin.NewClient(socket).Read(ctx, "settings", &running); err != nil {
+	running, err := askOne[config.Settings](ctx, socket, "settings", server.AskTimeout)
+	if err != nil {
 		return nil, err
 	}
 	return running.Changes(c.Settings()), nil
@@ -38,10 +36,8 @@ func leftBehind(ctx context.Context, c *config.Config, socket string) (errs []st
 	if socket == "" || len(c.Backends) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
-	defer cancel()
-	var running admin.Report
-	if _, err := admin.NewClient(socket).Read(ctx, "status", &running); err != nil {
+	running, err := askOne[admin.Report](ctx, socket, "status", server.AskTimeout)
+	if err != nil {
 		return nil // changesOf says so
 	}
 	for _, b := range running.Backends {

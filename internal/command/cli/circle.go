@@ -10,7 +10,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/server"
 )
 
@@ -43,12 +42,9 @@ func wiringOf(pid int, s config.Settings) wiring {
 
 // wirings returns those of the criproxys on this machine.
 func wirings(ctx context.Context) []wiring {
-	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
-	defer cancel()
 	var running []wiring
 	for _, one := range instances(ctx) {
-		var s config.Settings
-		if _, err := admin.NewClient(one.Admin).Read(ctx, "settings", &s); err == nil {
+		if s, err := askOne[config.Settings](ctx, one.Admin, "settings", server.AskTimeout); err == nil {
 			running = append(running, wiringOf(one.PID, s))
 		}
 	}

@@ -56,19 +56,13 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	nodes := nodeFlags{timeout: unitDuration(time.Minute)}
 	fs, f := NewFlags()
 	f.own(fs, aboutDoctor, out, func() { output.flags(fs); nodes.choosing(fs) })
-	if err := f.parse(fs, args); err != nil {
+	if err := cmp.Or(f.parse(fs, args), output.check("doctor")); err != nil {
 		return err
 	}
-	if err := output.check("doctor"); err != nil {
-		return err
-	}
-	if several, err := nodes.instead(f); err != nil {
+	q := show.Query{Format: output.format, Screen: show.NewScreen(out)}
+	if several, err := nodes.instead(ctx, f, &q, errOut); err != nil {
 		return err
 	} else if several {
-		q := show.Query{Format: output.format, Screen: show.NewScreen(out)}
-		if err := nodes.choose(ctx, &q, errOut); err != nil {
-			return err
-		}
 		return findingsOfAll(ctx, q, newErrand("doctor", ExamineNode, fs))
 	}
 	if path, err := filepath.Abs(f.typed.Admin); err == nil && f.typed.Admin != "" && f.typed.Admin != "none" {
@@ -99,7 +93,7 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	found, kubelet := examined.Examine()
 	d.Findings, d.Kubelet = why.Sort(append(d.Findings, found...)), kubelet
 	if output.format == show.Text {
-		d.print(show.NewScreen(out))
+		d.print(q.Screen)
 	} else if err := show.Encode(out, output.format, d); err != nil {
 		return err
 	}
@@ -185,10 +179,8 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	if cfg.Admin == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*server.StatusTime)
-	defer cancel()
-	var r admin.Report
-	if _, err := admin.NewClient(cfg.Admin).Read(ctx, "status", &r); err != nil {
+	r, err := askOne[admin.Report](ctx, cfg.Admin, "status", 2*server.StatusTime)
+	if err != nil {
 		d.add(why.Note, about, "doctor-cannot-see-everything", "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
 		return
 	}

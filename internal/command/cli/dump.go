@@ -27,12 +27,9 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	schema.flags(fs)
 	var within span
 	within.flags(fs)
-	if err := parseSub(fs, args, out, `dump FILE saves the latest calls, which a running criproxy keeps in memory, in FILE.jsonl, .pcapng or
+	if err := cmp.Or(parseSub(fs, args, out, `dump FILE saves the latest calls, which a running criproxy keeps in memory, in FILE.jsonl, .pcapng or
 .binlog, which must not exist yet; with .zst behind that, as in FILE.jsonl.zst, the file is compressed. Without FILE it prints them, as JSON lines. Of several
-nodes, each has its own FILE, with the node's name before the first dot.`, 0, 1); err != nil {
-		return err
-	}
-	if err := within.check("dump"); err != nil {
+nodes, each has its own FILE, with the node's name before the first dot.`, 0, 1), within.check("dump")); err != nil {
 		return err
 	}
 	since, until := time.Duration(within.since), time.Duration(within.until)

@@ -81,9 +81,9 @@ func (n *nodeFlags) check() error {
 // several reports whether nodes are chosen. The answer then says which node each part is from.
 func (n *nodeFlags) several() bool { return n.names != "" || n.selector != "" }
 
-// instead reports whether a command that examines a node examines those that the flags choose, instead of this one. -admin
-// is a flag of serve there, and may be the address of another node.
-func (n *nodeFlags) instead(f *Flags) (bool, error) {
+// instead reports whether a command that examines a node examines those that the flags choose, instead of this one, and adds
+// them to a query. -admin is a flag of serve there, and may be the address of another node.
+func (n *nodeFlags) instead(ctx context.Context, f *Flags, q *show.Query, errOut io.Writer) (bool, error) {
 	if admin.IsRemote(f.typed.Admin) || n.several() {
 		n.admin.given = f.typed.Admin
 	} else if f.given["admin"] {
@@ -95,7 +95,10 @@ func (n *nodeFlags) instead(f *Flags) (bool, error) {
 	if n.admin.given != "" {
 		n.names, n.admin.given = n.admin.given, ""
 	}
-	return n.several(), nil
+	if !n.several() {
+		return false, nil
+	}
+	return true, n.choose(ctx, q, errOut)
 }
 
 // chosen returns the nodes to ask. If none are chosen, it is the one of -admin, without a name.

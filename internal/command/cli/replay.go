@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,9 +93,9 @@ func ReplayCalls(ctx context.Context, args []string, out, errOut io.Writer) erro
 	output.lineFlags(fs)
 	var flags schemaFlags
 	flags.flags(fs)
-	err := parseSub(fs, args, out, `replay FILE -to SOCKET sends the recorded calls of clients again, and shows how the answers differ.
+	err := cmp.Or(parseSub(fs, args, out, `replay FILE -to SOCKET sends the recorded calls of clients again, and shows how the answers differ.
 In later requests it replaces recorded ids with those that the server gives now. It sends calls that
-change something only to a fixture, unless you give -write.`, 1, 1)
+change something only to a fixture, unless you give -write.`, 1, 1), output.check("replay"))
 	if err != nil {
 		return err
 	}
@@ -105,9 +106,6 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 		return &UsageError{errors.New("replay: -to is missing; it is the socket to send the calls to")}
 	}
 	if err := checkSpeed("replay", *speed); err != nil {
-		return err
-	}
-	if err := output.check("replay"); err != nil {
 		return err
 	}
 	p, err := openPlayed(fs.Arg(0), *backend, &flags)
@@ -136,7 +134,9 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 	defer cc.Close()
 	report := printResult
 	if output.programs() {
-		report = jsonResult
+		report = func(out io.Writer, res replay.Result) {
+			_ = json.NewEncoder(out).Encode(Replayed{res.Call.ID, res.Call.Method, res.Took, res.NotSent, res.Changes}) // fails when the reader has gone
+		}
 	}
 	under := &progress{screen: show.NewScreen(errOut), all: len(plan.send)}
 	began := time.Now()
@@ -155,17 +155,14 @@ change something only to a fixture, unless you give -write.`, 1, 1)
 		fmt.Fprintf(out, "%s in %s: %d answered as recorded, %d differently, %d not sent\n",
 			capture.Count(len(plan.send), "call"), time.Since(began).Round(time.Millisecond), sum.Same, sum.Different, sum.NotSent+sum.Left)
 	}
-	if err != nil {
+	if err != nil { // Ctrl-C
 		unawaited := ""
 		if sum.Unawaited > 0 {
 			unawaited = fmt.Sprintf(", and of %d the answer not awaited", sum.Unawaited)
 		}
 		fmt.Fprintf(errOut, "criproxy: interrupted: of %s, %d not sent%s\n", capture.Count(len(plan.send), "call"), sum.Left, unawaited)
 	}
-	switch {
-	case err != nil:
-		return ErrReported // Ctrl-C
-	case sum.Different+sum.NotSent > 0:
+	if err != nil || sum.Different+sum.NotSent > 0 {
 		return ErrReported
 	}
 	return nil
@@ -217,9 +214,4 @@ type Replayed struct {
 	Took    time.Duration `json:"took_ns"`
 	NotSent string        `json:"not_sent,omitempty"`
 	Changes []text.Change `json:"changes,omitempty"`
-}
-
-func jsonResult(out io.Writer, res replay.Result) {
-	j := Replayed{Call: res.Call.ID, Method: res.Call.Method, Took: res.Took, NotSent: res.NotSent, Changes: res.Changes}
-	_ = json.NewEncoder(out).Encode(j) // fails when the reader has gone
 }

@@ -44,13 +44,10 @@ type asking struct {
 }
 
 func askFlags(name string, errOut io.Writer, more ...string) *asking {
-	return askFlagsWithin(name, 0, errOut, more...)
-}
-
-// askFlagsWithin does so for a command that has a time of its own for nodes to answer, unless it is zero.
-func askFlagsWithin(name string, timeout time.Duration, errOut io.Writer, more ...string) *asking {
 	a := &asking{answering: answerFlags(name, more...), errOut: errOut}
-	a.nodes.timeout = unitDuration(timeout)
+	if name == "why" { // which reads all calls of a node
+		a.nodes.timeout = unitDuration(time.Minute)
+	}
 	a.nodes.flags(a.FlagSet)
 	return a
 }
@@ -58,10 +55,11 @@ func askFlagsWithin(name string, timeout time.Duration, errOut io.Writer, more .
 // backendsMatch returns a [UsageError] if patterns of -backend match none of the backends that the criproxy at path has. It
 // returns nil if that does not say which it has.
 func backendsMatch(ctx context.Context, path, patterns string) error {
-	var r admin.Report
 	if patterns == "" {
 		return nil
-	} else if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil {
+	}
+	var r admin.Report
+	if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil {
 		return nil
 	}
 	var names []string

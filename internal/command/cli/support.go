@@ -112,15 +112,6 @@ func supportOfAll(ctx context.Context, asked *nodeFlags, nodes []admin.Node, to 
 	return err
 }
 
-// runningConfig returns the path of the running criproxy's configuration file, empty if there is none.
-func runningConfig(ctx context.Context, socket string) string {
-	ctx, cancel := context.WithTimeout(ctx, supportTime)
-	defer cancel()
-	var running admin.Report
-	_, _ = admin.NewClient(socket).Read(ctx, "status", &running) // without an answer there is no file
-	return fileOf(&running)
-}
-
 // supportBundle writes the parts of a bundle.
 type supportBundle struct {
 	folder string
@@ -160,7 +151,8 @@ func (b *supportBundle) add(ctx context.Context, name string, make func(ctx cont
 
 // collect adds all parts. given is the configuration file on the command line, empty for that of the criproxy that runs.
 func (b *supportBundle) collect(ctx context.Context, socket, given string) {
-	file := cmp.Or(given, runningConfig(ctx, socket), config.DefaultConfig)
+	running, _ := askOne[admin.Report](ctx, socket, "status", supportTime) // without an answer there is no file
+	file := cmp.Or(given, fileOf(&running), config.DefaultConfig)
 	ask := func(name string) func(context.Context, io.Writer) error {
 		return func(ctx context.Context, to io.Writer) error {
 			var answer any

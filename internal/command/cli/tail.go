@@ -30,12 +30,9 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	asked.ofPods(fs)
 	var since unitDuration
 	fs.Var(&since, "since", "show the recorded calls of the last `TIME`, such as 5m")
-	if err := parseSub(fs, args, out, `tail shows the calls of a running criproxy as they happen, until Ctrl-C; of several nodes, in the order of
+	if err := cmp.Or(parseSub(fs, args, out, `tail shows the calls of a running criproxy as they happen, until Ctrl-C; of several nodes, in the order of
 time. With -past, -last or -since it shows recorded calls instead, and ends; with -follow it then goes on.
-After POD, as in tail web-1, it shows only the calls in the life of these pods.`, 0, anyNumber); err != nil {
-		return err
-	}
-	if err := l.check("tail"); err != nil {
+After POD, as in tail web-1, it shows only the calls in the life of these pods.`, 0, anyNumber), l.check("tail")); err != nil {
 		return err
 	}
 	if *last < 0 || since < 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,11 +41,8 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs.IntVar(&cfg.Capture.MaxFiles, "capture-files", 0, "keep `N` files of -capture (default 5)")
 	fs.BoolVar(&cfg.UnsafeRaw, "unsafe-raw", false, "record and show secrets as well")
 	quiet := fs.Bool("quiet", false, "do not print the calls")
-	err := parseSub(fs, args, out, "tap passes calls on to one server, of CRI or any other gRPC API, changes no message, and shows the calls.", 0, 0)
-	if err != nil {
-		return err
-	}
-	if err := l.check("tap"); err != nil {
+	about := "tap passes calls on to one server, of CRI or any other gRPC API, changes no message, and shows the calls."
+	if err := cmp.Or(parseSub(fs, args, out, about, 0, 0), l.check("tap")); err != nil {
 		return err
 	}
 	if *connect == "" || cfg.Listen == "" {

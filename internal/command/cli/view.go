@@ -26,11 +26,8 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	file := fs.String("html", "", "write an HTML page to `FILE`, which must not exist yet; - is standard output")
 	var within span
 	within.flags(fs)
-	if err := parseSub(fs, args, out, `view FILE shows the calls in a file that criproxy wrote; - is standard input. -html takes the files of several nodes.
--since and -until count back from the end of the recording.`, 1, anyNumber); err != nil {
-		return err
-	}
-	if err := cmp.Or(l.check("view"), within.check("view")); err != nil {
+	if err := cmp.Or(parseSub(fs, args, out, `view FILE shows the calls in a file that criproxy wrote; - is standard input. -html takes the files of several nodes.
+-since and -until count back from the end of the recording.`, 1, anyNumber), l.check("view"), within.check("view")); err != nil {
 		return err
 	}
 	switch {

@@ -39,7 +39,7 @@ What it says of the calls is certain; after "probably" stands a cause that it in
 
 // Why is the subcommand that says what is wrong.
 func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
-	w := &whyFlags{asking: askFlagsWithin("why", time.Minute, errOut), since: unitDuration(time.Hour)}
+	w := &whyFlags{asking: askFlags("why", errOut), since: unitDuration(time.Hour)}
 	w.Var(&w.since, "since", "look at the calls and events of the last `TIME`, such as 10m; of a file, all without this flag")
 	explain := w.String("explain", "", "explain this `RULE`, which a finding names, and look at nothing")
 	w.schema.flags(w.FlagSet)
