@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // dial starts the program that reaches the node, and returns a connection over its standard streams to the node's admin
@@ -22,33 +24,31 @@ func (r *remote) dial(ctx context.Context) (net.Conn, error) {
 	return startChild(argv)
 }
 
-// childConn is a connection over the standard streams of a process.
+// childConn is a connection over the standard streams of a process: a socket whose other end is its input and its output.
 type childConn struct {
-	in, out *os.File
-	said    *tailBuffer
-	cmd     *exec.Cmd
-	ended   func() error // waits for the process, and returns how it ended
-	close   sync.Once
+	net.Conn
+	said  *tailBuffer
+	cmd   *exec.Cmd
+	ended func() error // waits for the process, and returns how it ended
 }
 
 func startChild(argv []string) (net.Conn, error) {
-	itsIn, in, err := os.Pipe()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("making a pair of sockets: %w", err)
+	}
+	ours, itsOwn := os.NewFile(uintptr(pair[0]), ""), os.NewFile(uintptr(pair[1]), "")
+	defer itsOwn.Close() // the process has its own
+	defer ours.Close()   // the connection has its own
+	conn, err := net.FileConn(ours)
 	if err != nil {
 		return nil, err
 	}
-	out, itsOut, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, itsIn.Close(), in.Close())
-	}
-	c := &childConn{in: in, out: out, said: &tailBuffer{}, cmd: exec.Command(argv[0], argv[1:]...)}
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = itsIn, itsOut, c.said
+	c := &childConn{Conn: conn, said: &tailBuffer{}, cmd: exec.Command(argv[0], argv[1:]...)}
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = itsOwn, itsOwn, c.said
 	c.cmd.WaitDelay = time.Second // a grandchild may have its error output open
-	err = c.cmd.Start()
-	_ = itsIn.Close() // the process has its own
-	_ = itsOut.Close()
-	if err != nil {
-		_ = in.Close() // nothing was written
-		_ = out.Close()
+	if err := c.cmd.Start(); err != nil {
+		_ = conn.Close() // nothing was written
 		return nil, err
 	}
 	c.ended = sync.OnceValue(c.cmd.Wait)
@@ -57,7 +57,7 @@ func startChild(argv []string) (net.Conn, error) {
 
 // why returns err, or how the process ended if that says more.
 func (c *childConn) why(err error) error {
-	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
 	if ended := c.ended(); ended != nil {
@@ -68,44 +68,20 @@ func (c *childConn) why(err error) error {
 
 // Read reads what the process prints. At the end of that, it waits for the process.
 func (c *childConn) Read(b []byte) (int, error) {
-	n, err := c.out.Read(b)
-	if err != nil {
-		err = c.why(err)
-	}
-	return n, err
+	n, err := c.Conn.Read(b)
+	return n, c.why(err)
 }
 
 func (c *childConn) Write(b []byte) (int, error) {
-	n, err := c.in.Write(b)
-	if err != nil {
-		err = c.why(err)
-	}
-	return n, err
+	n, err := c.Conn.Write(b)
+	return n, c.why(err)
 }
 
 // Close kills the process, and waits for it.
 func (c *childConn) Close() error {
-	c.close.Do(func() {
-		_ = c.in.Close()
-		_ = c.cmd.Process.Kill() // it may have ended
-		_ = c.ended()            // it was killed
-		_ = c.out.Close()
-	})
-	return nil
-}
-
-// childAddr is the address of either end.
-type childAddr string
-
-func (a childAddr) Network() string { return "stdio" }
-func (a childAddr) String() string  { return string(a) }
-
-func (c *childConn) LocalAddr() net.Addr                { return childAddr("") }
-func (c *childConn) RemoteAddr() net.Addr               { return childAddr(c.cmd.Args[0]) }
-func (c *childConn) SetReadDeadline(t time.Time) error  { return c.out.SetReadDeadline(t) }
-func (c *childConn) SetWriteDeadline(t time.Time) error { return c.in.SetWriteDeadline(t) }
-func (c *childConn) SetDeadline(t time.Time) error {
-	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+	_ = c.cmd.Process.Kill() // it may have ended
+	_ = c.ended()            // it was killed
+	return c.Conn.Close()
 }
 
 // CopyTo copies between a client, which reads out and writes in, and the admin socket at path, until either ends. It
