@@ -72,12 +72,9 @@ func (k Kube) get(ctx context.Context, answer any, args ...string) error {
 // kubePods are the fields of a PodList that matter here.
 type kubePods struct {
 	Items []struct {
-		Metadata struct {
-			Name, Namespace, UID string
-			DeletionTimestamp    string
-		}
-		Spec   struct{ NodeName string }
-		Status struct {
+		Metadata struct{ Name, Namespace, DeletionTimestamp string }
+		Spec     struct{ NodeName string }
+		Status   struct {
 			Phase             string
 			ContainerStatuses []struct{ State struct{ Running *struct{} } }
 		}
@@ -139,7 +136,7 @@ func (k Kube) Labelled(ctx context.Context, selector string) ([]string, error) {
 }
 
 // A KubePod is a pod as the API server knows it.
-type KubePod struct{ Namespace, Name, UID, Node string }
+type KubePod struct{ Namespace, Name, Node string }
 
 // Pods returns the pods that what names, in a namespace, empty for that of kubectl's context: POD, TYPE/NAME of
 // something that selects pods, such as deployment/web, or a label selector such as app=web.
@@ -183,7 +180,7 @@ func (k Kube) Pods(ctx context.Context, namespace, what string) ([]KubePod, erro
 	var all []KubePod
 	for _, p := range pods.Items {
 		if p.Spec.NodeName != "" {
-			all = append(all, KubePod{p.Metadata.Namespace, p.Metadata.Name, p.Metadata.UID, p.Spec.NodeName})
+			all = append(all, KubePod{p.Metadata.Namespace, p.Metadata.Name, p.Spec.NodeName})
 		}
 	}
 	if len(all) == 0 {

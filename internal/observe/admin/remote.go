@@ -17,8 +17,6 @@ import (
 // A remote is the criproxy of another node, which ssh or kubectl reaches: they know how to connect and who may, and
 // nothing listens for it.
 type remote struct {
-	address string
-
 	user, host, port, path string // of ssh; the path is that of the admin socket, empty for the node's usual one
 
 	kube           Kube   // of kubectl
@@ -70,7 +68,7 @@ func parseRemote(address string) (*remote, error) {
 	if err != nil {
 		return refuse(errors.Unwrap(err).Error())
 	}
-	r := &remote{address: address}
+	r := &remote{}
 	switch query := u.Query(); {
 	case u.Fragment != "":
 		return refuse("nothing may follow a #")
