@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
 )
 
-// OfConnection reports whether a key of metadata describes the connection and not the call.
-func OfConnection(key string) bool {
+// ofConnection reports whether a key of metadata describes the connection and not the call.
+func ofConnection(key string) bool {
 	switch key {
 	case "content-type", "user-agent", "grpc-accept-encoding", "te":
 		return true
@@ -18,18 +19,25 @@ func OfConnection(key string) bool {
 	return strings.HasPrefix(key, ":")
 }
 
-func appendMetadata(b []byte, way string, md metadata.MD) []byte {
+// Pairs returns the keys and values of metadata in order. It leaves out keys that say nothing about the call.
+func Pairs(md metadata.MD) (all [][2]string) {
 	for _, key := range slices.Sorted(maps.Keys(md)) {
-		if OfConnection(key) {
+		if ofConnection(key) {
 			continue
 		}
 		for _, v := range md[key] {
 			if strings.HasSuffix(key, "-bin") {
-				b = fmt.Appendf(b, "    %s %s: %q\n", way, Sanitize(key), v)
-			} else {
-				b = fmt.Appendf(b, "    %s %s: %s\n", way, Sanitize(key), Sanitize(v))
+				v = strconv.Quote(v)
 			}
+			all = append(all, [2]string{key, v})
 		}
+	}
+	return all
+}
+
+func appendMetadata(b []byte, way string, md metadata.MD) []byte {
+	for _, p := range Pairs(md) {
+		b = fmt.Appendf(b, "    %s %s: %s\n", way, Sanitize(p[0]), Sanitize(p[1]))
 	}
 	return b
 }

@@ -3,7 +3,6 @@ package page
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -227,23 +226,15 @@ func (w *lineWriter) add(nodes []*dump.Node, depth int, marked bool) {
 	}
 }
 
-// pairs returns the metadata in order. It leaves out keys that say nothing about the call, and credentials, which
-// recordings of other programs may contain.
-func pairs(md map[string][]string) (all [][2]string) {
-	for _, key := range slices.Sorted(maps.Keys(md)) {
-		if calls.OfConnection(key) {
-			continue
-		}
-		for _, v := range md[key] {
-			switch {
-			case capture.SecretKey(key):
-				v = dump.Redacted
-			case strings.HasSuffix(key, "-bin"):
-				v = fmt.Sprintf("%q", v)
-			case len(v) > maxValue:
-				v = fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(v[:maxValue], ""), len(v))
-			}
-			all = append(all, [2]string{key, v})
+// pairs returns metadata without credentials, which recordings of other programs may contain.
+func pairs(md map[string][]string) [][2]string {
+	all := calls.Pairs(md)
+	for i, p := range all {
+		switch key, v := p[0], p[1]; {
+		case capture.SecretKey(key):
+			all[i][1] = dump.Redacted
+		case len(v) > maxValue && !strings.HasSuffix(key, "-bin"):
+			all[i][1] = fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(v[:maxValue], ""), len(v))
 		}
 	}
 	return all

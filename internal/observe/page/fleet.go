@@ -252,13 +252,7 @@ func (f *Fleet) node(ctx context.Context, w http.ResponseWriter, r *http.Request
 		cfg := f.cfg.Page()
 		cfg.Admin = address
 		s := newServer(cfg, name)
-		following, cancel := context.WithCancel(ctx)
-		followed := make(chan struct{})
-		go func() {
-			defer close(followed)
-			s.run(following)
-		}()
-		p = &nodePage{server: s, handler: s.handler(), stop: func() { cancel(); <-followed }}
+		p = &nodePage{server: s, handler: s.handler(), stop: background(ctx, s.run)}
 		f.pages[name] = p
 	}
 	p.used = time.Now()

@@ -125,12 +125,9 @@ func (f *follower) once(ctx context.Context) error {
 		f.finder.Follow(assembler)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	changes, told := make(chan capture.Change), make(chan struct{})
-	go func() {
-		defer close(told)
-		f.changes(ctx, changes)
-	}()
-	defer func() { cancel(); <-told }()
+	defer cancel()
+	changes := make(chan capture.Change)
+	defer background(ctx, func(ctx context.Context) { f.changes(ctx, changes) })()
 	f.link.Store(&link{Up: true, PID: process.PID})
 	number := func(header string) uint64 {
 		n, _ := strconv.ParseUint(response.Header.Get(header), 10, 64) // 0 of an older criproxy, which sends all it has

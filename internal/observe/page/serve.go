@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -77,17 +78,8 @@ func newServer(cfg Config, title string) *Server {
 // run follows criproxy until ctx ends. When a page wants older calls, another follower reads the recording from further
 // back, and takes the place of the one before when it has caught up. So all that pages show comes from events in their order.
 func (s *Server) run(ctx context.Context) {
-	start := func(f *follower) (stop func()) {
-		ctx, cancel := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			f.run(ctx)
-		}()
-		return func() { cancel(); <-ended }
-	}
 	f := s.shown.Load()
-	stop := start(f)
+	stop := background(ctx, f.run)
 	defer func() { stop() }()
 	for {
 		select {
@@ -98,7 +90,7 @@ func (s *Server) run(ctx context.Context) {
 		s.loading.Store(true)
 		f.history.nudge()
 		next := newFollower(s.cfg, s.title, further*f.reach)
-		stopNext := start(next)
+		stopNext := background(ctx, next.run)
 		select {
 		case <-next.caughtUp:
 		case <-ctx.Done():
@@ -149,20 +141,12 @@ func sendPage(w http.ResponseWriter, html []byte, policy string) {
 
 // serve answers browsers while run runs, until ctx ends.
 func serve(ctx context.Context, l net.Listener, h http.Handler, run func(context.Context)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	web := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	followed := make(chan struct{})
-	go func() {
-		defer close(followed)
-		run(ctx)
-	}()
-	context.AfterFunc(ctx, func() { _ = web.Close() }) // no request is worth waiting for
+	defer background(ctx, run)()
+	defer web.Close() // no request is worth waiting for
+	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
 	err := web.Serve(l)
-	stopped := ctx.Err() != nil
-	cancel()
-	<-followed
-	if stopped || errors.Is(err, http.ErrServerClosed) {
+	if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return fmt.Errorf("serving on %s: %w", l.Addr(), err)
@@ -292,6 +276,14 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 			f.wanted.Store(true)
 		}
 	}
+}
+
+// background runs run in the background. stop ends its context, and returns when it has ended.
+func background(ctx context.Context, run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	return func() { cancel(); running.Wait() }
 }
 
 // poll asks now, and each time so long after an answer, until ctx ends. A runtime that hangs makes answers late: so whoever
