@@ -94,6 +94,12 @@ func (v *view) remembered() []Finding {
 	return found
 }
 
+// note returns a finding about a runtime that is another one since a time.
+func note(name string, since time.Time, text, cure string, evidence ...Proof) Finding {
+	return Finding{Level: Note, About: name, Text: text, Cure: cure, Since: since, Last: since, Over: true, Backends: []string{name}, Count: 1, Evidence: evidence,
+		Show: "-own -method Version -backend " + name + " -full"}
+}
+
 // versions finds runtimes that report another version than before.
 func (v *view) versions() []Finding {
 	var found []Finding
@@ -108,10 +114,7 @@ func (v *view) versions() []Finding {
 				continue
 			}
 			if was := before[one.backend]; was != "" && was != said && !v.replaced(one.backend, by[one.backend].began, c.end()) {
-				f := Finding{Level: Note, About: one.backend, Backends: []string{one.backend}, Since: c.began, Last: c.began, Over: true, Count: 1,
-					Text: fmt.Sprintf("%s is %s since %s; before it was %s", one.backend, said, clock(c.began), was),
-					Cure: ifNobody[capture.Replaced],
-					Show: "-own -method Version -backend " + one.backend + " -full"}
+				f := note(one.backend, c.began, fmt.Sprintf("%s is %s since %s; before it was %s", one.backend, said, clock(c.began), was), ifNobody[capture.Replaced])
 				f.decided(by[one.backend], c)
 				found = append(found, f)
 			}
@@ -139,9 +142,7 @@ func (v *view) others() []Finding {
 	var found []Finding
 	for _, c := range v.changes {
 		if cure := ifNobody[c.What]; cure != "" {
-			found = append(found, Finding{Level: Note, About: c.Backend, Backends: []string{c.Backend}, Since: c.Time, Last: c.Time, Over: true, Count: 1,
-				Text: c.String() + "; criproxy found that at " + clock(c.Time), Cure: cure,
-				Evidence: []Proof{{c.Time, c.String()}}, Show: "-own -method Version -backend " + c.Backend + " -full"})
+			found = append(found, note(c.Backend, c.Time, c.String()+"; criproxy found that at "+clock(c.Time), cure, Proof{c.Time, c.String()}))
 		}
 	}
 	return found
@@ -173,10 +174,7 @@ func (v *view) moves() []Finding {
 				cure = "if this is another runtime and nobody meant to replace the one before, put its address back: its pods still run there, and kubelet no longer sees them. Otherwise drain the node first, or end these pods with crictl --runtime-endpoint and the address before"
 			}
 			happened, _ := v.meanwhile(name, stretch{from: c.Time, to: c.Time.Add(settled)})
-			found = append(found, Finding{Level: Note, About: name, Backends: []string{name}, Since: c.Time, Last: c.Time, Over: true, Count: 1,
-				Text:     fmt.Sprintf("%s; %s at %s%s", part, how, clock(c.Time), happened),
-				Cure:     cure,
-				Evidence: []Proof{{c.Time, c.String()}}, Show: "-own -method Version -backend " + name + " -full"})
+			found = append(found, note(name, c.Time, fmt.Sprintf("%s; %s at %s%s", part, how, clock(c.Time), happened), cure, Proof{c.Time, c.String()}))
 		}
 	}
 	return found
