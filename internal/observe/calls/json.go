@@ -33,6 +33,11 @@ type Printed struct {
 	Gaps     []Gap             `json:"not_compared,omitempty"`
 }
 
+// changeJSON is a change between calls.
+type changeJSON struct {
+	Change *capture.Change `json:"change"`
+}
+
 type clientJSON struct {
 	PID  int    `json:"pid"`
 	UID  int    `json:"uid"`

@@ -136,6 +136,14 @@ func took(d time.Duration) string {
 	return fmt.Sprintf("%8s", d.Round(time.Second))
 }
 
+// Rounded returns a duration in a sentence or a table.
+func Rounded(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
 const (
 	bold   = "\x1b[1m"
 	dim    = "\x1b[2m"
@@ -173,32 +181,20 @@ func (p *Printer) Print(c *Call) {
 }
 
 // Change prints a change of a condition, between the calls.
-func (p *Printer) Change(c *capture.Change) {
-	if p.JSON {
-		p.json(struct {
-			Change *capture.Change `json:"change"`
-		}{c})
-		return
-	}
-	p.write([]byte(p.clock(c.Time) + "  " + p.changeColour(c, "-- "+Sanitize(c.String())) + "\n"))
-}
+func (p *Printer) Change(c *capture.Change) { p.printChange("-- ", c, changeJSON{c}) }
 
 // Now prints a condition that is true now, between calls that are older.
-func (p *Printer) Now(c *capture.Change) {
-	if p.JSON {
-		p.Change(c)
-		return
-	}
-	p.write([]byte(p.clock(c.Time) + "  " + p.changeColour(c, "-- now: "+Sanitize(c.String())) + "\n"))
-}
+func (p *Printer) Now(c *capture.Change) { p.printChange("-- now: ", c, changeJSON{c}) }
 
 // Event prints a change on a line of its own, where there are no calls.
-func (p *Printer) Event(c *capture.Change) {
+func (p *Printer) Event(c *capture.Change) { p.printChange("", c, c) }
+
+func (p *Printer) printChange(mark string, c *capture.Change, forPrograms any) {
 	if p.JSON {
-		p.json(c)
+		p.json(forPrograms)
 		return
 	}
-	p.write([]byte(p.clock(c.Time) + "  " + p.changeColour(c, Sanitize(c.String())) + "\n"))
+	p.write([]byte(p.clock(c.Time) + "  " + p.changeColour(c, mark+Sanitize(c.String())) + "\n"))
 }
 
 func (p *Printer) changeColour(c *capture.Change, s string) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/plugins"
 )
@@ -64,7 +65,7 @@ func printPoints(out *Screen, points []plugins.PointState) {
 	var rows [][]Cell
 	for _, p := range points {
 		n := func(n int64) string { return fmt.Sprint(n) }
-		rows = append(rows, Cells("  "+p.Name, n(p.Calls), n(p.Failed), n(p.TimedOut), n(p.Refused), n(p.Changes), short10(p.Latency.Median), short10(p.Latency.P99)))
+		rows = append(rows, Cells("  "+p.Name, n(p.Calls), n(p.Failed), n(p.TimedOut), n(p.Refused), n(p.Changes), calls.Rounded(p.Latency.Median), calls.Rounded(p.Latency.P99)))
 	}
 	out.Table([]string{"  POINT", "ASKED", "FAILED", "LATE", "REFUSED", "CHANGES", "MEDIAN", "P99"}, rows)
 	for _, p := range points {
@@ -72,12 +73,4 @@ func printPoints(out *Screen, points []plugins.PointState) {
 			out.Paint(Red, 2, "last error at %s, %s: %s", p.Name, p.LastErrorAt.Format(time.RFC3339), p.LastError)
 		}
 	}
-}
-
-// short10 returns d, rounded for people.
-func short10(d time.Duration) string {
-	if d > 10*time.Millisecond {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(10 * time.Microsecond).String()
 }

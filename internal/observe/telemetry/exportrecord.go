@@ -76,7 +76,7 @@ func (e *Exporter) callRecord(c *calls.Call, bodies bool) *logs.LogRecord {
 	if backends != "" {
 		body += " of " + backends
 	}
-	body += fmt.Sprintf(": %s after %s", c.Code, rounded(c.Took))
+	body += fmt.Sprintf(": %s after %s", c.Code, calls.Rounded(c.Took))
 	if c.Message != "" {
 		body += ": " + c.Message
 	}
@@ -163,12 +163,4 @@ func changeRecord(c *capture.Change) *logs.LogRecord {
 		number(r, "criproxy.containers", int64(*c.Containers))
 	}
 	return r
-}
-
-// rounded is a duration for people.
-func rounded(d time.Duration) time.Duration {
-	if d < time.Second {
-		return d.Round(10 * time.Microsecond)
-	}
-	return d.Round(time.Millisecond)
 }

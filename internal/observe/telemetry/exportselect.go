@@ -68,7 +68,7 @@ func (t tally) add(c *calls.Call, schema *codec.Schema) {
 // records gives the counts as records to put, and begins anew.
 func (t tally) records(put func(*logs.LogRecord)) {
 	for key, n := range t {
-		body := fmt.Sprintf("%s of %s of %s: %s, the slowest took %s", capture.Count(n.calls, "call"), calls.ShortMethod(key.method), cmp.Or(key.backends, "criproxy"), key.code, rounded(n.max))
+		body := fmt.Sprintf("%s of %s of %s: %s, the slowest took %s", capture.Count(n.calls, "call"), calls.ShortMethod(key.method), cmp.Or(key.backends, "criproxy"), key.code, calls.Rounded(n.max))
 		r := newRecord("criproxy.count", time.Now(), key.code != codes.OK, body)
 		methodAttributes(r, key.method, key.code)
 		textOf(r, "criproxy.backend", key.backends)
