@@ -49,7 +49,6 @@ type point struct {
 	name   string
 	method string // of the plugin
 	answer protoreflect.MessageType
-	call   *call
 }
 
 // compile resolves spec. Its error names everything in the spec that the schemas do not have. That
@@ -185,7 +184,7 @@ func (c *compiler) point(of *call, name string) *point {
 		c.fail("no plugin has a method %sHook that takes a %s", name, of.object.typ.Descriptor().Name())
 		return nil
 	}
-	p := &point{name: name, method: m.Name, answer: c.typeOf(m.Output), call: of}
+	p := &point{name: name, method: m.Name, answer: c.typeOf(m.Output)}
 	c.points[name] = p
 	return p
 }

@@ -3,7 +3,7 @@ package plugins
 import "time"
 
 // An Event is one of the types below, for logs and metrics. See [Config.Watch].
-type Event interface{ isEvent() }
+type Event any
 
 // Loaded says that a plugin was registered, or that its file has changed.
 type Loaded struct {
@@ -67,13 +67,3 @@ type Learned struct {
 	Took    time.Duration
 	Err     error // some objects could not be looked up; calls about them look them up again
 }
-
-func (Loaded) isEvent()     {}
-func (Removed) isEvent()    {}
-func (Broken) isEvent()     {}
-func (Conditions) isEvent() {}
-func (Trouble) isEvent()    {}
-func (Asked) isEvent()      {}
-func (Conflict) isEvent()   {}
-func (Unknown) isEvent()    {}
-func (Learned) isEvent()    {}
