@@ -86,6 +86,9 @@ func (c *Config) Check() error {
 				}
 			}
 		}
+		if !slices.Contains([]memory.Policy{"", memory.LastKnown, memory.Fail, memory.Skip}, memory.Policy(b.Policy)) {
+			fail("%s.policy: %q: want %q, %q or %q", at, b.Policy, memory.LastKnown, memory.Fail, memory.Skip)
+		}
 		if b.MaxCalls < 0 {
 			fail("%s.maxCalls: %d: want a positive number of calls", at, b.MaxCalls)
 		}
@@ -129,26 +132,12 @@ func (c *Config) Check() error {
 	if c.StreamPort < 0 || c.StreamPort > 65535 {
 		fail("streamPort: %d: want a port from 1 to 65535", c.StreamPort)
 	}
-	switch c.IDs {
-	case "":
-		c.IDs = PrefixIDs
-	case PrefixIDs, NativeIDs:
-	default:
+	c.IDs, c.DataPath = cmp.Or(c.IDs, PrefixIDs), cmp.Or(c.DataPath, DefaultDataPath)
+	if c.IDs != PrefixIDs && c.IDs != NativeIDs {
 		fail("ids: %q: want %q or %q", c.IDs, PrefixIDs, NativeIDs)
 	}
-	switch c.DataPath {
-	case "":
-		c.DataPath = DefaultDataPath
-	case OwnPath, GRPCPath:
-	default:
+	if c.DataPath != OwnPath && c.DataPath != GRPCPath {
 		fail("dataPath: %q: want %q or %q", c.DataPath, OwnPath, GRPCPath)
-	}
-	for i, b := range c.Backends {
-		switch memory.Policy(b.Policy) {
-		case "", memory.LastKnown, memory.Fail, memory.Skip:
-		default:
-			fail("backends[%d].policy: %q: want %q, %q or %q", i, b.Policy, memory.LastKnown, memory.Fail, memory.Skip)
-		}
 	}
 	if c.ListBudget < 0 || c.ListBudget > time.Minute {
 		fail("listBudget: %s: want a time up to 1m; kubelet reports the node as not ready after 3 minutes without lists", c.ListBudget)
@@ -161,23 +150,19 @@ func (c *Config) Check() error {
 	}
 	c.ListBudget, c.GoneAfter = cmp.Or(c.ListBudget, memory.DefaultBudget), cmp.Or(c.GoneAfter, memory.DefaultSilence)
 	c.EventInterval = cmp.Or(c.EventInterval, time.Second)
-	switch {
-	case c.StateDir == "":
-		c.StateDir = DefaultStateDir
-	case c.StateDir == "none":
-		c.StateDir = ""
-	case !filepath.IsAbs(c.StateDir):
-		fail("stateDir: %q: want an absolute path, or none", c.StateDir)
+	if c.Hooks == "" && c.Profile != "" {
+		c.Hooks = "none" // plugins are about pods and containers
 	}
-	switch {
-	case c.Hooks == "":
-		if c.Profile == "" { // plugins are about pods and containers
-			c.Hooks = DefaultHooks
+	for _, f := range []struct {
+		key, standard string
+		folder        *string
+	}{{"stateDir", DefaultStateDir, &c.StateDir}, {"hooks", DefaultHooks, &c.Hooks}} {
+		switch *f.folder = cmp.Or(*f.folder, f.standard); {
+		case *f.folder == "none":
+			*f.folder = ""
+		case !filepath.IsAbs(*f.folder):
+			fail("%s: %q: want an absolute path, or none", f.key, *f.folder)
 		}
-	case c.Hooks == "none":
-		c.Hooks = ""
-	case !filepath.IsAbs(c.Hooks):
-		fail("hooks: %q: want an absolute path, or none", c.Hooks)
 	}
 	c.HookSkipLabel = cmp.Or(c.HookSkipLabel, defaultHookSkipLabel)
 	if key, _, ok := strings.Cut(c.HookSkipLabel, "="); !ok || key == "" {
