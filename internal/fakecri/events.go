@@ -19,12 +19,11 @@ const (
 type eventQueue struct {
 	subscribers map[*subscriber]bool
 	waiting     []*runtimeapi.ContainerEventResponse // while there is no subscriber
-	changed     chan struct{}                        // closed when subscribers change
+	changed     chan struct{}                        // closed when subscribers, or what they have to send, change
 }
 
 type subscriber struct {
 	events []*runtimeapi.ContainerEventResponse
-	wake   chan struct{} // holds a token if there may be events, or the stream must end
 	ended  bool
 	err    error // with which the stream ends
 }
@@ -51,15 +50,8 @@ func (rt *Runtime) send(id string, p *pod, what runtimeapi.ContainerEventType) {
 	}
 	for s := range rt.events.subscribers {
 		s.events = append(s.events, event)
-		s.notify()
 	}
-}
-
-func (s *subscriber) notify() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	rt.events.announce()
 }
 
 // fresh returns the waiting events that are not too old.
@@ -81,7 +73,7 @@ func (s runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, strea
 	sub := s.subscribe()
 	defer s.unsubscribe(sub)
 	for {
-		events, ended, err := s.take(sub)
+		events, changed, ended, err := s.take(sub)
 		for _, event := range events {
 			if err := stream.Send(event); err != nil {
 				return err
@@ -91,7 +83,7 @@ func (s runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, strea
 			return err
 		}
 		select {
-		case <-sub.wake:
+		case <-changed:
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		}
@@ -101,7 +93,7 @@ func (s runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, strea
 func (rt *Runtime) subscribe() *subscriber {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	sub := &subscriber{wake: make(chan struct{}, 1), events: rt.events.fresh(rt.now())}
+	sub := &subscriber{events: rt.events.fresh(rt.now())}
 	rt.events.waiting = nil
 	rt.events.subscribers[sub] = true
 	rt.events.announce()
@@ -115,12 +107,11 @@ func (rt *Runtime) unsubscribe(sub *subscriber) {
 	rt.events.announce()
 }
 
-func (rt *Runtime) take(sub *subscriber) ([]*runtimeapi.ContainerEventResponse, bool, error) {
+func (rt *Runtime) take(sub *subscriber) (events []*runtimeapi.ContainerEventResponse, changed <-chan struct{}, ended bool, err error) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	events := sub.events
-	sub.events = nil
-	return events, sub.ended, sub.err
+	events, sub.events = sub.events, nil
+	return events, rt.events.changed, sub.ended, sub.err
 }
 
 func (q *eventQueue) announce() {
@@ -135,7 +126,6 @@ func (rt *Runtime) EndEvents(err error) {
 	defer rt.mu.Unlock()
 	for s := range rt.events.subscribers {
 		s.ended, s.err = true, err
-		s.notify()
 		delete(rt.events.subscribers, s)
 	}
 	rt.events.announce()

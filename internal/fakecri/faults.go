@@ -17,19 +17,9 @@ import (
 // change the request.
 type Fault func(ctx context.Context, method string, request any) error
 
-// A faultPoint is a place at which calls may fail.
-type faultPoint struct{ fault atomic.Pointer[Fault] }
-
-func (p *faultPoint) set(f Fault) {
-	if f == nil {
-		p.fault.Store(nil)
-		return
-	}
-	p.fault.Store(&f)
-}
-
-func (p *faultPoint) strike(ctx context.Context, method string, request any) error {
-	if f := p.fault.Load(); f != nil {
+// strike makes a call fail if a fault says so. at may hold nil, or a nil fault.
+func strike(ctx context.Context, at *atomic.Pointer[Fault], method string, request any) error {
+	if f := at.Load(); f != nil && *f != nil {
 		return (*f)(ctx, method, request)
 	}
 	return nil
@@ -37,13 +27,13 @@ func (p *faultPoint) strike(ctx context.Context, method string, request any) err
 
 // Fault makes the runtime call f before each call. If f returns an error, the runtime answers with
 // it, and the call has no effect. Nil removes the fault.
-func (rt *Runtime) Fault(f Fault) { rt.before.set(f) }
+func (rt *Runtime) Fault(f Fault) { rt.before.Store(&f) }
 
 // FaultAfter makes the runtime call f after each call that succeeded. If f returns an error,
 // the call took effect but the client gets the error: the reply is lost. On
 // streams the runtime calls f after each message that it has sent, and an error ends the stream.
 // Nil removes the fault.
-func (rt *Runtime) FaultAfter(f Fault) { rt.after.set(f) }
+func (rt *Runtime) FaultAfter(f Fault) { rt.after.Store(&f) }
 
 // A Call is a call that the runtime received. It must not be changed.
 type Call struct {

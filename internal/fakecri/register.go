@@ -57,7 +57,7 @@ func (rt *Runtime) interceptUnary(ctx context.Context, req any, _ *grpc.UnarySer
 	if err != nil {
 		return nil, err
 	}
-	return reply, rt.after.strike(ctx, full, req)
+	return reply, strike(ctx, &rt.after, full, req)
 }
 
 // interceptStream logs a call and injects faults.
@@ -69,7 +69,7 @@ func (rt *Runtime) interceptStream(srv any, stream grpc.ServerStream, info *grpc
 func (rt *Runtime) begin(ctx context.Context, full string, req any) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	rt.calls.add(full, req, md)
-	if err := rt.before.strike(ctx, full, req); err != nil {
+	if err := strike(ctx, &rt.before, full, req); err != nil {
 		return err
 	}
 	service, method, _ := strings.Cut(strings.TrimPrefix(full, "/"), "/")
@@ -99,5 +99,5 @@ func (s *watchedStream) SendMsg(m any) error {
 	if err := s.ServerStream.SendMsg(m); err != nil {
 		return err
 	}
-	return s.rt.after.strike(s.Context(), s.method, s.request)
+	return strike(s.Context(), &s.rt.after, s.method, s.request)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -19,8 +20,8 @@ import (
 // can send lists without copying.
 type Runtime struct {
 	cfg    Config
-	before faultPoint // before each call
-	after  faultPoint // after each call that succeeded, and each message of a stream
+	before atomic.Pointer[Fault] // before each call
+	after  atomic.Pointer[Fault] // after each call that succeeded, and each message of a stream
 	calls  callLog
 
 	mu         sync.Mutex // guards the fields below

@@ -56,10 +56,7 @@ const watchInterval = 500 * time.Millisecond
 // states returns the status of each service.
 func (h *HealthService) states() map[string]*healthgrpc.HealthCheckResponse {
 	of := func(up bool) *healthgrpc.HealthCheckResponse {
-		if up {
-			return &healthgrpc.HealthCheckResponse{Status: healthgrpc.HealthCheckResponse_SERVING}
-		}
-		return &healthgrpc.HealthCheckResponse{Status: healthgrpc.HealthCheckResponse_NOT_SERVING}
+		return &healthgrpc.HealthCheckResponse{Status: map[bool]healthgrpc.HealthCheckResponse_ServingStatus{true: healthgrpc.HealthCheckResponse_SERVING, false: healthgrpc.HealthCheckResponse_NOT_SERVING}[up]}
 	}
 	now := h.Of.Health()
 	all := map[string]*healthgrpc.HealthCheckResponse{"": of(now.Ready)}

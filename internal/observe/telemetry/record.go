@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -266,13 +267,8 @@ const dumps = 5
 
 // dumpFile returns the path of the file for SIGUSR1, in the state folder if there is one.
 func (r *Recording) dumpFile() string {
-	dir := r.cfg.StateDir
-	if dir != "" {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			dir = ""
-		}
-	}
-	if dir == "" {
+	dir := cmp.Or(r.cfg.StateDir, os.TempDir())
+	if os.MkdirAll(dir, 0o700) != nil {
 		dir = os.TempDir()
 	}
 	return filepath.Join(dir, fmt.Sprintf("criproxy-dump-%d.jsonl", os.Getpid()))
