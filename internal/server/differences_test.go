@@ -210,19 +210,21 @@ func probeCompressed(t *testing.T, path string) string {
 
 func probeEarlyHeader(t *testing.T, path string) string {
 	const method = "/of.nobody.Service/Call"
-	n := newNode(t, func(c *config.Config) { c.DataPath = path }, machineConfig{absent: true})
 	release := make(chan struct{})
+	n := newNode(t, func(c *config.Config) {
+		c.DataPath = path
+		muxtest.Serve(t, c.Backends[0].Address, func(called string, ss grpc.ServerStream) error {
+			if called != method {
+				return ss.SendMsg(&codec.Frame{}) // a call of criproxy's own
+			}
+			if err := ss.SendHeader(metadata.Pairs("x-header", "early")); err != nil {
+				return err
+			}
+			<-release
+			return nil
+		})
+	}, machineConfig{absent: true})
 	defer close(release)
-	muxtest.Serve(t, n.cfg.Backends[0].Address, func(called string, ss grpc.ServerStream) error {
-		if called != method {
-			return ss.SendMsg(&codec.Frame{}) // a call of criproxy's own
-		}
-		if err := ss.SendHeader(metadata.Pairs("x-header", "early")); err != nil {
-			return err
-		}
-		<-release
-		return nil
-	})
 	cs, err := n.cc.NewStream(n.ctx(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodecV2(codec.Raw))
 	require.NoError(t, err)
 	require.NoError(t, cs.SendMsg(&codec.Frame{}))
