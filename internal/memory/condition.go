@@ -241,7 +241,7 @@ func (c *Link) goneNow(why error, stays bool) {
 	if c.current.Load() != c || c.state.Condition == Gone {
 		return
 	}
-	c.stays, c.back = stays, make(chan struct{})
+	c.stays, c.back, c.answers = stays, make(chan struct{}), c.pulse.answers.Load()
 	c.gone, c.news = true, true
 	for _, g := range c.lags {
 		c.late[g.method] = "was gone: " + why.Error()

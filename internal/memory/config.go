@@ -50,6 +50,9 @@ type Config struct {
 	Package string // of the methods that Spec names
 	Spec    inventory.Spec
 
+	// Pass says that every call passes, and that nothing is remembered: see [Link.Reached]. Schema, Package and Spec do not matter.
+	Pass bool
+
 	// Equivalents returns all names under which an item with this name may be listed, the name itself included. Optional.
 	Equivalents func(name string) []string
 

@@ -47,6 +47,8 @@ type Link struct {
 	probeTime time.Duration // how long the next call of Alive may take while it is gone
 	probing   bool          // Alive is under way
 	follows   bool          // statuses are being asked for
+	down      bool          // with Config.Pass: there is no connection
+	answers   uint64        // with Config.Pass: of pulse, when the backend went
 }
 
 // list joins what a Link has of one list of its Spec: how to read it, what the backend last said, and how long it takes to answer.
@@ -81,6 +83,10 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 	cfg.Interval = cmp.Or(cfg.Interval, DefaultInterval)
 	cfg.RequiredWait = cmp.Or(cfg.RequiredWait, cfg.Silence)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
+	if cfg.Pass {
+		cfg.Alive = cmp.Or(cfg.Alive, HealthCheck)
+		return &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: &inventory.Plan{}}, nil
+	}
 	plan, err := inventory.Compile(cfg.Spec, cfg.Schema, cfg.Package, cfg.Equivalents)
 	if err != nil {
 		return nil, err
@@ -131,6 +137,10 @@ func (c *Link) addLag(g *lag, method string) {
 func (c *Link) Commit() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.cfg.Pass { // what is remembered would be out of date when the backend is one of several again
+		c.inv, c.seen, c.answeredSinceBoot, c.unsure = inventory.New(), false, false, nil
+		clear(c.late)
+	}
 	if err := c.inv.Use(c.plan); err != nil {
 		c.seen, c.unsure = false, brokenError(c.file.Path, err) // lists fail: there may have been items
 	}
@@ -154,6 +164,8 @@ func (c *Link) Commit() {
 	switch why := c.whyLate(); {
 	case c.notified || c.state.Condition == Gone:
 		c.reconsider()
+	case c.cfg.Pass && c.cfg.Before.Condition == Gone:
+		c.state, c.back = c.cfg.Before, make(chan struct{})
 	case why != nil: // it was so for the previous process
 		c.state = State{Condition: Slow, Since: time.Now(), Seen: c.seen, Err: why}
 	default:
@@ -202,6 +214,9 @@ func (c *Link) End() {
 
 // Call makes a unary call.
 func (c *Link) Call(ctx context.Context, call *codec.Call) error {
+	if c.cfg.Pass {
+		return c.pulse.of(ctx, func(ctx context.Context) error { return c.next.Call(ctx, call) })
+	}
 	r, described := c.roles[call.Method]
 	switch {
 	case !described:
@@ -232,10 +247,13 @@ func (c *Link) Call(ctx context.Context, call *codec.Call) error {
 // elsewhere repeats a call that changes nothing on the link that has replaced c, if it failed with err because c was lost.
 func (c *Link) elsewhere(ctx context.Context, call *codec.Call, err error) error {
 	next := c.current.Load()
+	if err == nil || next == c || next.cfg.Pass {
+		return err
+	}
 	c.mu.Lock()
-	lost := next != c && c.epoch.Err() != nil
+	lost := c.epoch.Err() != nil
 	c.mu.Unlock()
-	if err != nil && lost {
+	if lost {
 		return next.Call(ctx, call)
 	}
 	return err

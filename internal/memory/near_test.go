@@ -123,6 +123,13 @@ func (n *near) watch(t *testing.T, change func(*settings)) *watched {
 	cfg := n.config(t, change)
 	cfg.Watch = func(s memory.State) { w.states <- s }
 	w.Backend = cfg.begin(t)
+	w.run(t)
+	time.Sleep(5 * time.Second) // memory has the list and all statuses
+	return w
+}
+
+// run runs the Backend until the test ends.
+func (w *watched) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -133,8 +140,6 @@ func (n *near) watch(t *testing.T, change func(*settings)) *watched {
 		cancel()
 		<-ended
 	})
-	time.Sleep(5 * time.Second) // memory has the list and all statuses
-	return w
 }
 
 // reload replaces the link of w by one to n, and returns it.

@@ -56,7 +56,9 @@ func (b *Backend) Run(ctx context.Context) error {
 			if c != before || b.State().Condition != Gone {
 				before, wait = c, firstWait
 			}
-			if b.State().Condition != Gone {
+			if c.cfg.Pass {
+				c.watch()
+			} else if b.State().Condition != Gone {
 				c.refresh()
 			} else if !c.comeBack(ctx) {
 				next, wait = wait, min(wait*2, lastWait)

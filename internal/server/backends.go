@@ -33,9 +33,8 @@ import (
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
-// backend is one runtime, as a stack of connections: the socket, the limits, and the memory of its
-// last answers. A single runtime has no memory, because if it is gone, so is the node, and a
-// [memory.Bridge] and a [memory.Watcher] in its place.
+// backend is one runtime, as a stack of connections: the socket, the limits, and a link of its [memory.Backend], which outlives
+// the stack. A single runtime has no cache, because if it is gone, so is the node: its link passes every call to a [memory.Bridge].
 type backend struct {
 	cfg config.Backend
 	key string // see stackKey
@@ -45,10 +44,9 @@ type backend struct {
 	alive     string // the method that shows that it answers, and which versions it speaks; empty if the profile names none
 	conn      *dial.Conn
 	bounded   *limits.Conn
-	lastKnown *memory.Backend // nil without memory; then there is a watcher
-	link      *memory.Link    // of lastKnown
-	watcher   *memory.Watcher
-	top       grpc.ClientConnInterface
+	lastKnown *memory.Backend
+	link      *memory.Link       // of lastKnown
+	cached    bool               // lastKnown has a cache
 	stop      context.CancelFunc // nil until it runs; only the proxy uses it
 
 	answers *answers // of all backends
@@ -66,7 +64,7 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 
 // newBackend builds the stack for the i-th runtime of cfg, with the backend that s has staged for it.
 func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *assembly) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), separator: d.Profile.Separator(), answers: &p.answers, changes: p.changes, fresh: make(chan struct{}, 1)}
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), cached: s.staged.remember, separator: d.Profile.Separator(), answers: &p.answers, changes: p.changes, fresh: make(chan struct{}, 1)}
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
 	}
@@ -95,46 +93,40 @@ func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *asse
 	}
 	pkg := d.Profile.Versions[0].Package
 	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
-	before := stateOf(p.changes.Of(s.staged.Sources[b.String()]))
 	if d.Profile.Probe != "" {
 		b.alive = "/" + pkg + "." + d.Profile.Probe
 	}
-	b.lastKnown = s.staged.Backends[b.String()]
-	if b.lastKnown == nil {
+	link := memory.Config{Conn: codec.Conn{Caller: b.bounded}, Silence: cfg.GoneAfter, Before: stateOf(p.changes.Of(s.staged.Sources[b.String()]))}
+	if !b.cached {
 		bridge, err := memory.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
 		if err != nil {
 			return nil, err
 		}
-		b.watch(bridge, before, cfg.GoneAfter)
-		return b, nil
+		link.Conn = codec.Conn{Caller: bridge}
+		return b, b.stage(s, link)
 	}
 	var equivalents func(string) []string
 	if b.cri {
 		equivalents = cri.ImageNames
 	}
-	b.link, err = b.lastKnown.Stage(memory.Config{
-		Name: b.String(), Conn: codec.Conn{Caller: b.bounded},
-		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
-		Equivalents: equivalents,
-		Policy:      memory.Policy(b.cfg.Policy),
-		Primary:     i == 0,
-		Required:    b.cfg.Required,
-		Absent:      b.conn.Absent,
-		Budget:      cfg.ListBudget,
-		Silence:     cfg.GoneAfter,
-		Alive:       b.alive,
-		Watch:       func(s memory.State) { b.changes.Do(func() { b.newest().changed(s) }) },
-		Before:      before,
-		Remembered:  func(ctx context.Context, method string) { p.answers.count(ctx, b.String(), method) },
-		Reserve:     limits.Keep,
-		Streamed:    limits.Streamed,
-		Panicked:    recovery.Report,
-	})
-	if err != nil {
+	link.Schema, link.Package, link.Spec, link.Equivalents = d.Schema, pkg, d.Profile.Known, equivalents
+	link.Policy, link.Primary, link.Required, link.Absent = memory.Policy(b.cfg.Policy), i == 0, b.cfg.Required, b.conn.Absent
+	link.Budget = cfg.ListBudget
+	link.Remembered = func(ctx context.Context, method string) { p.answers.count(ctx, b.String(), method) }
+	link.Reserve, link.Streamed = limits.Keep, limits.Streamed
+	if err := b.stage(s, link); err != nil {
 		return nil, fmt.Errorf("backend %s: %w", b, err)
 	}
-	b.top = b.lastKnown
 	return b, nil
+}
+
+// stage makes the link of the backend.
+func (b *backend) stage(s *assembly, cfg memory.Config) (err error) {
+	cfg.Name, cfg.Alive, cfg.Pass, cfg.Panicked = b.String(), b.alive, !b.cached, recovery.Report
+	cfg.Watch = func(s memory.State) { b.changes.Do(func() { b.newest().changed(s) }) }
+	b.lastKnown = s.staged.Backends[b.String()]
+	b.link, err = b.lastKnown.Stage(cfg)
+	return err
 }
 
 // newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is. Only the backend itself
@@ -150,16 +142,7 @@ func (p *Proxy) newPlainBackend(cfg *config.Config, d director.Config, s *assemb
 		return nil, err
 	}
 	b.bounded = limits.NewConn(b.conn, b.String(), config.DefaultMaxCalls)
-	b.watch(b.bounded, memory.State{}, cfg.GoneAfter)
-	return b, nil
-}
-
-// watch puts a Watcher on top of a backend without memory.
-func (b *backend) watch(next codec.Caller, before memory.State, silence time.Duration) {
-	b.watcher = memory.NewWatcher(next, before)
-	b.watcher.Alive, b.watcher.Silence = b.alive, silence
-	b.watcher.Watch = func(s memory.State) { b.changes.Do(func() { b.watched(s) }) }
-	b.top = codec.Conn{Caller: b.watcher}
+	return b, b.stage(s, memory.Config{Conn: codec.Conn{Caller: b.bounded}, Silence: cfg.GoneAfter})
 }
 
 // stackKey is equal for two configurations whose i-th runtime needs the same stack of
@@ -181,40 +164,11 @@ func (b *backend) director(cfg config.Backend) director.Backend {
 	for kind, table := range cfg.Maps {
 		maps[kind] = table
 	}
-	return director.Backend{
-		Name:    cfg.Name,
-		Conn:    b.top,
-		Known:   b.lastKnown,
-		Trusted: cfg.Credentials,
-		Maps:    maps,
+	d := director.Backend{Name: cfg.Name, Conn: b.lastKnown, Trusted: cfg.Credentials, Maps: maps}
+	if b.cached {
+		d.Known = b.lastKnown
 	}
-}
-
-// run keeps the connection up until ctx ends.
-func (b *backend) run(ctx context.Context, parts *parts) {
-	var wg sync.WaitGroup
-	do := func(what string, f func()) {
-		wg.Go(func() { parts.do(what+" "+b.String(), f) })
-	}
-	do("keeping a connection to", func() {
-		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
-	})
-	do("asking what it is:", func() {
-		recovery.Keep(ctx, "asking a backend what it is", func() { b.askWhenConnected(ctx) })
-	})
-	if b.watcher != nil {
-		do("watching", func() {
-			recovery.Keep(ctx, "watching a backend", func() { b.watcher.Run(ctx) })
-		})
-	}
-	wg.Wait()
-}
-
-// remember keeps the memory current until ctx ends, or the last stack to the runtime does.
-func (b *backend) remember(ctx context.Context) {
-	if err := b.lastKnown.Run(ctx); err != nil {
-		klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
-	}
+	return d
 }
 
 // newest returns the stack that calls to the runtime use now.
@@ -228,35 +182,26 @@ func (b *backend) newest() *backend {
 // end ends the stack, which no call uses any more.
 func (b *backend) end() {
 	b.stop()
-	if b.link != nil {
-		b.link.End()
-	}
+	b.link.End()
 }
 
 // connected says that the socket can be reached, or why it cannot.
 func (b *backend) connected(err error) {
-	if b.watcher != nil {
-		b.watcher.Reached(err)
-		return
-	}
-	b.lastKnown.Check()
-	if now := time.Now(); err == nil {
+	b.link.Reached(err)
+	if now := time.Now(); err == nil && b.cached {
 		b.changes.Do(func() { b.reached(now) })
 	}
 }
 
-// reached notes that the socket of a backend with memory can be reached since now, which counts the first time.
+// reached notes that the socket of a backend with a cache can be reached since now, which counts the first time.
 func (b *backend) reached(now time.Time) {
 	if !b.retired.Load() && b.condition().State == "" && b.lastKnown.State().Condition == memory.Up {
 		b.became(memory.Up, now, nil)
 	}
 }
 
-// watched notes and logs the condition of a backend without memory.
+// watched notes and logs the condition of a backend without a cache.
 func (b *backend) watched(s memory.State) {
-	if b.retired.Load() {
-		return
-	}
 	change, changed := b.became(s.Condition, s.Since, s.Err)
 	switch {
 	case s.Hangs():
@@ -313,7 +258,7 @@ func stateOf(k telemetry.Condition) memory.State {
 
 // concerned returns how many pods and containers of the backend memory has, nil if it has no lists of them, or none yet.
 func (b *backend) concerned() (pods, containers *int) {
-	if b.lastKnown == nil || !b.lastKnown.State().Seen {
+	if !b.cached || !b.lastKnown.State().Seen {
 		return nil, nil
 	}
 	items := b.lastKnown.Items()
@@ -328,7 +273,11 @@ func (b *backend) concerned() (pods, containers *int) {
 
 // changed logs one line for each change of the backend's condition.
 func (b *backend) changed(s memory.State) {
-	if b.retired.Load() {
+	switch {
+	case b.retired.Load():
+		return
+	case !b.cached:
+		b.watched(s)
 		return
 	}
 	var change capture.Change
@@ -367,7 +316,7 @@ func (b *backend) changed(s memory.State) {
 
 // ask makes a call of criproxy's own, as clients make theirs.
 func (b *backend) ask(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
-	return b.top.Invoke(context.WithValue(ctx, ownCall{}, true), method, request, reply, options...)
+	return b.lastKnown.Invoke(context.WithValue(ctx, ownCall{}, true), method, request, reply, options...)
 }
 
 // ownCall is a key of the contexts of criproxy's own calls.

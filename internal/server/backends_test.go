@@ -16,7 +16,7 @@ import (
 // After a restart the log gave another reason than the event, and a time of another form.
 func TestTheLogOfAnOutageThatGoesOnHasTheReasonOfItsEvent(t *testing.T) {
 	const event, later = "accepts connections, and has answered nothing for 10s", "accepts connections, and has answered nothing for 5s"
-	b := &backend{cfg: config.Backend{Name: "goeson.io"}, changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
+	b := &backend{cfg: config.Backend{Name: "goeson.io"}, cached: true, lastKnown: memory.Open("goeson.io", memory.File{}), changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
 	b.changes.Became(capture.Change{Backend: "goeson.io", What: capture.Gone, Time: at(1), Why: event})
 	b.changed(memory.State{Condition: memory.Gone, Since: at(1), Err: errors.New(later), First: true})
 	since := at(1).Local().Format("2006-01-02 15:04:05")

@@ -45,7 +45,7 @@ func (b *backend) askDriver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
-	reply, err := runtimeapi.NewRuntimeServiceClient(b.top).RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	reply, err := runtimeapi.NewRuntimeServiceClient(b.lastKnown).RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if err == nil && reply.GetLinux() != nil { // old runtimes do not have this call
 		b.driver.Store(reply.GetLinux().GetCgroupDriver().Enum())
 	}
@@ -90,7 +90,11 @@ func (b *backend) is(runtime string, api []string, process string) {
 	if b.several() {
 		at = "" // another one may answer next
 	}
-	b.changes.Do(func() { b.changes.Is(b.String(), runtime, api, at, process) })
+	b.changes.Do(func() {
+		if !b.retired.Load() {
+			b.changes.Is(b.String(), runtime, api, at, process)
+		}
+	})
 }
 
 // servedBy returns what identifies the process that serves the socket, "" if that is not known.

@@ -105,7 +105,7 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 // ask.
 func (b *backend) silenceNote() string {
 	switch {
-	case b.lastKnown == nil:
+	case !b.cached:
 		return noKnown
 	case b.lastKnown.Unasked():
 		return noProbe

@@ -57,14 +57,16 @@ type Staged struct {
 	all []Place
 	in  Folder
 
+	remember bool // the backends have a cache
+
 	// Sources has, by the names of the backends, the names that their runtimes had until now. A name is empty if the runtime is new.
 	// If there was no configuration yet, the backends are those of the previous process.
 	Sources map[string]string
-	// Backends has, by its name, each backend. It is empty if they have no memory.
+	// Backends has, by its name, each backend.
 	Backends map[string]*memory.Backend
 }
 
-// Stage finds the backend of each place. remember says that the backends have memory.
+// Stage finds the backend of each place. remember says that the backends have a cache, which a file keeps.
 //
 // A backend belongs to its name, unless the name has got the address of another backend: then the name gets the backend at that
 // address. Otherwise a runtime that takes over a name would seem to have no pods.
@@ -74,13 +76,19 @@ func (s *Set) Stage(all []Place, in Folder, remember bool) *Staged {
 	if s.at == nil {
 		s.at = s.before(in)
 	}
-	st := &Staged{set: s, all: all, in: in, Sources: s.sources(all), Backends: map[string]*memory.Backend{}}
+	st := &Staged{set: s, all: all, in: in, remember: remember, Sources: s.sources(all), Backends: map[string]*memory.Backend{}}
 	for _, p := range all {
-		if remember {
-			st.Backends[p.Name] = s.find(p, st.Sources[p.Name], in)
-		}
+		st.Backends[p.Name] = s.find(p, st.Sources[p.Name], st.folder())
 	}
 	return st
+}
+
+// folder returns the folder of the files that the backends have: without a cache, none.
+func (st *Staged) folder() Folder {
+	if st.remember {
+		return st.in
+	}
+	return Folder{}
 }
 
 // find returns the backend of a place, whose name was source until now.
@@ -160,16 +168,13 @@ func (st *Staged) Commit() {
 	s.byName, s.at, s.handed = st.Backends, map[string]string{}, nil
 	kept := map[*memory.Backend]bool{}
 	for _, p := range st.all {
-		at := st.in.File(p)
+		at := st.folder().File(p)
 		b := st.Backends[p.Name]
 		s.at[p.Name] = p.Address
-		if b == nil { // a single backend has no memory; one of earlier would be out of date when there are several again
-			if old[p.Name] == nil && at.Path != "" {
-				_ = os.Remove(at.Path) // it need not be there
-			}
-			continue
+		if file := st.in.File(p).Path; old == nil && at.Path != file { // it would be out of date when there is a cache again
+			_ = os.Remove(file) // it need not be there
 		}
-		if before := b.Name(); before != p.Name {
+		if before := b.Name(); before != p.Name && st.remember {
 			klog.InfoS("A backend has a new name; it keeps its memory", "backend", p.Name, "before", before)
 			if !slices.ContainsFunc(st.all, func(p Place) bool { return p.Name == before }) && at.Path != "" {
 				at.Replaces = st.in.File(Place{Name: before}).Path

@@ -166,7 +166,7 @@ func (n *node) known() *node {
 		b := n.proxy.backends()[i]
 		for range 3 { // the first round may have begun before, and the last one may not have ended
 			rounds := len(m.Calls("ListContainers"))
-			err := b.top.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
+			err := b.lastKnown.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
 			require.NoError(n, err, "this changes nothing, which the proxy cannot know")
 			testkit.Eventually(n, fmt.Sprintf("memory has all of runtime %d", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
 		}

@@ -282,7 +282,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 		if err != nil {
 			return nil, d, err
 		}
-		s.backends, d.Backends = []*backend{b}, []director.Backend{{Conn: b.top}}
+		s.backends, d.Backends = []*backend{b}, []director.Backend{{Conn: b.lastKnown}}
 		return s, d, nil
 	}
 	d := a.Config
@@ -327,7 +327,7 @@ func (s *assembly) reuse(cfg *config.Config, i int) *backend {
 // commit brings the backends of s into use, and returns those of old that s does not have. It cannot fail.
 func (s *assembly) commit(old []*backend) (gone []*backend) {
 	for _, b := range s.backends {
-		if b.link == nil || slices.Contains(old, b) {
+		if slices.Contains(old, b) {
 			continue
 		}
 		b.link.Commit()
@@ -340,9 +340,9 @@ func (s *assembly) commit(old []*backend) (gone []*backend) {
 			continue
 		}
 		gone = append(gone, b)
-		if i := slices.IndexFunc(s.backends, func(next *backend) bool { return b.link != nil && next.lastKnown == b.lastKnown }); i >= 0 {
+		if i := slices.IndexFunc(s.backends, func(next *backend) bool { return next.lastKnown == b.lastKnown }); i >= 0 {
 			b.next.Store(s.backends[i])
-		} else if b.link != nil {
+		} else {
 			b.link.Retire()
 		}
 		b.retired.Store(true)
@@ -386,10 +386,20 @@ func (p *Proxy) start(b *backend) {
 	}
 	ctx, cancel := context.WithCancel(p.running)
 	b.stop = cancel
-	p.group.Go(func() { b.run(ctx, &p.parts) })
-	if b.link != nil && b.lastKnown.Generation() == 0 { // otherwise it runs already
-		p.goDo("remembering the answers of "+b.String(), func() { b.remember(p.running) })
+	p.goDo("keeping a connection to "+b.String(), func() {
+		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
+	})
+	p.goDo("asking what it is: "+b.String(), func() {
+		recovery.Keep(ctx, "asking a backend what it is", func() { b.askWhenConnected(ctx) })
+	})
+	if b.lastKnown.Generation() > 0 {
+		return // it runs already
 	}
+	p.goDo("looking after "+b.String(), func() {
+		if err := b.lastKnown.Run(p.running); err != nil {
+			klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
+		}
+	})
 }
 
 // Assumptions returns the Assumptions of the director.

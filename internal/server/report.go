@@ -102,7 +102,7 @@ func (b *backend) state() (state string, since time.Time, err error) {
 		return capture.Connecting, cmp.Or(k.Since, started), nil
 	case k.Why != "":
 		return k.State, k.Since, errors.New(k.Reason())
-	case b.lastKnown != nil && k.State == capture.Up:
+	case b.cached && k.State == capture.Up:
 		return k.State, k.Since, b.lastKnown.State().Err
 	}
 	return k.State, k.Since, nil
@@ -166,7 +166,7 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 	} else if r.Error != "" && r.State == memory.Up.String() {
 		r.Error = "is connected, but " + r.Error
 	}
-	if b.lastKnown != nil {
+	if b.cached {
 		s := b.lastKnown.State()
 		if r.NeverSeen = s.Condition != memory.Up && !s.Seen; r.NeverSeen {
 			r.Pods, r.Containers, r.Images = nil, nil, nil // nobody counted them
@@ -245,7 +245,7 @@ func (p *Proxy) plugins() *plugins.State {
 func (b *backend) health() admin.BackendHealth {
 	h := admin.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
 	h.State, h.Since, h.Err = b.state()
-	if b.lastKnown != nil {
+	if b.cached {
 		age := b.lastKnown.Age()
 		h.Age, h.Items = &age, b.lastKnown.Items()
 	}

@@ -8,29 +8,23 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
-// watcher runs a Watcher of a backend, whose states come from the channel.
-func (n *near) watcher(t *testing.T, before memory.State) (*memory.Watcher, chan memory.State) {
+// alone returns a Backend that passes everything.
+func (n *near) alone(t *testing.T, before memory.State) (*watched, *memory.Link) {
 	t.Helper()
-	states := make(chan memory.State, 1000)
-	w := memory.NewWatcher(codec.CallerOf(n), before)
-	w.Watch = func(s memory.State) { states <- s }
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		w.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	return w, states
+	w := &watched{Backend: memory.Open("alone", memory.File{}), states: make(chan memory.State, 1000)}
+	c, err := w.Stage(memory.Config{Name: "alone", Conn: n, Pass: true, Before: before, Watch: func(s memory.State) { w.states <- s }})
+	require.NoError(t, err)
+	c.Commit()
+	w.run(t)
+	return w, c
 }
 
 // freezes makes the backend hang until thaw: then it answers what was asked meanwhile.
@@ -48,17 +42,18 @@ func (n *near) freezes() (thaw func()) {
 }
 
 // put makes a call that its client gives up after a time.
-func put(t *testing.T, w *memory.Watcher, patience time.Duration) error {
+func put(t *testing.T, w *watched, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	return w.Call(ctx, &codec.Call{Method: muxtest.Method("Put"), Request: &codec.Frame{}})
 }
 
 // next returns the next state, which must be there.
-func next(t *testing.T, states chan memory.State) memory.State {
+func (w *watched) next(t *testing.T) memory.State {
 	t.Helper()
+	time.Sleep(time.Millisecond) // Run calls Watch
 	select {
-	case s := <-states:
+	case s := <-w.states:
 		return s
 	default:
 		require.Fail(t, "the condition has not changed")
@@ -69,9 +64,9 @@ func next(t *testing.T, states chan memory.State) memory.State {
 // A runtime that was alone and froze was up for ever (issue 43).
 func TestABackendWithoutMemoryThatHangsIsGone(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w, states := n.watcher(t, memory.State{})
-		w.Reached(nil)
-		require.Equal(t, memory.Up, next(t, states).Condition)
+		w, link := n.alone(t, memory.State{})
+		link.Reached(nil)
+		require.Equal(t, memory.Up, w.next(t).Condition)
 		thaw := n.freezes()
 		began := time.Now()
 		late := make(chan error, 1)
@@ -80,23 +75,23 @@ func TestABackendWithoutMemoryThatHangsIsGone(t *testing.T) {
 			assert.Error(t, put(t, w, 2*time.Second))
 			time.Sleep(time.Second)
 		}
-		gone := next(t, states)
+		gone := w.next(t)
 		assert.Equal(t, memory.Gone, gone.Condition)
 		assert.True(t, gone.Hangs())
 		assert.InDelta(t, memory.DefaultSilence, gone.Since.Sub(began), float64(2*time.Second))
 
-		w.Reached(errors.New("connection reset")) // a new connection is accepted, and proves nothing
-		assert.Equal(t, memory.Gone, next(t, states).Condition)
-		w.Reached(nil)
+		link.Reached(errors.New("connection reset")) // a new connection is accepted, and proves nothing
+		assert.Equal(t, memory.Gone, w.next(t).Condition)
+		link.Reached(nil)
 		time.Sleep(time.Minute)
-		assert.Empty(t, states)
+		assert.Empty(t, w.states)
 
 		thaw()
 		time.Sleep(time.Second)
-		assert.Equal(t, memory.Up, next(t, states).Condition)
+		assert.Equal(t, memory.Up, w.next(t).Condition)
 		assert.NoError(t, put(t, w, time.Second))
 		time.Sleep(time.Minute)
-		assert.Empty(t, states)
+		assert.Empty(t, w.states)
 		select {
 		case err := <-late:
 			assert.NoError(t, err, "a call goes on over the outage, as it does without criproxy")
@@ -109,25 +104,39 @@ func TestABackendWithoutMemoryThatHangsIsGone(t *testing.T) {
 // What takes long by its nature says nothing about a backend that answers others.
 func TestALongCallToABackendWithoutMemoryChangesNothing(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w, states := n.watcher(t, memory.State{})
-		w.Reached(nil)
-		next(t, states)
+		w, link := n.alone(t, memory.State{})
+		link.Reached(nil)
+		w.next(t)
 		n.when(only("Put", taking(time.Hour)))
 		assert.NoError(t, put(t, w, 2*time.Hour))
-		assert.Empty(t, states)
+		assert.Empty(t, w.states)
 	}, "a")
 }
 
 // Who takes over while the backend hangs does not take a connection for an answer.
-func TestAHangOutlastsItsWatcher(t *testing.T) {
+func TestAHangOutlastsItsProcess(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		thaw := n.freezes()
-		w, states := n.watcher(t, memory.State{Condition: memory.Gone, Since: time.Now()})
-		w.Reached(nil)
+		w, link := n.alone(t, memory.State{Condition: memory.Gone, Since: time.Now()})
+		link.Reached(nil)
 		time.Sleep(time.Minute)
-		assert.Empty(t, states)
+		assert.Empty(t, w.states)
 		thaw()
 		time.Sleep(time.Second)
-		assert.Equal(t, memory.Up, next(t, states).Condition)
+		assert.Equal(t, memory.Up, w.next(t).Condition)
+	}, "a")
+}
+
+// It has been one of several, and is one again: what it was meanwhile, nobody knows.
+func TestABackendThatWasAloneRemembersNothing(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.reload(t, w, func(c *settings) { c.Pass = true })
+		n.library.with(func() { n.library.books["b"] = "" })
+		require.Equal(t, memory.Up, w.State().Condition)
+		n.library.with(func() { n.fault = hang })
+		n.reload(t, w, nil)
+		_, err := w.list(t, "")
+		assert.Equal(t, codes.Unavailable, status.Code(err))
 	}, "a")
 }
