@@ -246,7 +246,7 @@ func (b *backend) became(condition memory.Condition, since time.Time, why error)
 // condition returns the condition of the backend.
 func (b *backend) condition() telemetry.Condition { return b.changes.Of(b.String()) }
 
-// stateOf returns the state in which the next connection to a backend begins: the zero State if nothing is known.
+// stateOf returns the state in which a backend begins: the zero State if nothing is known.
 func stateOf(k telemetry.Condition) memory.State {
 	for _, c := range []memory.Condition{memory.Up, memory.Slow, memory.Gone} {
 		if c.String() == k.State {
