@@ -20,23 +20,23 @@ import (
 //
 // A connection alone ends no outage: a process that hangs accepts connections.
 
-// Reached notes that there is a connection to the backend, or why there is none.
+// Reached notes that there is a connection to the backend, or why there is none. A backend of which nothing else is known is up
+// with the first connection.
 func (c *Link) Reached(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.Check()
-	if !c.cfg.Pass || c.replaced() {
-		return
-	}
 	c.down = err != nil
 	switch {
-	case err != nil && c.state.Condition == Gone:
+	case c.replaced():
+	case err == nil && !c.notified && c.state.Condition == Up && (c.cfg.Pass || c.cfg.Before.Condition == Up):
+		c.become(Up, nil)
+	case err == nil, !c.cfg.Pass:
+	case c.state.Condition == Gone:
 		c.state.Err = err
 		c.queueNotice(c.state)
-	case err != nil:
+	default:
 		c.goneNow(err, false)
-	case c.state.Condition == Up && !c.notified:
-		c.become(Up, nil)
 	}
 }
 

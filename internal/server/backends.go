@@ -83,7 +83,7 @@ func (p *Proxy) newBackend(cfg *config.Config, i int, d director.Config, s *asse
 		Budget:      p.memory,
 		Dial:        b.noting(s.dial),
 		Via:         s.via,
-		Watch:       b.connected,
+		Watch:       func(err error) { b.link.Reached(err) },
 		Primary:     i == 0,
 		Tracer:      d.Tracer,
 		Lost:        p.losses.Of(b.String()),
@@ -135,7 +135,7 @@ func (p *Proxy) newPlainBackend(cfg *config.Config, d director.Config, s *assemb
 	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), answers: &p.answers, changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
 	var err error
 	b.conn, err = dial.New(dial.Config{
-		Address: b.cfg.Address, GRPC: dataPaths[cfg.DataPath].grpc, MaxMessage: cfg.MaxMessageBytes, Budget: p.memory, Primary: true, Watch: b.connected, Tracer: d.Tracer,
+		Address: b.cfg.Address, GRPC: dataPaths[cfg.DataPath].grpc, MaxMessage: cfg.MaxMessageBytes, Budget: p.memory, Primary: true, Watch: func(err error) { b.link.Reached(err) }, Tracer: d.Tracer,
 		Via: s.via, Lost: p.losses.Of(b.String()),
 	})
 	if err != nil {
@@ -183,21 +183,6 @@ func (b *backend) newest() *backend {
 func (b *backend) end() {
 	b.stop()
 	b.link.End()
-}
-
-// connected says that the socket can be reached, or why it cannot.
-func (b *backend) connected(err error) {
-	b.link.Reached(err)
-	if now := time.Now(); err == nil && b.cached {
-		b.changes.Do(func() { b.reached(now) })
-	}
-}
-
-// reached notes that the socket of a backend with a cache can be reached since now, which counts the first time.
-func (b *backend) reached(now time.Time) {
-	if !b.retired.Load() && b.condition().State == "" && b.lastKnown.State().Condition == memory.Up {
-		b.became(memory.Up, now, nil)
-	}
 }
 
 // watched notes and logs the condition of a backend without a cache.
