@@ -31,7 +31,7 @@ func reportOfAll(t *testing.T, recordings ...string) *tab {
 }
 
 func TestThePageSaysWhatIsWrong(t *testing.T) {
-	p := reportOf(t, "pull-hangs.jsonl")
+	p := reportOf(t, "pull-hangs.jsonl.zst")
 	p.see(`[...document.querySelectorAll("#strip button")].some((e) => e.textContent.includes("1 finding") && e.textContent.includes("primary has been pulling "))`)
 	p.see(`document.querySelector("#tab-findings .count").textContent === "1"`)
 	value[bool](p, `(document.querySelector("#tab-findings").click(), true)`)

@@ -203,7 +203,7 @@ func TestTheNamesOfClientsAreWhole(t *testing.T) {
 
 // A long finding, with the filters and tabs, took two thirds of the height.
 func TestALongFindingLeavesRoomForTheCalls(t *testing.T) {
-	p := reportOf(t, "pull-hangs.jsonl")
+	p := reportOf(t, "pull-hangs.jsonl.zst")
 	p.do(chromedp.EmulateViewport(800, 844))
 	p.see(`document.querySelector("#strip .found .why")`)
 	p.see(`((e) => { e.textContent = "gone since 03:00:00. ".repeat(60); return e.scrollHeight > 5 * parseFloat(getComputedStyle(e).lineHeight) && e.clientHeight <= 2.1 * parseFloat(getComputedStyle(e).lineHeight); })(document.querySelector("#strip .found .why"))`)

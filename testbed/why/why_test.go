@@ -2,11 +2,17 @@ package why_test
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -104,25 +110,15 @@ func TestWhyNamesTheFault(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}},
 		{name: "pull-hangs", says: "kubelet pulls one image at a time", run: func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			go func() {
-				for {
-					if _, err := l.Accept(); err != nil {
-						return
-					}
-				}
-			}()
 			one, other := pod("puller", "tick"), pod("waiter", "tick")
-			one.Spec.Containers[0].Image = l.Addr().String() + "/team/app:1"
+			one.Spec.Containers[0].Image = n.drips(t, time.Hour) + "/testbed/large:1"
 			require.NoError(t, n.kubelet.AddManifest(one))
 			n.awaitSandbox(t, "puller") // on a busy machine this alone takes seconds
 			time.Sleep(4 * time.Second)
 			other.Spec.Containers[0].Image = registry + "/testbed/app:2"
 			require.NoError(t, n.kubelet.AddManifest(other))
 			n.awaitSandbox(t, "waiter")
-			time.Sleep(18 * time.Second)
-			t.Cleanup(func() { l.Close() }) // this ends the pull
+			time.Sleep(65 * time.Second)
 		}},
 	})
 }
@@ -183,4 +179,44 @@ func (n *node) killPod(t *testing.T, name string) {
 			}
 		}
 	}
+}
+
+// drips returns the address of a registry with a large image, of which it sends 16 KiB at a time, with pauses between.
+func (n *node) drips(t *testing.T, pause time.Duration) string {
+	base, err := name.ParseReference(n.registry.Image("testbed/app:1"), name.Insecure)
+	require.NoError(t, err)
+	image, err := remote.Image(base)
+	require.NoError(t, err)
+	layer, err := random.Layer(3<<19, types.DockerLayer)
+	require.NoError(t, err)
+	image, err = mutate.AppendLayers(image, layer)
+	require.NoError(t, err)
+	require.NoError(t, n.registry.Push("testbed/large:1", image))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer client.Close()
+				server, err := net.Dial("tcp", n.registry.Addr)
+				if err != nil {
+					return
+				}
+				defer server.Close()
+				go func() { _, _ = io.Copy(server, client) }() // it ends with either
+				for {
+					if _, err := io.CopyN(client, server, 16<<10); err != nil {
+						return
+					}
+					time.Sleep(pause)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
 }

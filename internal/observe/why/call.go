@@ -62,7 +62,7 @@ func (c *call) gaveUp() bool {
 // expired reports whether the client gave the call up because it took too long. kubelet also ends calls when it stops, and when
 // their pod is deleted.
 func (c *call) expired() bool {
-	return c.gaveUp() && c.took >= abandoned && (c.code == codes.DeadlineExceeded || c.timeout > 0 && c.took >= c.timeout-jump)
+	return c.ended && c.took >= abandoned && c.code == codes.DeadlineExceeded
 }
 
 // failed reports whether the call has ended with an error that its client did not cause.

@@ -105,6 +105,7 @@ var causes = []cause{
 	{of: pulling, words: []string{": not found", "NotFound", "manifest unknown"}, text: "the registry has no such image or tag", cure: "correct the name or the tag, or push the image"},
 	{of: pulling, words: []string{"connection reset by peer", "broken pipe", "EOF"}, text: "the connection to the registry breaks off",
 		cure: "see what is between the node and the registry: a proxy, a firewall, a smaller MTU. curl -v https://REGISTRY/v2/ shows whether it is so for every request"},
+	{of: pulling, words: []string{"timeout awaiting response headers"}, text: "the registry accepts connections and does not answer", cure: tryRegistry},
 	{of: pulling, words: []string{"i/o timeout", "connection refused", "no route to host", "network is unreachable", "TLS handshake timeout", "Client.Timeout exceeded", "failed to do request*deadline exceeded"},
 		text: "the registry cannot be reached", cure: tryRegistry},
 

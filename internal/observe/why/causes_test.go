@@ -52,6 +52,7 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 503 Service Unavailable", "the registry, or a proxy before it, fails"},
 		{"PullImage", pull + "r.test/app:1: not found", "no such image or tag"},
 		{"PullImage", fetch + "read tcp 10.0.0.1:45664->10.0.0.2:443: read: connection reset by peer", "breaks off"},
+		{"PullImage", fetch + "net/http: timeout awaiting response headers", "accepts connections and does not answer"},
 		{"PullImage", fetch + "dial tcp 10.0.0.2:443: connect: connection refused", "cannot be reached"},
 		{"StopPodSandbox", `failed to destroy network for sandbox "7f": plugin type="bridge" failed (delete): no answer`, "fails to remove the network"},
 		{"StopContainer", "failed to kill container: ttrpc: closed", "its shim is gone"},

@@ -29,6 +29,15 @@ func TestAHealthyNodeIsLeftInPeace(t *testing.T) {
 		c.timeout = 4 * time.Minute
 		return c
 	}
+	image := func(c *call, image string) *call {
+		c.about.Image = image
+		return c
+	}
+	missing := func(second int, name string) *call {
+		c := image(made("ImageStatus", "primary", second, time.Millisecond, codes.OK, ""), name)
+		c.lacks = true
+		return c
+	}
 	// lists of two runtimes, of which one removes much while its disk is slow
 	removes := func() (all []*call) {
 		for second := 480; second < 600; second += 5 {
@@ -63,6 +72,7 @@ func TestAHealthyNodeIsLeftInPeace(t *testing.T) {
 		"a disk is slow, and the runtime answers others":     removes(),
 		"many pods start, and a list takes long once":        {made("ListContainers", "primary", 100, 3500*time.Millisecond, codes.OK, "")},
 		"lists take long now and then, on a node that works": {made("ListContainers", "primary", 100, 4*time.Second, codes.OK, ""), made("ListContainers", "primary", 200, 4*time.Second, codes.OK, ""), made("ListContainers", "primary", 400, 4*time.Second, codes.OK, "")},
+		"an image is pulled, and the next one waits":         {image(underWay(made("PullImage", "primary", 570, 0, codes.OK, "")), "r.test/large:1"), missing(575, "r.test/small:1")},
 		"criproxy has no time, and no plugin is asked":       {late("RunPodSandbox", 100, 1500*time.Millisecond), late("ListContainers", 101, time.Second)},
 		"an agent asks for the statistics of each container": agent(),
 		"a list is streamed":                                 streams(),
@@ -77,6 +87,30 @@ func TestAHealthyNodeIsLeftInPeace(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A large image took minutes, and why said that its registry was in trouble. It blamed that pull for an image whose own pull had
+// failed, and which kubelet would try again later (issue 42).
+func TestAPullUnderWayIsAFaultOnlyIfAnotherImageWaits(t *testing.T) {
+	pull := made("PullImage", "primary", 400, 200*time.Second, codes.OK, "")
+	pull.ended, pull.legs[0].ended, pull.about.Image = false, false, "r.test/large:1"
+	missing := made("ImageStatus", "primary", 420, time.Millisecond, codes.OK, "")
+	missing.lacks, missing.about.Image = true, "r.test/small:1"
+	failed := made("PullImage", "primary", 390, time.Millisecond, codes.NotFound, "not found")
+	failed.about.Image = "r.test/small:1"
+	for name, one := range map[string]struct {
+		calls []*call
+		level Level
+	}{
+		"alone":                               {[]*call{pull}, Note},
+		"another image is needed":             {[]*call{pull, missing}, Warning},
+		"another image is in its own trouble": {[]*call{failed, pull, missing}, Note},
+	} {
+		found := pulls.find(&view{now: at(600), calls: one.calls})
+		require.Len(t, found, 1, name)
+		assert.Equal(t, one.level, found[0].Level, name)
+		assert.Contains(t, found[0].Cause, "or the image is very large")
 	}
 }
 

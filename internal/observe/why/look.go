@@ -218,6 +218,9 @@ func (l *Look) brief(c *calls.Call) *call {
 		method: l.word(calls.ShortMethod(c.Method)), from: l.word(c.From()), pid: c.Peer.PID, own: c.Own,
 		began: c.Began, took: c.Took, timeout: front.Timeout, ended: c.Ended, code: c.Code, message: l.word(c.Message), about: c.About,
 	}
+	if b.code == codes.Canceled && b.timeout > 0 && b.took >= b.timeout-jump { // a client, or a runtime, ends a call at its deadline
+		b.code, b.message = codes.DeadlineExceeded, "context deadline exceeded"
+	}
 	for _, name := range c.Remembered() {
 		b.memory = append(b.memory, l.word(name))
 	}

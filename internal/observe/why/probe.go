@@ -6,14 +6,16 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 var probes = Rule{
 	Name:     "exec-probe",
 	Symptoms: []string{"probe errored*deadlineexceeded", "probe failed*timed out", "probe failed*timeout", "execsync cmd from runtime service failed", "failed to exec in container: timeout", "command*timed out"},
-	Means:    "an exec probe takes longer than its timeoutSeconds. kubelet counts it as failed, although the container may be well.",
-	Shown:    "ExecSync calls that take longer than the time-out in their request; how many ran at once, and how long those of other containers took",
+	Means:    "an exec probe takes longer than its timeoutSeconds, or its command is not run at all. kubelet counts it as failed, although the container may be well.",
+	Shown:    "ExecSync calls that take longer than the time-out in their request, or whose answer says that the shim did not answer; how many ran at once, and how long those of other containers took",
 	Not:      "a probe that found the container ill: that ends in time, with an exit code",
 	Cure:     "an answer that could not load the task waited for the shim of the container, which may be stopped. Otherwise, if the others are quick, the command is slow: make it lighter, use an httpGet or grpc probe, or raise timeoutSeconds. If all are slow, the node is: each exec starts processes, so use fewer or rarer exec probes, and look at CPU and disk",
 	find:     slowProbes,
@@ -28,12 +30,21 @@ var ranTooLong = []string{"timeout", "timed out"}
 // overTime reports whether an ExecSync took longer than the time-out in its request.
 func overTime(c *call) bool { return c.took >= c.asked }
 
+// notRun reports whether the runtime did not run the command of an ExecSync, because the container's shim did not answer. containerd
+// waits two seconds for a shim.
+func notRun(c *call) bool {
+	return c.code == codes.DeadlineExceeded && causeOf(c.method, c.message) != nil
+}
+
+// late reports whether an ExecSync failed for another reason than its command.
+func late(c *call) bool { return overTime(c) || notRun(c) }
+
 func slowProbes(v *view) []Finding {
 	var found []Finding
 	for _, execs := range groups(v.of(func(c *call) bool { return c.kubelet() && c.asked > 0 && !v.stood(c.began, c.end()) }, "ExecSync"), on) {
-		var late [][]*call // by container
+		var lates [][]*call // by container
 		for _, all := range groups(execs, (*call).object) {
-			slow := filter(all, overTime)
+			slow := filter(all, late)
 			if len(slow) < 2 {
 				continue
 			}
@@ -43,19 +54,19 @@ func slowProbes(v *view) []Finding {
 				found = append(found, f)
 				continue
 			}
-			late = append(late, all)
+			lates = append(lates, all)
 		}
-		if len(late) >= many {
-			found = append(found, v.lateProbes(late, execs))
+		if len(lates) >= many {
+			found = append(found, v.lateProbes(lates, execs))
 			continue
 		}
-		for _, all := range late {
+		for _, all := range lates {
 			f, usual := v.lateProbe(all, execs)
 			slow := filter(all, overTime)
 			switch {
 			case usual >= time.Second:
 				f.Cause = "the node is busy or the runtime slow"
-			case usual > 0 && usual < median(slow)/4 && len(late) == 1 && slices.ContainsFunc(ranTooLong, func(w string) bool { return strings.Contains(lastAnswer(slow), w) }):
+			case usual > 0 && usual < median(slow)/4 && len(lates) == 1 && slices.ContainsFunc(ranTooLong, func(w string) bool { return strings.Contains(lastAnswer(slow), w) }):
 				f.Cause = "the command is slow"
 				if !v.wasSlow(on(all[0])) {
 					f.Cause += " and the runtime is not"
@@ -80,17 +91,21 @@ func lastAnswer(all []*call) (message string) {
 // lateProbe returns the finding of a container whose exec probes took longer than their time-out, without a cause, and how
 // long those of other containers of the runtime usually took, zero if that is not known.
 func (v *view) lateProbe(all, execs []*call) (f Finding, usual time.Duration) {
-	slow := filter(all, overTime)
+	slow := filter(all, late)
 	c := longest(slow)
 	f = shown(slow)
 	f.decided(c)
 	f.About = c.object()
-	f.Text = fmt.Sprintf("%s: its exec probe took longer than its time-out of %s, %s%s on %s; %s at once", f.About, round(c.asked), times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
+	what := "took longer than its time-out of " + round(c.asked)
+	if !slices.ContainsFunc(slow, overTime) {
+		what = "was not run"
+	}
+	f.Text = fmt.Sprintf("%s: its exec probe %s, %s%s on %s; %s at once", f.About, what, times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
 	if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended && causeOf(o.method, o.message) == nil }); len(others) > 0 && !slow[0].began.Before(v.whole) {
 		usual = median(others)
 		f.Text += fmt.Sprintf("; those of other containers took %s", round(usual))
 	}
-	if last := all[len(all)-1]; last.ok() && !overTime(last) {
+	if last := all[len(all)-1]; last.ok() && !late(last) {
 		f.Over = true
 		f.decided(last)
 	}

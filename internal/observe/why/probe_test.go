@@ -70,3 +70,23 @@ func TestTheAnswerToAProbeDecidesWhatIsSlow(t *testing.T) {
 		})
 	}
 }
+
+// containerd waits two seconds for a shim. Of a probe that may take five, why said nothing.
+func TestAProbeThatWasNotRunIsTold(t *testing.T) {
+	v := &view{now: at(59)}
+	say := func(code codes.Code, message string) {
+		v.calls = nil
+		for _, second := range []int{10, 20} {
+			c := made("ExecSync", "primary", second, 2*time.Second, code, message)
+			c.asked = 5 * time.Second
+			v.calls = append(v.calls, c)
+		}
+	}
+	say(codes.DeadlineExceeded, "failed to exec in container: failed to load task: context deadline exceeded")
+	found := slowProbes(v)
+	require.Len(t, found, 1)
+	assert.Equal(t, "shop/web: its exec probe was not run, twice of 2 on primary; 1 exec probe at once", found[0].Text)
+	assert.Equal(t, noAnswer, found[0].Cause)
+	say(codes.NotFound, "failed to exec in container: failed to load task: no running task found: not found")
+	assert.Empty(t, slowProbes(v), "the container has ended")
+}

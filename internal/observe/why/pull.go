@@ -20,16 +20,15 @@ var pulls = Rule{
 	},
 }
 
-const (
-	longPull  = time.Minute      // a pull that is under way for so long is worth a look
-	otherWait = 10 * time.Second // a pull for which others have waited so long as well
-)
+// longPull is how long a pull is under way before why says so. A large image takes minutes, so that is no fault as long as no
+// other image is needed.
+const longPull = time.Minute
 
-// hanging finds pulls that are under way.
+// hanging finds pulls that are under way for long.
 func (v *view) hanging(pulled []*call) []Finding {
 	var found []Finding
 	for _, c := range pulled {
-		if c.ended {
+		if c.ended || c.took < longPull || c.about.Image == "" {
 			continue
 		}
 		missing := v.waiting(c)
@@ -37,20 +36,18 @@ func (v *view) hanging(pulled []*call) []Finding {
 		for _, one := range missing {
 			waiting = append(waiting, one.about.Image)
 		}
-		if c.took < longPull && (c.took < otherWait || len(waiting) == 0) {
-			continue
-		}
 		f := shown([]*call{c})
 		f.decided(missing[:min(len(missing), maxProofs)]...)
-		f.About, f.Level, f.Cause = registryOf(c.about.Image), Error, "the registry is slow or hangs, and kubelet pulls one image at a time"
+		f.About, f.Cause = registryOf(c.about.Image), "the registry is slow or hangs, or the image is very large"
 		f.Text = fmt.Sprintf("%s has been pulling %s for %s", c.actor(), withRegistry(c.about.Image), round(c.took))
 		if p := c.pod(); p != "" {
 			f.Text += ", for " + p
 		}
 		if len(waiting) > 0 {
 			f.Text += fmt.Sprintf("; kubelet has not asked for %s since, which it needs as well", strings.Join(waiting, ", "))
+			f.Cause += "; kubelet pulls one image at a time"
 		} else {
-			f.Level, f.Cause = Warning, "the registry is slow or hangs, or the image is very large"
+			f.Level = Note
 		}
 		found = append(found, f)
 	}
@@ -59,14 +56,18 @@ func (v *view) hanging(pulled []*call) []Finding {
 
 // waiting returns the calls with which kubelet missed images since a pull began that it has not pulled, the first of each.
 func (v *view) waiting(pull *call) []*call {
-	missed := map[string]*call{}
+	missed, tried := map[string]*call{}, map[string]time.Time{} // :: image → when its pull failed last: kubelet waits before the next
 	var order []string
 	for _, c := range v.calls {
-		if c.own || !c.kubelet() || c.about.Image == "" || c.about.Image == pull.about.Image || c.end().Before(pull.began) {
+		if c.own || !c.kubelet() || c.about.Image == "" || c.about.Image == pull.about.Image {
 			continue
 		}
+		if c.method == "PullImage" && c.failed() {
+			tried[c.about.Image] = c.end()
+		}
 		switch {
-		case c.method == "ImageStatus" && c.lacks && v.now.Sub(c.began) >= time.Second:
+		case c.end().Before(pull.began):
+		case c.method == "ImageStatus" && c.lacks && v.now.Sub(c.began) >= time.Second && c.began.Sub(tried[c.about.Image]) > backOff:
 			if missed[c.about.Image] == nil {
 				order = append(order, c.about.Image)
 				missed[c.about.Image] = c

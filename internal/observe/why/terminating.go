@@ -13,7 +13,7 @@ var stuckTerminating = Rule{
 	Symptoms: []string{"error killing pod", "failed to \"killpodsandbox\"", "killpodsandboxerror", "failed to \"killcontainer\"", "killcontainererror", "error killing terminating pod", "killpodwithsyncresult failed", "failed to stop sandbox", "failed to stop container", "failed to kill container", "kill container failed", "did not kill the pod within", "container termination failed", "failed to destroy network for sandbox",
 		"stopcontainer from runtime service failed", "stoppodsandbox from runtime service failed", "failedkillpod", "failed to get task for container"},
 	Means: "kubelet wants to end a pod, and the runtime cannot: kubelet repeats StopContainer and StopPodSandbox, and the pod stays in Terminating.",
-	Shown: "StopContainer or StopPodSandbox for one pod that fail again and again, and what the runtime answers; a StopPodSandbox that has been under way for more than a minute; or a StopContainer that took the whole grace period",
+	Shown: "StopContainer or StopPodSandbox for one pod that fail again and again, or once at kubelet's deadline, and what the runtime answers; a StopPodSandbox that has been under way for more than a minute; or a StopContainer that took the whole grace period",
 	Not:   "a finalizer: Kubernetes waits for those after the containers have ended, and no call fails",
 	Cure:  "read the runtime's log under the id of the sandbox",
 	find:  stuck,
@@ -37,7 +37,7 @@ func stuck(v *view) []Finding {
 		if now != nil && now.method != "StopPodSandbox" {
 			now = nil // see stubborn
 		}
-		if len(show) < 2 {
+		if len(show) < 2 && (len(show) == 0 || show[0].took < longUnderWay) { // at kubelet's deadline, one is enough
 			if now != nil {
 				found = append(found, v.underWay(now))
 			}
