@@ -209,8 +209,8 @@ const soon = 10 * time.Millisecond
 // try tries to connect until it succeeds or the client is closed.
 func (c *Client) try() {
 	c.mu.Lock()
-	wait := soon - time.Since(c.last)
-	c.last = time.Now()
+	wait := max(soon-time.Since(c.last), 0)
+	c.last = time.Now().Add(wait)
 	c.mu.Unlock()
 	for delay := float64(c.cfg.Backoff.BaseDelay); ; delay = min(delay*c.cfg.Backoff.Multiplier, float64(c.cfg.Backoff.MaxDelay)) {
 		if wait > 0 {

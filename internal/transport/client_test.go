@@ -679,8 +679,12 @@ func TestAServerThatResetsAtOnceIsNotAskedInALoop(t *testing.T) {
 			accepted++
 			mu.Unlock()
 			p := newRawPeer(t, nc)
+			_, _ = io.CopyN(io.Discard, nc, int64(len(http2.ClientPreface)))
 			_ = p.framer.WriteSettings()
-			_ = p.framer.WriteGoAway(0, http2.ErrCodeNo, nil)
+			_ = p.say()
+			for f, err := p.reads.ReadFrame(); err == nil && !f.Header().Flags.Has(http2.FlagSettingsAck); f, err = p.reads.ReadFrame() {
+			}
+			_ = p.framer.WriteGoAway(0, http2.ErrCodeNo, nil) // the client is ready, and not at its backoff
 			_ = p.say()
 			_ = nc.Close()
 		}
@@ -688,9 +692,10 @@ func TestAServerThatResetsAtOnceIsNotAskedInALoop(t *testing.T) {
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
+	began := time.Now()
 	go keepUp(ctx, c, nil)
 	<-ctx.Done()
 	mu.Lock()
 	defer mu.Unlock()
-	assert.Less(t, accepted, 50)
+	assert.LessOrEqual(t, accepted, int(time.Since(began)/(10*time.Millisecond))+1)
 }
