@@ -20,10 +20,12 @@ import (
 // moved are the names that the last version before the first release had elsewhere: it promised nothing. After the
 // first release, nothing is like this.
 var moved = map[string]string{
-	"director": `- Budget: removed
+	"director": `- Backend.Known: changed from *Memory to *Memory
+- Budget: removed
 - Config.Profile: changed from *Profile to *Profile
 - Conn: removed
 - ConnConfig: removed
+- Memory: changed from github.com/criproxy/criproxy/internal/memory.Conn to github.com/criproxy/criproxy/internal/memory.Backend
 - MemoryConfig: old is comparable, new is not
 - NewConn: removed
 - ParseProfile: changed from func([]byte) (*Profile, error) to func([]byte) (*Profile, error)
