@@ -2,7 +2,7 @@
 // same words. Here, one without * ? [ or \ is found anywhere, except in the name of a code; others must match the whole text.
 
 const FILTERS = [
-  { name: "find", label: "Find", hint: narrow() ? "anything" : "anything (/)", wide: true },
+  { name: "find", label: "Find", hint: narrow() ? "text" : "anything (/)", wide: true },
   { name: "method", label: "Method", hint: "Run*" },
   { name: "backend", label: "Runtime", hint: "any" },
   { name: "pod", label: "Pod", hint: "any" },
