@@ -2,9 +2,9 @@
 // sockets, Run serves them until the end, Reload applies another configuration, HandOver starts a
 // process that takes over, and State returns its state.
 //
-// open.go, run.go, reload.go, handover.go and ending.go follow the life of a proxy. backends.go makes
-// the connections to the runtimes, report.go describes the state of all of them, and interceptors.go
-// lists the interceptors of each call.
+// open.go, run.go, reload.go, handover.go and ending.go follow the life of a proxy. assembly.go makes
+// what a configuration needs, backends.go the connections to the runtimes, report.go describes the
+// state of all of them, and interceptors.go lists the interceptors of each call.
 package server
 
 import (
@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,15 +90,6 @@ type Proxy struct {
 	successorCmd *exec.Cmd        // the process that serves when handedOver is closed
 	successor    *successor       // the successor gets notes; nil if there is none
 	owner        *owner           // of the state folder
-}
-
-// An assembly is a configuration with the backends made from it. It is immutable.
-type assembly struct {
-	cfg      *config.Config
-	backends []*backend // the primary first
-	staged   *Staged
-	dial     func(ctx context.Context, address string) (net.Conn, error) // see [Machine]
-	via      string                                                      // see [Proxy]
 }
 
 // Options has settings of a proxy that are not in its configuration. The zero value is for a process
@@ -270,93 +260,6 @@ func (p *Proxy) tracer() director.Tracer {
 		all = append(all, t)
 	}
 	return all
-}
-
-// build makes the backends of cfg, and the configuration of the director. It reuses the backends of
-// old that need no change.
-func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, director.Config, error) {
-	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via, staged: p.set.Stage(places(cfg), p.folder(cfg), !p.shows && remembers(cfg, a.Profile))}
-	if p.shows {
-		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
-		b, err := p.newPlainBackend(cfg, d, s)
-		if err != nil {
-			return nil, d, err
-		}
-		s.backends, d.Backends = []*backend{b}, []director.Backend{{Conn: b.lastKnown}}
-		return s, d, nil
-	}
-	d := a.Config
-	d.MaxMessage = cfg.MaxMessageBytes
-	d.NativeNames = cfg.IDs == config.NativeIDs
-	d.NewTo = cfg.NewPodsTo
-	d.LookInterval = cfg.EventInterval
-	d.Withheld = telemetry.LogWithheld()
-	d.Mended = telemetry.LogMended()
-	d.Mirrored = telemetry.LogMirrored
-	d.Tracer = p.tracer()
-	d.Pass = dataPaths[cfg.DataPath].pass
-	for i := range cfg.Backends {
-		b := old.reuse(cfg, i)
-		if b == nil {
-			var err error
-			if b, err = p.newBackend(cfg, i, d, s); err != nil {
-				s.discard(old)
-				return nil, d, err
-			}
-		}
-		s.backends = append(s.backends, b)
-		d.Backends = append(d.Backends, b.director(cfg.Backends[i]))
-	}
-	return s, d, nil
-}
-
-// reuse returns the backend of s that equals the i-th of cfg, or nil if there is none.
-func (s *assembly) reuse(cfg *config.Config, i int) *backend {
-	if s == nil {
-		return nil
-	}
-	key := stackKey(cfg, i)
-	for _, b := range s.backends {
-		if b.key == key {
-			return b
-		}
-	}
-	return nil
-}
-
-// commit brings the backends of s into use, and returns those of old that s does not have. It cannot fail.
-func (s *assembly) commit(old []*backend) (gone []*backend) {
-	for _, b := range s.backends {
-		if slices.Contains(old, b) {
-			continue
-		}
-		b.link.Commit()
-		if err := b.lastKnown.Err(); err != nil {
-			klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
-		}
-	}
-	for _, b := range old {
-		if slices.Contains(s.backends, b) {
-			continue
-		}
-		gone = append(gone, b)
-		if i := slices.IndexFunc(s.backends, func(next *backend) bool { return next.lastKnown == b.lastKnown }); i >= 0 {
-			b.next.Store(s.backends[i])
-		} else {
-			b.link.Retire()
-		}
-		b.retired.Store(true)
-	}
-	return gone
-}
-
-// discard closes the backends of s, which were never run, except those that old has as well.
-func (s *assembly) discard(old *assembly) {
-	for _, b := range s.backends {
-		if old == nil || !slices.Contains(old.backends, b) {
-			_ = b.conn.Close() // nothing has used it
-		}
-	}
 }
 
 // Close releases what New and Open made, if Run is not called.
