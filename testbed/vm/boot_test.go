@@ -21,6 +21,8 @@ func (n *node) outlivesAPowerCut() {
 	n.write("/etc/systemd/system/two.service.d/late.conf", late)
 	n.run("systemctl", "daemon-reload")
 	n.run("sync", "/etc/systemd/system/two.service.d/late.conf") // so that the power cut does not lose the file
+	// libcni does not wait for the disk either: without the result of the last ADD, containerd cannot remove a pod's sandbox.
+	n.run("find", "/var/lib/cni", "-type", "f", "-exec", "sync", "{}", "+")
 	n.comesBack(func() {
 		n.say("cutting the power")
 		require.NoError(n, n.PowerOff())
