@@ -94,7 +94,7 @@ RACETEST := CGO_ENABLED=$(if $(RACE),1,0) $(GOTEST) $(RACE)
 REALTEST = $(GOTEST) -count=1
 
 # What takes longest comes first, and most tests wait, so that four packages at a time keep two processors busy.
-FIRST := ./cmd/criproxy ./internal/server ./internal/transport ./internal/memory ./internal/testing/model
+FIRST := ./cmd/criproxy ./internal/server ./internal/transport ./internal/backend ./internal/testing/model
 test: ## run the tests that need only Go, as any user: three minutes, with the race detector if there is gcc
 	@$(RACETEST) -short -p 4 -timeout 10m $(FIRST) ./...
 	@echo "make test: all passed$(if $(RACE),, WITHOUT THE RACE DETECTOR: it needs gcc). Left out: $$(grep -rE 'untested\.TakesLong\(t|^\[short\] skip' --include='*_test.go' --include='*.txtar' cmd internal testdata | wc -l) tests that take long or need other programs, and all with real runtimes: make test-all"

@@ -14,7 +14,7 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
@@ -64,7 +64,7 @@ func TestAMisspeltDraftIsAMistake(t *testing.T) {
 	pods, containers := &cfg.Profile.Known.Lists[0], &cfg.Profile.Known.Lists[1]
 	right := maps.Clone(pods.Draft)
 	compile := func() error {
-		_, err := memory.Bridge(nil, cfg.Profile.Known.Lists, cfg.Schema, cfg.Profile.Versions[0].Package)
+		_, err := backend.Bridge(nil, cfg.Profile.Known.Lists, cfg.Schema, cfg.Profile.Versions[0].Package)
 		return err
 	}
 	require.NoError(t, compile())

@@ -22,8 +22,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
@@ -74,7 +74,7 @@ func (w *witness) Invoke(ctx context.Context, method string, args, reply any, op
 	}
 	for _, o := range opts {
 		if h, ok := o.(grpc.HeaderCallOption); ok && w.old {
-			*h.HeaderAddr = metadata.Pairs(memory.HeaderKey, "it")
+			*h.HeaderAddr = metadata.Pairs(backend.HeaderKey, "it")
 		}
 	}
 	return err

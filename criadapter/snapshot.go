@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/base/wire"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -82,7 +82,7 @@ func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, requ
 	if err := codec.CallerOf(conn).Call(ctx, call); err != nil {
 		return nil, false, err
 	}
-	return call.Reply.Bytes(), len(call.Header[memory.HeaderKey]) > 0, nil
+	return call.Reply.Bytes(), len(call.Header[backend.HeaderKey]) > 0, nil
 }
 
 // takeSnapshot lists the pods and containers of a runtime, and reports whether some of the answer came

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 )
 
 // A part is the answer of one backend to a call that went to several. The goroutine that asks the backend writes it, and the
@@ -23,7 +23,7 @@ type part struct {
 }
 
 // cached reports whether an answer comes from the cache of its backend.
-func cached(call *codec.Call) bool { return len(call.Header[memory.HeaderKey]) > 0 }
+func cached(call *codec.Call) bool { return len(call.Header[backend.HeaderKey]) > 0 }
 
 // fanout makes a call on several backends at once, under the caller's deadline, and joins
 // their answers in the order of the backends. If one fails the call fails with its status:
@@ -80,8 +80,8 @@ func (t *table) combine(m *method, parts []part, call *codec.Call) (err error) {
 	}
 	call.Header, call.Trailer = parts[0].Header, parts[0].Trailer
 	for _, p := range parts[1:] {
-		if names := p.Header[memory.HeaderKey]; len(names) > 0 { // a part came from a cache
-			call.Header = metadata.Join(call.Header, metadata.MD{memory.HeaderKey: names})
+		if names := p.Header[backend.HeaderKey]; len(names) > 0 { // a part came from a cache
+			call.Header = metadata.Join(call.Header, metadata.MD{backend.HeaderKey: names})
 		}
 	}
 	call.Reply, err = m.merge(all)

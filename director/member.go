@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 )
 
 // The pauses between two attempts to open the stream of a backend. They are as long as those
@@ -199,7 +199,7 @@ type ending struct {
 
 // lacks reports whether the backend has no such stream. CRI-O then ends the stream at once.
 func (e ending) lacks() bool {
-	return memory.Lacks(e.err) || errors.Is(e.err, io.EOF) && !e.some
+	return backend.Lacks(e.err) || errors.Is(e.err, io.EOF) && !e.some
 }
 
 // end ends the stream if there is one.

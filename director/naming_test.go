@@ -11,7 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -34,8 +34,8 @@ func TestAnItemThatIsGoneStaysWithItsBackend(t *testing.T) {
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, NativeNames: true}
 	shelves := []*bookcase{{books: `books {id: "a"}`}, {books: `books {id: "b"} books {id: "c"}`}}
 	for i, s := range shelves {
-		known := memory.Open("", memory.File{})
-		require.NoError(t, known.Use(memory.Config{Conn: s, Schema: cfg.Schema, Package: muxtest.Package, Spec: cfg.Profile.Known}))
+		known := backend.Open("", backend.File{})
+		require.NoError(t, known.Use(backend.Config{Conn: s, Schema: cfg.Schema, Package: muxtest.Package, Spec: cfg.Profile.Known}))
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: []string{"", "beta.io"}[i], Conn: known, Known: known})
 	}
 	d, err := director.New(cfg)

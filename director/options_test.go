@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/director/dial"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -30,8 +30,8 @@ func TestSeveralBackendsWriteNothingIntoOneOption(t *testing.T) {
 		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, conn.Close()) })
-		k := memory.Open(name, memory.File{})
-		require.NoError(t, k.Use(memory.Config{Name: name, Conn: conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known}))
+		k := backend.Open(name, backend.File{})
+		require.NoError(t, k.Use(backend.Config{Name: name, Conn: conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known}))
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: k, Known: k})
 	}
 	d, err := director.New(cfg)

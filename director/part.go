@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 )
 
 // The reply of a backend becomes a part of a merged reply only if a decoder accepts it: a part
@@ -40,27 +40,27 @@ func (t *table) broken(backend int, err error) error {
 // toPart returns the reply of a backend with front names, checked for merging. It takes ownership
 // of the reply that it gets. It mends the text before the names are translated, so that no edit sees
 // broken text.
-func (t *table) toPart(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) {
+func (t *table) toPart(m *method, from int, reply *codec.Frame) (*codec.Frame, error) {
 	if m.shape == nil {
-		return t.toFront(m, backend, reply)
+		return t.toFront(m, from, reply)
 	}
-	utf8, err := memory.CheckFrame(m.shape, reply)
+	utf8, err := backend.CheckFrame(m.shape, reply)
 	if err != nil {
 		reply.Free()
-		return nil, t.broken(backend, err)
+		return nil, t.broken(from, err)
 	}
 	if !utf8 {
 		src := reply.Bytes()
 		mended, err := m.shape.Mend(make([]byte, 0, len(src)+len(src)/8), src, func(fd protoreflect.FieldDescriptor) {
 			if t.mended != nil {
-				t.mended(t.backends[backend], m.Name, string(fd.FullName()))
+				t.mended(t.backends[from], m.Name, string(fd.FullName()))
 			}
 		})
 		reply.Free()
 		if err != nil {
-			return nil, t.broken(backend, err)
+			return nil, t.broken(from, err)
 		}
 		reply = codec.NewFrame(mended)
 	}
-	return t.toFront(m, backend, reply)
+	return t.toFront(m, from, reply)
 }

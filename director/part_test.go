@@ -17,7 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -149,7 +149,7 @@ func TestAMergedReplySaysWhatIsFromMemory(t *testing.T) {
 			return stream.SendMsg(muxtest.Bytes("Book", `title: "Tale"`))
 		}
 	}
-	remembered := func(name string) metadata.MD { return metadata.Pairs(memory.HeaderKey, name, "from", name) }
+	remembered := func(name string) metadata.MD { return metadata.Pairs(backend.HeaderKey, name, "from", name) }
 	for _, c := range []struct {
 		what    string
 		primary metadata.MD
@@ -173,7 +173,7 @@ func TestAMergedReplySaysWhatIsFromMemory(t *testing.T) {
 			var header metadata.MD
 			_, err := call(t, cc, "Get", "GetRequest", "", grpc.Header(&header))
 			require.NoError(t, err)
-			assert.Equal(t, c.want, header[memory.HeaderKey])
+			assert.Equal(t, c.want, header[backend.HeaderKey])
 			assert.Equal(t, []string{"primary"}, header["from"], "the rest of the header is the primary's")
 			assert.Equal(t, c.parts, parts)
 		})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 )
 
 // A MemoryConfig configures the cache of a backend. The zero value is useful.
@@ -37,16 +37,16 @@ type MemoryConfig struct {
 }
 
 // A Memory is a cache of what a backend said last. [Remember] makes it, and a [Backend] holds it.
-type Memory = memory.Backend
+type Memory = backend.Backend
 
 // A Policy says what the lists have of a server that is slow or gone.
-type Policy = memory.Policy
+type Policy = backend.Policy
 
 // The policies.
 const (
-	LastKnown Policy = memory.LastKnown // the server's items as they were; its status calls are answered, too
-	Fail      Policy = memory.Fail      // nothing: lists of all servers fail
-	Skip      Policy = memory.Skip      // nothing: clients take the server's items for gone
+	LastKnown Policy = backend.LastKnown // the server's items as they were; its status calls are answered, too
+	Fail      Policy = backend.Fail      // nothing: lists of all servers fail
+	Skip      Policy = backend.Skip      // nothing: clients take the server's items for gone
 )
 
 // Remember returns b with a cache. The cache holds the lists and replies of the server that the
@@ -64,8 +64,8 @@ func Remember(b Backend, cfg Config, m MemoryConfig) (remembered Backend, run fu
 	if p.Probe != "" {
 		alive = "/" + pkg + "." + p.Probe
 	}
-	known := memory.Open(b.Name, memory.File{Path: m.File})
-	err = known.Use(memory.Config{
+	known := backend.Open(b.Name, backend.File{Path: m.File})
+	err = known.Use(backend.Config{
 		Name: b.String(), Conn: b.Conn,
 		Schema: cfg.Schema, Package: pkg, Spec: p.Known,
 		Primary:  m.Primary,

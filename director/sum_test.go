@@ -11,8 +11,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/base/dump"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"github.com/criproxy/criproxy/internal/testing/prototest"
 )
@@ -93,7 +93,7 @@ type answering struct {
 
 func (a answering) Call(_ context.Context, call *codec.Call) error {
 	if a.cached {
-		call.Header = metadata.Pairs(memory.HeaderKey, "it")
+		call.Header = metadata.Pairs(backend.HeaderKey, "it")
 	}
 	call.Reply = codec.NewFrame(bytes.Clone(a.reply))
 	return nil

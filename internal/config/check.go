@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/base/suggest"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/transport"
 )
@@ -86,8 +86,8 @@ func (c *Config) Check() error {
 				}
 			}
 		}
-		if !slices.Contains([]memory.Policy{"", memory.LastKnown, memory.Fail, memory.Skip}, memory.Policy(b.Policy)) {
-			fail("%s.policy: %q: want %q, %q or %q", at, b.Policy, memory.LastKnown, memory.Fail, memory.Skip)
+		if !slices.Contains([]backend.Policy{"", backend.LastKnown, backend.Fail, backend.Skip}, backend.Policy(b.Policy)) {
+			fail("%s.policy: %q: want %q, %q or %q", at, b.Policy, backend.LastKnown, backend.Fail, backend.Skip)
 		}
 		if b.MaxCalls < 0 {
 			fail("%s.maxCalls: %d: want a positive number of calls", at, b.MaxCalls)
@@ -148,7 +148,7 @@ func (c *Config) Check() error {
 	if c.EventInterval < 0 {
 		fail("eventInterval: %s: want a time such as 1s", c.EventInterval)
 	}
-	c.ListBudget, c.GoneAfter = cmp.Or(c.ListBudget, memory.DefaultBudget), cmp.Or(c.GoneAfter, memory.DefaultSilence)
+	c.ListBudget, c.GoneAfter = cmp.Or(c.ListBudget, backend.DefaultBudget), cmp.Or(c.GoneAfter, backend.DefaultSilence)
 	c.EventInterval = cmp.Or(c.EventInterval, time.Second)
 	if c.Hooks == "" && c.Profile != "" {
 		c.Hooks = "none" // plugins are about pods and containers

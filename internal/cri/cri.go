@@ -59,7 +59,7 @@ func Volatile(fd protoreflect.FieldDescriptor) bool { return builtIn().IsVolatil
 
 // ImageNames returns the names under which a runtime may list the image that a client calls name:
 // "busybox" is listed as "docker.io/library/busybox:latest". It is the Equivalents of a
-// memory.Config.
+// backend.Config.
 func ImageNames(name string) []string {
 	names := []string{name}
 	ref, err := reference.ParseDockerRef(name)

@@ -16,7 +16,7 @@ import (
 // An assembly is a configuration with the backends made from it. It is immutable.
 type assembly struct {
 	cfg      *config.Config
-	backends []*backend // the primary first
+	backends []*stack // the primary first
 	staged   *Staged
 	dial     func(ctx context.Context, address string) (net.Conn, error) // see [Machine]
 	via      string                                                      // see [Proxy]
@@ -28,11 +28,11 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via, staged: p.set.Stage(places(cfg), p.folder(cfg), !p.shows && remembers(cfg, a.Profile))}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
-		b, err := p.newPlainBackend(cfg, d, s)
+		b, err := p.newPlainStack(cfg, d, s)
 		if err != nil {
 			return nil, d, err
 		}
-		s.backends, d.Backends = []*backend{b}, []director.Backend{{Conn: b.lastKnown}}
+		s.backends, d.Backends = []*stack{b}, []director.Backend{{Conn: b.lastKnown}}
 		return s, d, nil
 	}
 	d := a.Config
@@ -49,7 +49,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 		b := old.reuse(cfg, i)
 		if b == nil {
 			var err error
-			if b, err = p.newBackend(cfg, i, d, s); err != nil {
+			if b, err = p.newStack(cfg, i, d, s); err != nil {
 				s.discard(old)
 				return nil, d, err
 			}
@@ -61,7 +61,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 }
 
 // reuse returns the backend of s that equals the i-th of cfg, or nil if there is none.
-func (s *assembly) reuse(cfg *config.Config, i int) *backend {
+func (s *assembly) reuse(cfg *config.Config, i int) *stack {
 	if s == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (s *assembly) reuse(cfg *config.Config, i int) *backend {
 }
 
 // commit brings the backends of s into use, and returns those of old that s does not have. It cannot fail.
-func (s *assembly) commit(old []*backend) (gone []*backend) {
+func (s *assembly) commit(old []*stack) (gone []*stack) {
 	for _, b := range s.backends {
 		if slices.Contains(old, b) {
 			continue
@@ -90,7 +90,7 @@ func (s *assembly) commit(old []*backend) (gone []*backend) {
 			continue
 		}
 		gone = append(gone, b)
-		if i := slices.IndexFunc(s.backends, func(next *backend) bool { return next.lastKnown == b.lastKnown }); i >= 0 {
+		if i := slices.IndexFunc(s.backends, func(next *stack) bool { return next.lastKnown == b.lastKnown }); i >= 0 {
 			b.next.Store(s.backends[i])
 		} else {
 			b.link.Retire()

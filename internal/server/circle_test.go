@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
@@ -84,7 +84,7 @@ func TestListsDoNotWaitForABackendThatLeadsBack(t *testing.T) {
 	both := circle(t, config.OwnPath, [2]bool{true, false})
 	testkit.Eventually(t, "it is gone because its calls come back", func() bool {
 		s := both[0].proxy.backends()[1].lastKnown.State()
-		return s.Condition == memory.Gone && strings.Contains(s.Err.Error(), "came back")
+		return s.Condition == backend.Gone && strings.Contains(s.Err.Error(), "came back")
 	})
 	const why = "backend other.io answers /runtime.v1.RuntimeService/Version with FailedPrecondition: criproxy: Version came back to the criproxy that passed it on"
 	for _, n := range both {
@@ -95,7 +95,7 @@ func TestListsDoNotWaitForABackendThatLeadsBack(t *testing.T) {
 		assert.ErrorContains(t, err, why)
 	}
 	r := both[1].proxy.Report(t.Context())
-	assert.Equal(t, memory.Up.String(), r.Backends[0].State)
+	assert.Equal(t, backend.Up.String(), r.Backends[0].State)
 	assert.Regexp(t, `^is connected, but \w+ fails: `+why, r.Backends[0].Error)
 	assert.Equal(t, "calls to primary fail", r.Wrong())
 }

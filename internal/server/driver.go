@@ -17,7 +17,7 @@ import (
 
 // watchDrivers logs when the cgroup driver of a runtime differs from the primary's: kubelet
 // makes one tree of cgroups, and names all cgroups in one way.
-func watchDrivers(ctx context.Context, all func() []*backend) {
+func watchDrivers(ctx context.Context, all func() []*stack) {
 	logged := map[string]bool{}
 	for {
 		backends := all()
@@ -39,7 +39,7 @@ func watchDrivers(ctx context.Context, all func() []*backend) {
 	}
 }
 
-func (b *backend) askDriver(ctx context.Context) {
+func (b *stack) askDriver(ctx context.Context) {
 	if !b.cri {
 		return
 	}
@@ -52,7 +52,7 @@ func (b *backend) askDriver(ctx context.Context) {
 }
 
 // askWhenConnected asks the runtime what it is after each new connection, until ctx ends.
-func (b *backend) askWhenConnected(ctx context.Context) {
+func (b *stack) askWhenConnected(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -64,7 +64,7 @@ func (b *backend) askWhenConnected(ctx context.Context) {
 }
 
 // askWhatItIs notes the name and version of the runtime, once for each connection, for the time when it cannot be asked.
-func (b *backend) askWhatItIs(ctx context.Context) {
+func (b *stack) askWhatItIs(ctx context.Context) {
 	if !b.cri || b.named.Swap(true) {
 		return
 	}
@@ -82,7 +82,7 @@ func (b *backend) askWhatItIs(ctx context.Context) {
 
 // is notes what the backend has reported of itself. process is the one that served its socket when it was asked. If another one
 // does since, it is asked again.
-func (b *backend) is(runtime string, api []string, process string) {
+func (b *stack) is(runtime string, api []string, process string) {
 	if process != b.servedBy() {
 		return
 	}
@@ -98,19 +98,19 @@ func (b *backend) is(runtime string, api []string, process string) {
 }
 
 // servedBy returns what identifies the process that serves the socket, "" if that is not known.
-func (b *backend) servedBy() string {
+func (b *stack) servedBy() string {
 	process, _ := b.process.Load().(string)
 	return process
 }
 
 // several reports whether any of several servers can answer a call, which may be of different versions.
-func (b *backend) several() bool {
+func (b *stack) several() bool {
 	return len(b.cfg.Addresses) > 0 || strings.HasPrefix(b.cfg.Address, transport.DNSScheme)
 }
 
 // noting returns a function that connects as dial does, and notes which process serves the socket. Nil stands for the network of
 // this machine.
-func (b *backend) noting(dial func(ctx context.Context, address string) (net.Conn, error)) func(ctx context.Context, address string) (net.Conn, error) {
+func (b *stack) noting(dial func(ctx context.Context, address string) (net.Conn, error)) func(ctx context.Context, address string) (net.Conn, error) {
 	if dial == nil {
 		dial = transport.Dial
 	}
@@ -136,7 +136,7 @@ func runtimeName(v *runtimeapi.VersionResponse) string {
 
 // driverMismatch describes the difference of two cgroup drivers. It is empty if they agree or
 // are unknown.
-func driverMismatch(primary, other *backend) string {
+func driverMismatch(primary, other *stack) string {
 	ours, theirs := primary.driver.Load(), other.driver.Load()
 	if ours == nil || theirs == nil || *ours == *theirs {
 		return ""

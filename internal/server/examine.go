@@ -103,7 +103,7 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 
 // silenceNote says how criproxy notices that a backend answers nothing, or answers again, if the profile names no method to
 // ask.
-func (b *backend) silenceNote() string {
+func (b *stack) silenceNote() string {
 	switch {
 	case !b.cached:
 		return noKnown
@@ -152,7 +152,7 @@ func kinds(fields []director.Translated) map[string]string {
 
 // examine asks a container runtime for its name and version, and another server for its services.
 // Most servers do not offer reflection, but their refusal shows that they answer.
-func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport {
+func (b *stack) examine(ctx context.Context, cfg config.Backend) backendReport {
 	r := backendReport{Name: nameOf(cfg), Address: cfg.Address}
 	began, asked := time.Now(), b.alive
 	versions, err := b.conn.Versions(ctx)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -180,7 +180,7 @@ func TestThisVersionTakesOverWhatReleasesHavePassedOn(t *testing.T) {
 		require.NoError(t, from.Decode(&all))
 		for name, one := range all {
 			if !strings.HasPrefix(name, ":") {
-				_, err := memory.Receive(name, memory.File{}, one)
+				_, err := backend.Receive(name, backend.File{}, one)
 				assert.NoError(t, err, "%s: %s", path, name)
 			}
 		}

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -49,7 +49,7 @@ func TestARuntimeThatLacksAMethodIsUpAfterAHang(t *testing.T) {
 	n.known()
 	n.runtimes[1].When(testkit.Hanging("ListPodSandboxMetrics"))
 	_, _ = n.ListPodSandboxMetrics(n.ctx(), &runtimeapi.ListPodSandboxMetricsRequest{}) // late, or from memory
-	testkit.Eventually(t, "it is slow, or even gone on a busy machine", func() bool { return n.state(1).Condition != memory.Up })
+	testkit.Eventually(t, "it is slow, or even gone on a busy machine", func() bool { return n.state(1).Condition != backend.Up })
 	n.runtimes[1].When(nil)
-	testkit.Eventually(t, "it is up", func() bool { return n.state(1).Condition == memory.Up })
+	testkit.Eventually(t, "it is up", func() bool { return n.state(1).Condition == backend.Up })
 }

@@ -22,10 +22,10 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/backend"
 	text "github.com/criproxy/criproxy/internal/base/dump"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/profile"
@@ -231,7 +231,7 @@ func TestAFutureCRIWorksByItsProtoFile(t *testing.T) {
 	}
 	p := startProxy(t, cfg)
 	for _, b := range p.backends() {
-		testkit.Eventually(t, "a backend is up", func() bool { return b.lastKnown.State().Condition == memory.Up })
+		testkit.Eventually(t, "a backend is up", func() bool { return b.lastKnown.State().Condition == backend.Up })
 	}
 	cc := muxtest.Connect(t, cfg.Listen)
 	invoke := func(method, message string, request []byte) string {

@@ -19,9 +19,9 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/server/listen"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -56,7 +56,7 @@ type machineConfig struct {
 // impatient has a runtime that hangs count as slow and gone as soon as it does for users, for tests that wait for that. With
 // -short it does so sooner: with the race detector, and other tests beside it, a busy machine has been silent for 3 s.
 func impatient(c *config.Config) {
-	c.ListBudget, c.GoneAfter = memory.DefaultBudget, memory.DefaultSilence
+	c.ListBudget, c.GoneAfter = backend.DefaultBudget, backend.DefaultSilence
 	if testing.Short() {
 		c.GoneAfter = 3 * time.Second
 	}
@@ -154,7 +154,7 @@ func (n *node) image(i int, name string) string {
 }
 
 // stateFile returns the path of the file with the memory of a backend.
-func stateFile(cfg *config.Config, b config.Backend) memory.File {
+func stateFile(cfg *config.Config, b config.Backend) backend.File {
 	return (&Proxy{}).folder(cfg).File(Place{Name: nameOf(b), Address: addressOf(b)})
 }
 
@@ -182,19 +182,19 @@ func (n *node) known() *node {
 // isDown waits until the proxy considers runtime i down, and isUp until it considers it up.
 func (n *node) isDown(i int) {
 	n.Helper()
-	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == memory.Gone })
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == backend.Gone })
 }
 
 func (n *node) isSlow(i int) {
 	n.Helper()
-	testkit.Eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == memory.Slow })
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == backend.Slow })
 }
 
 func (n *node) isUp(i int) {
 	n.Helper()
 	testkit.Eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
 		s := n.proxy.backends()[i].lastKnown.State()
-		return s.Condition == memory.Up && s.Seen
+		return s.Condition == backend.Up && s.Seen
 	})
 }
 

@@ -15,9 +15,9 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -82,7 +82,7 @@ func TestTheItemsOfARuntimeThatIsGoneStayInAllLists(t *testing.T) {
 					require.NoError(t, err, "%s %s", form, l.name)
 					require.ElementsMatch(t, idsOf(before[l.name]), idsOf(got), "%s %s", form, l.name)
 					if form == "unary" && !way.slow {
-						assert.Equal(t, []string{"beta.io"}, header[memory.HeaderKey], "%s: it says that it is from memory", l.name)
+						assert.Equal(t, []string{"beta.io"}, header[backend.HeaderKey], "%s: it says that it is from memory", l.name)
 					}
 					for _, item := range got {
 						for _, was := range before[l.name] {

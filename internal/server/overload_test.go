@@ -18,9 +18,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -86,7 +86,7 @@ func TestCallsOverTheLimitOfABackendAreRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "backend beta.io has as many calls under way as its limit allows (2)")
 	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: here.containers[0]})
 	assert.NoError(t, err)
-	assert.NotEqual(t, memory.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "being busy is not being down")
+	assert.NotEqual(t, backend.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "being busy is not being down")
 	thaw()
 	require.NoError(t, <-one)
 	require.NoError(t, <-two)
@@ -163,7 +163,7 @@ func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	_, err = listContainers(nil).streamed(n)
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
-	assert.NotEqual(t, memory.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "it is none of the runtime's doing")
+	assert.NotEqual(t, backend.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "it is none of the runtime's doing")
 	m.Give(total(n) - left)
 	_, err = listContainers(nil).streamed(n)
 	require.NoError(t, err)
@@ -209,7 +209,7 @@ func TestAReplyWaitsForRoomBeforeItIsRead(t *testing.T) {
 	_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
-	assert.Equal(t, memory.Up, n.state(1).Condition, "it is none of the runtime's doing")
+	assert.Equal(t, backend.Up, n.state(1).Condition, "it is none of the runtime's doing")
 	asked, done := len(n.runtimes[1].Calls("ListContainers")), make(chan error, 1)
 	go func() {
 		_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})

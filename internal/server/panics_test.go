@@ -38,7 +38,7 @@ func TestAPanicIsInternalCountedAndLoggedWithItsStack(t *testing.T) {
 
 // What transport reports, and a panic in its code, are failures of the own data path; a panic elsewhere is none.
 func TestThreeReportsOfTheOwnPathAreLoggedWithTheCure(t *testing.T) {
-	const in, elsewhere = "github.com/criproxy/criproxy/internal/transport.(*reader).read(0x1)", "github.com/criproxy/criproxy/internal/memory.(*Memory).list(0x1)"
+	const in, elsewhere = "github.com/criproxy/criproxy/internal/transport.(*reader).read(0x1)", "github.com/criproxy/criproxy/internal/backend.(*Memory).list(0x1)"
 	panics := func(where string) {
 		logPanic("a test", "out of luck", []byte("goroutine 7 [running]:\npanic({0xefd340?, 0x19d8920?})\n\truntime/panic.go:860 +0x13a\n"+where+"\n\tfile.go:60 +0x117\n"))
 	}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
@@ -52,7 +52,7 @@ func (p *Proxy) Pods(ctx context.Context) (admin.Pods, error) {
 }
 
 // pods asks the backend for its pods.
-func (b *backend) pods(ctx context.Context) ([]admin.Pod, error) {
+func (b *stack) pods(ctx context.Context) ([]admin.Pod, error) {
 	var sandboxes runtimeapi.ListPodSandboxResponse
 	var containers runtimeapi.ListContainersResponse
 	var headers [2]metadata.MD
@@ -65,7 +65,7 @@ func (b *backend) pods(ctx context.Context) ([]admin.Pod, error) {
 		errs[1] = b.ask(ctx, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, &containers, grpc.Header(&headers[1]))
 	})
 	wg.Wait()
-	fromMemory := len(headers[0][memory.HeaderKey])+len(headers[1][memory.HeaderKey]) > 0
+	fromMemory := len(headers[0][backend.HeaderKey])+len(headers[1][backend.HeaderKey]) > 0
 	pods := []admin.Pod{}
 	place := map[string]int{} // :: native id of a sandbox → its place in pods
 	for _, s := range sandboxes.GetItems() {

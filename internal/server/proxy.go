@@ -3,7 +3,7 @@
 // process that takes over, and State returns its state.
 //
 // open.go, run.go, reload.go, handover.go and ending.go follow the life of a proxy. assembly.go makes
-// what a configuration needs, backends.go the connections to the runtimes, report.go describes the
+// what a configuration needs, stack.go the connections to the runtimes, report.go describes the
 // state of all of them, and interceptors.go lists the interceptors of each call.
 package server
 
@@ -280,10 +280,10 @@ func (p *Proxy) Close() {
 }
 
 // backends returns the runtimes, the primary first.
-func (p *Proxy) backends() []*backend { return p.now.Load().backends }
+func (p *Proxy) backends() []*stack { return p.now.Load().backends }
 
 // start runs a backend, if it is not running.
-func (p *Proxy) start(b *backend) {
+func (p *Proxy) start(b *stack) {
 	if b.stop != nil {
 		return
 	}

@@ -163,7 +163,7 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 }
 
 // replaceBackends brings the backends of s into use, and returns those that s no longer has.
-func (p *Proxy) replaceBackends(old, s *assembly) (gone []*backend) {
+func (p *Proxy) replaceBackends(old, s *assembly) (gone []*stack) {
 	type number struct{ pods, containers *int }
 	numbers := map[string]number{}
 	for _, b := range old.backends {
@@ -179,7 +179,7 @@ func (p *Proxy) replaceBackends(old, s *assembly) (gone []*backend) {
 }
 
 // endBackends ends backends that the proxy no longer has when the last call that may use them has ended.
-func (p *Proxy) endBackends(gone []*backend) {
+func (p *Proxy) endBackends(gone []*stack) {
 	if len(gone) == 0 {
 		return
 	}

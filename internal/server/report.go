@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/plugins"
@@ -95,7 +95,7 @@ func groupName(gid uint32) string {
 }
 
 // state returns the state of the backend that is known without a call.
-func (b *backend) state() (state string, since time.Time, err error) {
+func (b *stack) state() (state string, since time.Time, err error) {
 	k := b.condition()
 	switch {
 	case k.State == "":
@@ -109,7 +109,7 @@ func (b *backend) state() (state string, since time.Time, err error) {
 }
 
 // report asks the backend for its version and its items, and returns its state.
-func (b *backend) report(ctx context.Context) admin.Backend {
+func (b *stack) report(ctx context.Context) admin.Backend {
 	r := admin.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
 	known, bound, process := b.condition(), StatusTime, b.servedBy()
 	slow := known.State == capture.Slow || known.State == capture.Gone // without memory, one that is gone may hang
@@ -163,21 +163,21 @@ func (b *backend) report(ctx context.Context) admin.Backend {
 	var err error
 	if r.State, r.Since, err = b.state(); err != nil {
 		r.Error = err.Error()
-	} else if r.Error != "" && r.State == memory.Up.String() {
+	} else if r.Error != "" && r.State == backend.Up.String() {
 		r.Error = "is connected, but " + r.Error
 	}
 	if b.cached {
 		s := b.lastKnown.State()
-		if r.NeverSeen = s.Condition != memory.Up && !s.Seen; r.NeverSeen {
+		if r.NeverSeen = s.Condition != backend.Up && !s.Seen; r.NeverSeen {
 			r.Pods, r.Containers, r.Images = nil, nil, nil // nobody counted them
 		}
 	}
-	r.LastKnown = r.State != memory.Up.String() && r.Pods != nil
-	if r.State == memory.Up.String() {
+	r.LastKnown = r.State != backend.Up.String() && r.Pods != nil
+	if r.State == backend.Up.String() {
 		r.PodIDs = nil // nothing concerns them
 	}
 	b.answers.each(b.String(), func(_ string, n uint64) { r.Remembered += n })
-	if r.State != memory.Gone.String() {
+	if r.State != backend.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
 	}
 	b.is(r.Runtime, r.API, process)
@@ -242,7 +242,7 @@ func (p *Proxy) plugins() *plugins.State {
 	return &s
 }
 
-func (b *backend) health() admin.BackendHealth {
+func (b *stack) health() admin.BackendHealth {
 	h := admin.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
 	h.State, h.Since, h.Err = b.state()
 	if b.cached {

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -46,7 +46,7 @@ func (n *node) change(f func(*config.Config)) {
 	n.cfg = &cfg
 }
 
-func (n *node) state(i int) memory.State { return n.proxy.backends()[i].lastKnown.State() }
+func (n *node) state(i int) backend.State { return n.proxy.backends()[i].lastKnown.State() }
 
 func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 	untested.TakesLong(t)
@@ -60,7 +60,7 @@ func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 		asked := func() int { return len(n.runtimes[1].Calls("ListPodSandbox")) }
 		for before := asked(); asked() < before+5; {
 			n.lists(web.sandbox, db.sandbox)
-			require.NotEqual(t, memory.Gone, n.state(1).Condition, "%v", n.state(1).Err)
+			require.NotEqual(t, backend.Gone, n.state(1).Condition, "%v", n.state(1).Err)
 			_, err := n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: db.containers[0], Cmd: []string{"true"}})
 			require.NoError(t, err, "all else passes as usual")
 		}

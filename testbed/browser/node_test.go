@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -165,7 +165,7 @@ func (n *node) add(x exchange) {
 		}
 	}
 	if len(x.memory) > 0 {
-		add(0, "", x.took-20*time.Microsecond, capture.Header, func(ev *capture.Event) { ev.Metadata = metadata.MD{memory.HeaderKey: x.memory} })
+		add(0, "", x.took-20*time.Microsecond, capture.Header, func(ev *capture.Event) { ev.Metadata = metadata.MD{backend.HeaderKey: x.memory} })
 	}
 	if x.code == codes.OK && x.list != nil {
 		add(0, "", x.took-10*time.Microsecond, capture.Reply, func(ev *capture.Event) { ev.Payload, ev.Size = joined, len(joined) })

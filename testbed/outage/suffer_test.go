@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
@@ -57,7 +57,7 @@ func (o outage) String() string {
 // gone. A longer outage that stopped relists would make the view older still; for a shorter one this would allow that.
 func (o outage) maxAge() time.Duration {
 	age := max(o.age, maxPLEGAge)
-	if hang := memory.DefaultSilence + 4*time.Second; o.kind == 'S' && o.length > hang {
+	if hang := backend.DefaultSilence + 4*time.Second; o.kind == 'S' && o.length > hang {
 		age = max(age, hang)
 	}
 	return age

@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/proxy"
 )
 
-// A backend is a runtime in the output of criproxy status.
-type backend struct {
+// A status is that of a runtime in the output of criproxy status.
+type status struct {
 	Name, State, Error string
 	Remembered         float64 // answers from memory
 	LastKnown          bool
@@ -23,20 +23,20 @@ type backend struct {
 }
 
 // backend returns the status of the affected runtime.
-func (n *node) backend(t *testing.T, o outage) backend {
+func (n *node) backend(t *testing.T, o outage) status {
 	t.Helper()
-	var status struct {
+	var all struct {
 		PID      int
-		Backends []backend
+		Backends []status
 	}
-	require.NoError(t, proxy.AskJSON(t.Context(), n.proxy.Admin(), "/status", &status))
-	for _, b := range status.Backends {
+	require.NoError(t, proxy.AskJSON(t.Context(), n.proxy.Admin(), "/status", &all))
+	for _, b := range all.Backends {
 		if b.Name == o.name() {
-			b.pid = status.PID
+			b.pid = all.PID
 			return b
 		}
 	}
-	return backend{Name: o.name()}
+	return status{Name: o.name()}
 }
 
 // name returns criproxy's name for the affected runtime.
@@ -71,7 +71,7 @@ func (o outage) late() string {
 
 // toldSo asserts, at the end of an outage, that criproxy reports the state of the runtime, and that memory answers. It
 // returns the number of answers from memory since before.
-func (n *node) toldSo(t *testing.T, o outage, before backend) int {
+func (n *node) toldSo(t *testing.T, o outage, before status) int {
 	t.Helper()
 	now := n.backend(t, o)
 	if want := o.late(); want != "" {

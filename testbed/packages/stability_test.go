@@ -25,7 +25,7 @@ var moved = map[string]string{
 - Config.Profile: changed from *Profile to *Profile
 - Conn: removed
 - ConnConfig: removed
-- Memory: changed from github.com/criproxy/criproxy/internal/memory.Conn to github.com/criproxy/criproxy/internal/memory.Backend
+- Memory: changed from github.com/criproxy/criproxy/internal/backend.Conn to github.com/criproxy/criproxy/internal/backend.Backend
 - MemoryConfig: old is comparable, new is not
 - NewConn: removed
 - ParseProfile: changed from func([]byte) (*Profile, error) to func([]byte) (*Profile, error)

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 )
 
 // callsItself changes the name of this process, by which the recorder identifies the client. The function that it
@@ -112,7 +112,7 @@ func (s *session) list(ctx context.Context) error {
 
 // fromMemory returns a note that names the runtimes whose items are from memory, empty if there are none.
 func fromMemory(header metadata.MD) string {
-	if names := header[memory.HeaderKey]; len(names) > 0 {
+	if names := header[backend.HeaderKey]; len(names) > 0 {
 		return "    (" + strings.Join(names, ", ") + " from memory)"
 	}
 	return ""

@@ -19,11 +19,11 @@ import (
 
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/director/dial"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/command/doctor"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/cri"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
@@ -189,7 +189,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	}
 	for _, b := range r.Backends {
 		switch b.State {
-		case memory.Gone.String():
+		case backend.Gone.String():
 			cure := "look at the runtime's log; meanwhile kubelet sees its pods as they were"
 			if len(r.Backends) == 1 { // which criproxy does not remember
 				cure = "look at the runtime's log; meanwhile every call fails"
@@ -198,7 +198,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 				cure = fmt.Sprintf("look at the log of %s, which is at %s", b.Name, b.Address)
 			}
 			d.add(why.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), cmp.Or(d.served(cfg, b.Name, b.Address), cure))
-		case memory.Slow.String():
+		case backend.Slow.String():
 			cure := "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late"
 			d.add(why.Warning, about, "a-runtime-is-slow", fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), cmp.Or(d.served(cfg, b.Name, b.Address), cure))
 		}

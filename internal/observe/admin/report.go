@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
@@ -142,7 +142,7 @@ func (c *LongCall) String() string {
 }
 
 // Failing reports whether the backend is up, but has failed a call for the report. Error says which.
-func (b *Backend) Failing() bool { return b.State == memory.Up.String() && b.Error != "" }
+func (b *Backend) Failing() bool { return b.State == backend.Up.String() && b.Error != "" }
 
 // Wrong says all that is wrong: the trouble with runtimes, those that are up and fail calls, a configuration that was refused,
 // and plugins that are down or whose files have mistakes. The dot of the page shows the worst of the same. It is empty if
@@ -188,9 +188,9 @@ func (r *Report) Trouble() string {
 	var all []string
 	for i, b := range r.Backends {
 		switch {
-		case i == 0 && b.State != memory.Slow.String() && !r.Ready:
+		case i == 0 && b.State != backend.Slow.String() && !r.Ready:
 			all = append(all, "the primary is "+b.State)
-		case b.State != memory.Up.String():
+		case b.State != backend.Up.String():
 			all = append(all, b.Name+" is "+b.State)
 		}
 	}
@@ -203,8 +203,8 @@ func (r *Report) Worse(before *Report) string {
 	worse.Backends = nil
 	for _, b := range r.Backends {
 		was := slices.IndexFunc(before.Backends, func(was Backend) bool { return was.Name == b.Name })
-		if was >= 0 && (before.Backends[was].State == b.State || before.Backends[was].State == memory.Gone.String()) {
-			b.State = memory.Up.String()
+		if was >= 0 && (before.Backends[was].State == b.State || before.Backends[was].State == backend.Gone.String()) {
+			b.State = backend.Up.String()
 		}
 		worse.Backends = append(worse.Backends, b)
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/drift"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
@@ -93,5 +93,5 @@ func (b *BackendHealth) IsUp() bool { return TakesCalls(b.State) }
 
 // TakesCalls reports whether a backend in this state takes calls.
 func TakesCalls(state string) bool {
-	return state == memory.Up.String() || state == memory.Slow.String()
+	return state == backend.Up.String() || state == backend.Slow.String()
 }

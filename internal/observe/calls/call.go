@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -79,7 +79,7 @@ func (c *Call) Remembered() []string {
 	var names []string
 	for _, l := range c.Legs {
 		if l.Number == 0 {
-			names = append(names, l.Header[memory.HeaderKey]...)
+			names = append(names, l.Header[backend.HeaderKey]...)
 		}
 	}
 	return names

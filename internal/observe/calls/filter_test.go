@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/testing/patterns"
 )
@@ -70,7 +70,7 @@ func TestFiltersSelectCalls(t *testing.T) {
 // While a runtime is gone it is called in no leg, and a filter must still find what memory answered for it.
 func TestMemoryAnswersForABackend(t *testing.T) {
 	answered := func(by ...string) *calls.Call {
-		return &calls.Call{Ended: true, Legs: []*calls.Leg{{Header: metadata.MD{memory.HeaderKey: by}}, {Number: 1, Backend: "primary"}}}
+		return &calls.Call{Ended: true, Legs: []*calls.Leg{{Header: metadata.MD{backend.HeaderKey: by}}, {Number: 1, Backend: "primary"}}}
 	}
 	for _, f := range []calls.Filter{{Memory: true}, {Backend: "beta.io"}} {
 		assert.True(t, f.Match(answered("beta.io")))

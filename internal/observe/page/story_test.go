@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -48,7 +48,7 @@ func TestAStoryHasEachChangeOnce(t *testing.T) {
 // A page said nothing of outages if the header of the recording promised changes that were cut out.
 func TestAStoryInfersWhatARecordingLacks(t *testing.T) {
 	call := func(second int) *calls.Call {
-		return &calls.Call{Began: at(second), Ended: true, Legs: []*calls.Leg{{Header: map[string][]string{memory.HeaderKey: {"kata.io"}}}}}
+		return &calls.Call{Began: at(second), Ended: true, Legs: []*calls.Leg{{Header: map[string][]string{backend.HeaderKey: {"kata.io"}}}}}
 	}
 	promises := func(state string, since int) *capture.FileHeader {
 		return &capture.FileHeader{Changes: true, Backends: []capture.HeaderBackend{{Name: "kata.io", State: state, Since: at(since)}}}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/drift"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/plugins"
 )
@@ -94,7 +94,7 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	gauge("criproxy_ready", one(s.Ready))
 	for _, b := range s.Backends {
 		gauge("criproxy_backend_up", one(b.IsUp()), b.Name)
-		gauge("criproxy_backend_slow", one(b.State == memory.Slow.String()), b.Name)
+		gauge("criproxy_backend_slow", one(b.State == backend.Slow.String()), b.Name)
 		gauge("criproxy_backend_since_timestamp_seconds", float64(b.Since.UnixNano())/1e9, b.Name)
 		if b.Age != nil {
 			gauge("criproxy_backend_last_known_age_seconds", b.Age.Seconds(), b.Name)

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/memory"
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
@@ -85,7 +85,7 @@ func New(cfg *config.Config, profile *profile.Profile, schema *codec.Schema) *Me
 // Configure applies the settings that a reload may change. A list waits for memory for at most half
 // of its budget, so that no runtime counts as slow because of criproxy itself.
 func (m *Memory) Configure(cfg *config.Config) {
-	m.replyWait.Store(int64(min(MemoryWait, cmp.Or(cfg.ListBudget, memory.DefaultBudget)/2)))
+	m.replyWait.Store(int64(min(MemoryWait, cmp.Or(cfg.ListBudget, backend.DefaultBudget)/2)))
 }
 
 // Usage returns how many bytes the messages of calls under way take, how many they may take, and

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/memory"
 )
 
 func TestTheMemoryForMessagesFollowsGOMEMLIMIT(t *testing.T) {
@@ -36,8 +36,8 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 		fmt.Sprintf("`maxCalls` of the backend, %d", config.DefaultMaxCalls),
 		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
 		fmt.Sprintf("`-flight-recorder`, %d MiB", config.DefaultRecorder/mib),
-		fmt.Sprintf("what criproxy remembers of a runtime | %d MiB", memory.DefaultMaxBytes/mib),
-		fmt.Sprintf("the time is %s (half of `listBudget`, at most %s)", memory.DefaultBudget/2, MemoryWait),
+		fmt.Sprintf("what criproxy remembers of a runtime | %d MiB", backend.DefaultMaxBytes/mib),
+		fmt.Sprintf("the time is %s (half of `listBudget`, at most %s)", backend.DefaultBudget/2, MemoryWait),
 		fmt.Sprintf("Messages below %d KiB are not counted", smallMessage>>10),
 		fmt.Sprintf("MemoryMax=%dM", 512+512/2), // as TestMemoryStaysNearGOMEMLIMIT holds
 	} {

@@ -20,7 +20,7 @@ var order = []string{
 	"internal/base/wire", "internal/base/buffers", "internal/base/suggest", "internal/base/host", "internal/base/recovery",
 	"internal/base/strict", "internal/base/dump",
 	"codec", "rewrite", "internal/transport", "internal/transport/grpcgo",
-	"internal/inventory", "internal/memory", "internal/profile", "internal/config", "internal/drift",
+	"internal/inventory", "internal/backend", "internal/profile", "internal/config", "internal/drift",
 	"director", "director/dial", "director/example",
 	"hook/hookapi", "hook/plugin", "hook/plugin/example", "internal/plugins",
 	"criadapter",
@@ -56,7 +56,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", above, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", append(above, "criadapter"), "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", append(above, "codec", "internal/base/buffers", "internal/base/recovery", "internal/transport", "internal/memory", "director", "internal/drift", "criadapter", "internal/plugins", "hook", "internal/observe"), "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", append(above, "codec", "internal/base/buffers", "internal/base/recovery", "internal/transport", "internal/backend", "director", "internal/drift", "criadapter", "internal/plugins", "hook", "internal/observe"), "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"internal/transport/grpcgo"}, "the program forwards streams itself, except on the data path of grpc-go"},
 	{"testing", []string{"internal/testing"}, "production code must not link package testing"},
 }

@@ -209,7 +209,7 @@ func (p *proxy) unlikeTruth(all []capture.Change) (wrong []string) {
 }
 
 // podsAt returns how many sandboxes a backend had at a time, unless that was just changing.
-func (b *backend) podsAt(at time.Time) (n int, ok bool) {
+func (b *entry) podsAt(at time.Time) (n int, ok bool) {
 	changing := func(t time.Time) bool { return !t.IsZero() && !t.After(at) && at.Sub(t) < 10*time.Second }
 	for _, i := range b.runtime.items[sandboxes] {
 		if changing(i.created) || changing(i.removed) {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -43,7 +43,7 @@ func TestAConfirmedStopDelaysNoList(t *testing.T) {
 			began := time.Now()
 			items := c.list(containers, false, filter{}, long)
 			require.NotNil(t, items)
-			assert.LessOrEqual(t, time.Since(began), memory.DefaultBudget+slack)
+			assert.LessOrEqual(t, time.Since(began), backend.DefaultBudget+slack)
 			stopped := 0
 			for _, one := range items {
 				if one.state == int(exited) {
@@ -86,7 +86,7 @@ func TestAStartThatIsListedEarlyDelaysNoList(t *testing.T) {
 		for range 3 {
 			began := time.Now()
 			require.Equal(t, int(running), c.list(containers, false, filter{}, long)[front].state)
-			assert.LessOrEqual(t, time.Since(began), memory.DefaultBudget+slack)
+			assert.LessOrEqual(t, time.Since(began), backend.DefaultBudget+slack)
 		}
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/memory"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport"
 )
@@ -126,11 +126,11 @@ func (w *world) begins(lasts time.Duration) {
 	w.ctx, w.end = context.WithCancel(context.Background())
 	time.AfterFunc(lasts, w.end) // and no deadline, which calls would pass on to runtimes
 	begin := w.chance("begin", 0)
-	cfg := &config{budget: memory.DefaultBudget, silence: memory.DefaultSilence, stateDir: w.dir, native: begin.IntN(3) == 0, boot: "the first"}
+	cfg := &config{budget: backend.DefaultBudget, silence: backend.DefaultSilence, stateDir: w.dir, native: begin.IntN(3) == 0, boot: "the first"}
 	for i, name := range names[:*runtimes] {
 		r := newRuntime(w, string(rune('A'+i)), w.seed)
 		w.runtimes = append(w.runtimes, r)
-		cfg.backends = append(cfg.backends, backend{name: name, runtime: r})
+		cfg.backends = append(cfg.backends, entry{name: name, runtime: r})
 	}
 	if begin.IntN(3) == 0 { // the first weather hits runtimes before memory knows them
 		for _, r := range w.runtimes {
@@ -366,7 +366,7 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 				w.trace("reload: with backend %s", name)
 				knows := newKnowledge()
 				knows.blank = time.Now()
-				cfg.backends = append(cfg.backends, backend{name: name, runtime: r, address: r.address(), knows: knows})
+				cfg.backends = append(cfg.backends, entry{name: name, runtime: r, address: r.address(), knows: knows})
 			}
 		}
 	case 4:
@@ -393,7 +393,7 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 }
 
 func (c *config) has(name string) bool {
-	return slices.ContainsFunc(c.backends, func(b backend) bool { return b.name == name })
+	return slices.ContainsFunc(c.backends, func(b entry) bool { return b.name == name })
 }
 
 // forgets notes that criproxy's memory of what clients have seen is lost.

@@ -194,20 +194,20 @@ func (f filter) surelyMatches(cfg *config, i *item, version int) bool {
 }
 
 // backendOf returns the backend that has the items that a filter names.
-func (w *world) backendOf(c *call, f filter) *backend {
+func (w *world) backendOf(c *call, f filter) *entry {
 	i, _ := c.cfg.locate(f.id + f.pod)
 	return &c.cfg.backends[i]
 }
 
 // latin reports whether a backend had text that is not UTF-8 before the end of a call, which memory
 // may hold.
-func (b *backend) latin(c *call) bool {
+func (b *entry) latin(c *call) bool {
 	return slices.ContainsFunc(b.runtime.phases, func(p phase) bool { return p.weather.latin && p.from.Before(c.ended) })
 }
 
 // hasNothing reports whether there was evidence during a call that a backend has nothing: no
 // process listened there, and no client has ever seen an item of it.
-func (b *backend) hasNothing(c *call) bool {
+func (b *entry) hasNothing(c *call) bool {
 	for k := range b.knows.shown {
 		for _, all := range b.knows.shown[k] {
 			if latest(all, c.began) >= 0 {
@@ -220,7 +220,7 @@ func (b *backend) hasNothing(c *call) bool {
 
 // absentDuring reports whether there was a moment during a call at which no process listened at the
 // address of a backend.
-func (b *backend) absentDuring(from, to time.Time) bool {
+func (b *entry) absentDuring(from, to time.Time) bool {
 	for _, p := range b.runtime.during(from, to) {
 		if p.down || p.address != b.address {
 			return true
@@ -230,7 +230,7 @@ func (b *backend) absentDuring(from, to time.Time) bool {
 }
 
 // absentThroughout reports whether no process listened there during the whole call.
-func (b *backend) absentThroughout(from, to time.Time) bool {
+func (b *entry) absentThroughout(from, to time.Time) bool {
 	for _, p := range b.runtime.during(from, to) {
 		if !p.down && p.address == b.address {
 			return false
@@ -241,7 +241,7 @@ func (b *backend) absentThroughout(from, to time.Time) bool {
 
 // steadySince returns the weather of a backend that has answered everything for a while, and the time
 // since which clients could notice it.
-func (b *backend) steadySince(c *call) (phase, time.Time, bool) {
+func (b *entry) steadySince(c *call) (phase, time.Time, bool) {
 	all := b.runtime.during(c.began, c.ended)
 	p := all[0]
 	since := p.from
@@ -253,7 +253,7 @@ func (b *backend) steadySince(c *call) (phase, time.Time, bool) {
 
 // fast reports whether a backend has answered everything at once during a call and for a while
 // before.
-func (b *backend) fast(c *call) bool {
+func (b *entry) fast(c *call) bool {
 	p, since, ok := b.steadySince(c)
 	for _, l := range p.latency {
 		ok = ok && l.most <= fast
@@ -262,7 +262,7 @@ func (b *backend) fast(c *call) bool {
 }
 
 // tail returns how long requests from earlier weather delay the requests that a runtime gets now.
-func (b *backend) tail(now phase) time.Duration {
+func (b *entry) tail(now phase) time.Duration {
 	var d time.Duration
 	for _, p := range b.runtime.during(now.from.Add(-time.Minute), now.from) {
 		if p.from != now.from {
@@ -273,7 +273,7 @@ func (b *backend) tail(now phase) time.Duration {
 }
 
 // age returns how old the list of a backend may be that answers, even if slowly.
-func (b *backend) age(c *call, k kind) (time.Duration, bool) {
+func (b *entry) age(c *call, k kind) (time.Duration, bool) {
 	p, since, ok := b.steadySince(c)
 	l := p.latency[lists].most
 	if !p.concerns(k) {
@@ -294,7 +294,7 @@ func (b *backend) age(c *call, k kind) (time.Duration, bool) {
 
 // remembered reports whether a process has a complete list of a backend, which has not changed since,
 // as far as a client or the runtime itself knows.
-func (b *backend) remembered(c *call, k kind) bool {
+func (b *entry) remembered(c *call, k kind) bool {
 	r := b.runtime
 	if b.latin(c) { // an item whose text differs counts as changed
 		return false
@@ -322,7 +322,7 @@ func (b *backend) remembered(c *call, k kind) bool {
 
 // silence returns how long a backend may answer nothing before it counts as gone. A backend that has
 // answered late gets more time.
-func (b *backend) silence(c *call) time.Duration {
+func (b *entry) silence(c *call) time.Duration {
 	bound := c.cfg.silence
 	for _, p := range b.runtime.phases {
 		if l := p.latency[alive].most; l > fast {
@@ -333,7 +333,7 @@ func (b *backend) silence(c *call) time.Duration {
 }
 
 // frozenFor returns how long a backend has answered nothing during a call.
-func (b *backend) frozenFor(c *call) time.Duration {
+func (b *entry) frozenFor(c *call) time.Duration {
 	var longest time.Duration
 	all := b.runtime.during(c.began, c.ended)
 	for n, p := range all {
@@ -351,7 +351,7 @@ func (b *backend) frozenFor(c *call) time.Duration {
 
 // judgeDeadline reports calls that ended with DeadlineExceeded before their deadline, or that waited too
 // long for a silent backend. mu is held.
-func (w *world) judgeDeadline(c *call, concerned ...*backend) {
+func (w *world) judgeDeadline(c *call, concerned ...*entry) {
 	if status.Code(c.err) == codes.DeadlineExceeded && c.ended.Before(c.deadline) {
 		for _, b := range concerned {
 			for _, p := range b.runtime.during(c.began, c.ended) {
@@ -363,7 +363,7 @@ func (w *world) judgeDeadline(c *call, concerned ...*backend) {
 		w.violated("call %d: %s ended with DeadlineExceeded after %s: %v", c.number, c.method, c.took(), c.err)
 	}
 	for _, b := range concerned {
-		another := slices.ContainsFunc(concerned, func(o *backend) bool { return o.frozenFor(c) == 0 && !o.fast(c) }) // criproxy waits for this one
+		another := slices.ContainsFunc(concerned, func(o *entry) bool { return o.frozenFor(c) == 0 && !o.fast(c) }) // criproxy waits for this one
 		if d := b.frozenFor(c); d > b.silence(c) && !another {
 			w.violated("call %d: %s %s, begun at %.3f, has waited %s for backend %s, which answers nothing: %v", c.number, c.method, c.about, c.began.Sub(w.began).Seconds(), d, b.key(), c.err)
 		}
@@ -371,8 +371,8 @@ func (w *world) judgeDeadline(c *call, concerned ...*backend) {
 }
 
 // pointers to all backends.
-func (c *config) all() []*backend {
-	var all []*backend
+func (c *config) all() []*entry {
+	var all []*entry
 	for i := range c.backends {
 		all = append(all, &c.backends[i])
 	}
@@ -385,7 +385,7 @@ func (w *world) judgeTime(c *call, k kind, f filter) {
 	for _, name := range []string{f.id, f.pod} {
 		if name != "" && !c.cfg.native { // the prefix names the only backend
 			i, _ := c.cfg.locate(name)
-			concerned = []*backend{&c.cfg.backends[i]}
+			concerned = []*entry{&c.cfg.backends[i]}
 		}
 	}
 	w.judgeDeadline(c, concerned...)
@@ -412,11 +412,11 @@ func (w *world) judgeTime(c *call, k kind, f filter) {
 
 // asked returns the backends that criproxy may ask about an item of b: b, or any if its id is native and clients have not
 // seen it.
-func (c *call) asked(b *backend, id string) []*backend {
+func (c *call) asked(b *entry, id string) []*entry {
 	if c.cfg.native && c.latest(b.knows.shown[sandboxes][id]) < 0 && c.latest(b.knows.shown[containers][id]) < 0 {
 		return c.cfg.all()
 	}
-	return []*backend{b}
+	return []*entry{b}
 }
 
 // judgeStatus judges the answer to a status call. mu is held.
@@ -482,7 +482,7 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int, image st
 // statusRemembered reports whether a client got the status of an item from the process of a call
 // after the item was listed as it is now, and nothing has changed it since. The status of a pod
 // includes its containers.
-func (b *backend) statusRemembered(c *call, i *item) bool {
+func (b *entry) statusRemembered(c *call, i *item) bool {
 	current := len(i.versions) - 1
 	settled, ok := b.settled(c, i)
 	if b.latin(c) { // as in remembered
@@ -510,7 +510,7 @@ func (b *backend) statusRemembered(c *call, i *item) bool {
 
 // settled returns since when the process of a call has listed an item in its current version; ok is
 // false if it has not.
-func (b *backend) settled(c *call, i *item) (since time.Time, ok bool) {
+func (b *entry) settled(c *call, i *item) (since time.Time, ok bool) {
 	current := len(i.versions) - 1
 	if i.versions[current].at.After(c.began) || i.removed.After(c.began) {
 		return since, false
@@ -551,7 +551,7 @@ var idempotent = map[string]bool{"StopPodSandbox": true, "RemovePodSandbox": tru
 
 // judgeChange judges a mutating call. mu is held.
 func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
-	var at *backend
+	var at *entry
 	if c.method == "RunPodSandbox" {
 		for i := range c.cfg.backends {
 			if c.cfg.backends[i].runtime.arrivals[token] > 0 {
@@ -601,7 +601,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 		w.violated("call %d: %s(%s) on a runtime that is not there took %s: %v", c.number, c.method, front, c.took(), c.err)
 	}
 	if c.err != nil {
-		well := !slices.ContainsFunc(c.cfg.all(), func(b *backend) bool { return !b.fast(c) })
+		well := !slices.ContainsFunc(c.cfg.all(), func(b *entry) bool { return !b.fast(c) })
 		if well && idempotent[c.method] {
 			w.violated("call %d: %s(%s) failed, all runtimes are well, and what is gone is stopped and removed: %v", c.number, c.method, front, c.err)
 		}
@@ -696,7 +696,7 @@ func (w *world) judgeConditions() {
 }
 
 // condition returns what a process says of a backend.
-func (p *proxy) condition(b *backend) admin.BackendHealth {
+func (p *proxy) condition(b *entry) admin.BackendHealth {
 	for _, h := range p.proxy.Health().Backends {
 		if h.Name == b.key() {
 			return h
@@ -718,7 +718,7 @@ func (i *item) shownAs(now shown, c *call) int {
 
 // made returns the latest version that a call has made of an item, of those that lists of the process of c must show: it
 // was answered before c, and a rule of the profile says what it does. It is -1 if there is none.
-func (c *call) made(b *backend, i *item) int {
+func (c *call) made(b *entry, i *item) int {
 	v := -1
 	for _, one := range b.knows.made[i.id] {
 		if one.at.Before(c.began) && (c.proxy.heard(one.process, one.at) || c.proxy.successor && one.process == c.proxy.number-1) {

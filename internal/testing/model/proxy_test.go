@@ -14,7 +14,7 @@ import (
 
 // config is the configuration of a proxy. It is immutable.
 type config struct {
-	backends        []backend // the primary first
+	backends        []entry // the primary first
 	budget, silence time.Duration
 	stateDir        string
 	native          bool      // clients use the runtimes' own ids
@@ -23,15 +23,15 @@ type config struct {
 	process         int
 }
 
-// backend is a runtime in a config.
-type backend struct {
+// entry is a runtime in a config.
+type entry struct {
 	name    string
 	runtime *runtime
 	address int
 	knows   *knowledge // what clients have seen under this name
 }
 
-func (b *backend) key() string { return director.Backend{Name: b.name}.String() }
+func (b *entry) key() string { return director.Backend{Name: b.name}.String() }
 
 func (c *config) clone() *config {
 	d := *c
@@ -56,8 +56,8 @@ func (c *config) settings(w *world) *settings.Config {
 }
 
 // stacks returns a text for each backend that needs a connection of its own.
-func (c *config) stacks() map[string]backend {
-	all := map[string]backend{}
+func (c *config) stacks() map[string]entry {
+	all := map[string]entry{}
 	for i, b := range c.backends {
 		all[fmt.Sprint(b.name, b.runtime.name, b.address, i == 0, c.budget, c.silence, c.stateDir)] = b
 	}

@@ -1,0 +1,128 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/status"
+)
+
+// An attempt is a call to the backend in whose place memory may answer.
+type attempt struct {
+	method string
+	lag    *lag
+	list   *list // the list that it asks for; nil if it asks for something else
+	// usable reports whether memory has the answer. If long is set, it may be older than a change that a client made: the call
+	// has waited for long. Backend.mu is held.
+	usable func(long bool) bool
+	// anyAnswer says that an error counts as an answer in time, as with statuses: it is about
+	// the item, and not about how the backend is doing.
+	anyAnswer bool
+	// spent is what earlier requests for the same call of a client have used of its budget.
+	spent time.Duration
+
+	// Backend.mu guards the fields below.
+	cancel  context.CancelCauseFunc
+	overdue bool        // it has used up its budget
+	late    bool        // and its budget was Config.Budget, not less because of earlier requests or a client in a hurry
+	long    bool        // it has taken so long that an old answer is better than none
+	timer   *time.Timer // sets long
+	ended   bool
+}
+
+// errRemembered ends an attempt: memory answers in its place.
+var errRemembered = errors.New("memory has the answer")
+
+// try calls f, which asks the backend. Once f has used up its budget, its method is late, and when memory has the answer, try
+// returns errRemembered. Otherwise f goes on until the client's time is over. If f is nil, another goroutine asks the backend,
+// and try only waits until memory has the answer.
+func (c *Link) try(ctx context.Context, a *attempt, f func(context.Context) error) error {
+	epoch, err := c.alive()
+	if err != nil {
+		return err
+	}
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	defer a.cancel(nil)
+	defer context.AfterFunc(epoch, func() { a.cancel(context.Cause(epoch)) })()
+
+	if f == nil {
+		c.mu.Lock()
+		c.wait(a, c.cfg.Silence)
+		c.mu.Unlock()
+		<-ctx.Done()
+		err = status.FromContextError(ctx.Err()).Err()
+	} else {
+		budget := c.cfg.Budget - a.spent
+		if deadline, ok := ctx.Deadline(); ok { // a client in a hurry gets its answer before it leaves
+			budget = min(budget, time.Until(deadline)*3/4)
+		}
+		timer := time.AfterFunc(budget, func() { c.overdue(a, budget) })
+		err = c.pulse.of(ctx, f)
+		timer.Stop()
+	}
+	c.mu.Lock()
+	c.leave(a)
+	answered := err == nil || a.anyAnswer && ctx.Err() == nil && !unreachable(err)
+	if answered && !a.late {
+		c.isInTime(a.lag)
+	}
+	c.mu.Unlock()
+	if err != nil && context.Cause(ctx) == errRemembered {
+		return errRemembered
+	}
+	return c.judge(epoch, err)
+}
+
+// wait ends an attempt as soon as memory has its answer; after the time long an old one suffices. c.mu is held.
+func (c *Link) wait(a *attempt, long time.Duration) {
+	a.overdue = true
+	c.waiting = append(c.waiting, a)
+	if a.list != nil { // the time counts from the change that the answer must show
+		long = max(0, min(long, time.Until(a.list.StaleSince.Add(c.cfg.Silence))))
+	}
+	a.timer = time.AfterFunc(long, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		a.long = true
+		c.relieve(a)
+	})
+	c.relieve(a)
+}
+
+// leave ends an attempt. c.mu is held.
+func (c *Link) leave(a *attempt) {
+	a.ended = true
+	c.waiting = slices.DeleteFunc(c.waiting, func(other *attempt) bool { return other == a })
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// overdue notes that an attempt has used up its budget.
+func (c *Link) overdue(a *attempt, budget time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.ended {
+		return
+	}
+	if budget == c.cfg.Budget {
+		a.late = true
+		c.isLate(a.lag, lateError(a.method, budget))
+	}
+	c.wait(a, c.cfg.Silence-a.spent-budget)
+}
+
+// relieveAll ends the calls in whose place memory can answer by now. c.mu is held.
+func (c *Link) relieveAll() {
+	for _, a := range c.waiting {
+		c.relieve(a)
+	}
+}
+
+func (c *Link) relieve(a *attempt) {
+	if !a.ended && a.overdue && a.usable(a.long) {
+		a.cancel(errRemembered)
+	}
+}

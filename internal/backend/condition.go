@@ -1,0 +1,346 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A Condition says whether a backend answers. These events change it, and no others:
+//
+//	from      event                                                        to
+//	up        a list, status or kept reply takes longer than Budget        slow
+//	up        a list is an error twice in a row                            slow
+//	slow      each method that was late has answered in time three times,  up
+//	          and Silence has passed since
+//	up, slow  the connection is refused or ends                            gone
+//	up, slow  the backend has answered nothing at all for Silence, or      gone
+//	          longer, if it has shown that it answers that late
+//	up, slow  all gates and [Config.Alive] answer with errors              gone
+//	gone      all lists that are gates have answered; without gates,       up
+//	          [Config.Alive] has
+//	gone      Alive has answered, and a gate has failed, or has not        slow
+//	          answered within Budget
+//
+// The State belongs to the Backend, and Backend.mu guards it; Watch learns of each change, in order, from Run. Only the link that
+// new calls use changes it. A process begins with what the one before it last said.
+type Condition int
+
+// The conditions.
+const (
+	Up   Condition = iota
+	Slow           // memory answers the calls that would come late; all others pass as usual
+	Gone           // no call goes to it
+)
+
+func (c Condition) String() string { return [...]string{"up", "slow", "gone"}[c] }
+
+// State is the condition of a backend, with its time and reason.
+type State struct {
+	Condition Condition
+	Since     time.Time
+	Seen      bool  // it has answered a list since the machine was booted
+	Err       error // why it is slow or gone; for a backend that is up, another problem, such as with its file
+	First     bool  // of the states for which Watch is called
+}
+
+// calm is how many answers in time make a method that was late punctual again, if Silence has passed since it was late.
+const calm = 3
+
+// lag says whether the answers of one method come late. Backend.mu guards it.
+type lag struct {
+	method  string
+	why     error         // why it is late; nil if it is not
+	before  bool          // why is the reason of an earlier link or process
+	failing bool          // its latest answers were errors
+	odd     uint64        // its latest answer was an error, the first: the latest request of before; zero: there is none
+	inTime  int           // how many answers came in time since one was late
+	since   time.Time     // when an answer was last late
+	asked   time.Time     // when the latest request in the background was made
+	took    time.Duration // how long the latest such request that has ended took
+	flying  int           // how many such requests are under way
+}
+
+func (g *lag) late() bool { return g.why != nil }
+
+// isLate notes that a method has not answered within its budget. c.mu is held.
+func (c *Link) isLate(g *lag, why error) {
+	if g.why == nil || g.before {
+		c.setLate(g, why)
+	}
+	g.inTime, g.since = 0, time.Now()
+	c.reconsider()
+	c.notifySlow(false)
+	c.Check()
+}
+
+// fails notes that request seq for a list has ended with an error. One error is the trouble of its call: containerd answers a
+// list with NotFound while a container is removed. Run asks again at once. The list fails if that request, or another one
+// that was made after the error, does so too, or if the backend does not have it any more. c.mu is held.
+func (c *Link) fails(l *list, seq uint64, err error) {
+	g := &l.lag
+	if g.late() || status.Code(err) == codes.Unimplemented || g.odd > 0 && seq > g.odd {
+		c.isFailing(g, failedError(l.Method().Name, err))
+		return
+	}
+	if g.odd == 0 {
+		g.odd = c.inv.Asked()
+		c.Check()
+	}
+}
+
+// isFailing notes that a method has answered with an error, and ends the calls that wait for its answer. c.mu is held.
+func (c *Link) isFailing(g *lag, why error) {
+	g.failing, g.odd = true, 0
+	c.isLate(g, why)
+	for _, a := range c.waiting {
+		if a.lag == g {
+			a.long = true
+			c.relieve(a)
+		}
+	}
+}
+
+// setLate records why a method is late, or with nil that it is in time. The next link and process inherit the reason. c.mu is
+// held.
+func (c *Link) setLate(g *lag, why error) {
+	g.why, g.before = why, false
+	if c.replaced() {
+		return
+	}
+	if delete(c.late, g.method); why != nil {
+		c.late[g.method] = why.Error()
+	}
+	c.news = true
+}
+
+// isInTime notes an answer within the budget. c.mu is held.
+func (c *Link) isInTime(g *lag) {
+	g.failing, g.odd = false, 0
+	if g.why == nil {
+		return
+	}
+	if g.inTime++; g.inTime >= calm && time.Since(g.since) >= c.cfg.Silence {
+		c.setLate(g, nil)
+		c.reconsider()
+	}
+}
+
+// whyLate returns why the first of the methods that are late is so, nil if none is. c.mu is held.
+func (c *Link) whyLate() error {
+	for _, g := range c.lags {
+		if g.why != nil {
+			return g.why
+		}
+	}
+	return nil
+}
+
+// reconsider makes the condition of a backend that is not gone follow its lags. c.mu is held.
+func (c *Link) reconsider() {
+	if c.replaced() || c.state.Condition == Gone {
+		return
+	}
+	why := c.whyLate()
+	switch {
+	case why == nil && c.state.Condition == Slow:
+		c.become(Up, nil)
+	case why != nil && c.state.Condition == Up:
+		c.become(Slow, why)
+	}
+}
+
+// become changes the condition. Run calls Watch later: a Watch that blocks, as a log can, must not stop a call. c.mu is held.
+func (c *Link) become(condition Condition, why error) {
+	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.seen, Err: why}
+	first := c.state
+	first.First = !c.notified
+	c.notified = true
+	c.queueNotice(first)
+}
+
+// began returns since when a condition holds that has just been noticed: the first of which Watch is notified may go on from an
+// earlier process. c.mu is held.
+func (c *Link) began(condition Condition) time.Time {
+	if before := c.cfg.Before; !c.notified && before.Condition == condition && !before.Since.IsZero() {
+		return before.Since
+	}
+	return time.Now()
+}
+
+// notifyFirst notifies Watch of the condition of a backend that has answered a list, if it was not notified yet. A backend that
+// was gone for an earlier process is back when it has answered a gate, and Watch is not notified before. c.mu is held.
+func (c *Link) notifyFirst(l *list) {
+	wasGone := c.gone
+	if c.replaced() || wasGone && !l.Spec.Gate && len(c.gates) > 0 { // if none is a gate, any list says that a backend is back
+		return
+	}
+	c.gone = false
+	if c.notified || c.state.Condition == Gone {
+		return
+	}
+	condition, why := c.state.Condition, c.state.Err
+	if wasGone {
+		condition, why = Up, nil
+		for _, g := range c.lags {
+			if !g.failing {
+				c.setLate(g, nil)
+			} else if condition == Up {
+				condition, why = Slow, g.why
+			}
+		}
+	}
+	c.become(condition, why)
+}
+
+// notifySlow notifies Watch of a backend that is slow, as it was for an earlier process, once a method has been late again. One
+// that was gone for that process must have answered Alive as well. c.mu is held.
+func (c *Link) notifySlow(alive bool) {
+	again := func(g *lag) bool { return g.late() && !g.before }
+	if c.replaced() || c.notified || c.state.Condition != Slow || c.gone && !alive || !slices.ContainsFunc(c.lags, again) {
+		return
+	}
+	for _, g := range c.lags {
+		if c.gone && g.before {
+			c.setLate(g, nil)
+		}
+	}
+	c.gone = false
+	c.become(Slow, c.whyLate())
+}
+
+// queueNotice queues a state for Watch, which Run calls. b.mu is held.
+func (b *Backend) queueNotice(s State) {
+	b.unwatched = append(b.unwatched, s)
+	wake(b.notify)
+}
+
+// notifyAll calls Watch for each state in the queue, unless the backend was taken away.
+func (b *Backend) notifyAll() {
+	b.mu.Lock()
+	states := b.unwatched
+	b.unwatched = nil
+	b.mu.Unlock()
+	for _, s := range states {
+		if c := b.current.Load(); c.cfg.Watch != nil && !c.replaced() {
+			c.cfg.Watch(s)
+		}
+	}
+}
+
+// goneNow ends all calls that are under way on the link, and marks the backend gone, unless it has another link. stays says that
+// waiting for the backend is useless. c.mu is held.
+func (c *Link) goneNow(why error, stays bool) {
+	c.endEpoch(why)
+	if c.current.Load() != c || c.state.Condition == Gone {
+		return
+	}
+	c.stays, c.back, c.answers = stays, make(chan struct{}), c.pulse.answers.Load()
+	c.gone, c.news = true, true
+	for _, g := range c.lags {
+		c.late[g.method] = "was gone: " + why.Error()
+	}
+	c.become(Gone, why)
+	c.Check()
+}
+
+// call calls f, which asks the backend, unless the backend is gone. It cancels f if the backend goes.
+func (c *Link) call(ctx context.Context, f func(context.Context) error) error {
+	epoch, err := c.alive()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(epoch, cancel)()
+	return c.judge(epoch, c.pulse.of(ctx, f))
+}
+
+// alive returns the context of the current epoch, which ends when the backend goes, or an error if it is gone.
+func (c *Link) alive() (context.Context, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Condition == Gone {
+		return nil, c.unavailable()
+	}
+	return c.epoch, nil
+}
+
+// unavailable is the error of a call to a backend that is gone. c.mu is held.
+func (c *Link) unavailable() error {
+	return status.Errorf(codes.Unavailable, "criproxy: backend %s is gone since %s: %v",
+		c.cfg.Name, c.state.Since.Format(time.TimeOnly), c.state.Err)
+}
+
+// judge returns the client's error for the error of a call that began in epoch, which may show that the backend is gone.
+func (c *Link) judge(epoch context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case epoch.Err() != nil && c.state.Condition == Gone:
+		return c.unavailable()
+	case epoch.Err() != nil: // it ended because the backend went
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s was gone meanwhile: %v", c.cfg.Name, context.Cause(epoch))
+	case unreachable(err):
+		c.goneNow(c.reason(err), false)
+	}
+	return err
+}
+
+// unreachable reports whether the backend could not be reached: such errors have a method Unreachable, unlike its own ones.
+func unreachable(err error) bool {
+	var u interface{ Unreachable() bool }
+	return status.Code(err) == codes.Unavailable && errors.As(err, &u) && u.Unreachable()
+}
+
+// reason is err without the words with which every message about the backend begins.
+func (c *Link) reason(err error) error {
+	return errors.New(strings.TrimPrefix(status.Convert(err).Message(), "criproxy: backend "+c.cfg.Name+" "))
+}
+
+// lateError is why a method counts as late.
+func lateError(method string, budget time.Duration) error {
+	return fmt.Errorf("has not answered %s within %s", method, budget)
+}
+
+// failedError is why a method that answers with an error counts as late.
+func failedError(method string, err error) error {
+	s := status.Convert(err)
+	return fmt.Errorf("answers %s with %s: %s", method, s.Code(), s.Message())
+}
+
+// mustBeMended reports whether an error says that the call fails until somebody has mended something, as another criproxy says
+// of a call that has come back to it: see [codes.FailedPrecondition]. A runtime that is starting answers with other errors.
+func mustBeMended(err error) bool { return status.Code(err) == codes.FailedPrecondition }
+
+// ours reports whether a call failed because of a limit of this process: such errors have a method Ours. Such an error says
+// nothing about the backend, and there is no room for an answer from memory either.
+func ours(err error) bool {
+	var o interface{ Ours() bool }
+	return errors.As(err, &o) && o.Ours()
+}
+
+// aboutTheRequest reports whether an error is about the request, and not about how the backend is doing.
+func aboutTheRequest(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
+		return true
+	}
+	return false
+}
+
+// ended reports whether a client has gone or its deadline has passed. It looks at the clock,
+// because a backend may notice the deadline before our own timer does.
+func ended(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+}

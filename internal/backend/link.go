@@ -1,0 +1,311 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/inventory"
+)
+
+// A Link is a configuration of a [Backend], with its connection. A call uses the same link from its beginning to its end. One
+// that another link has replaced only serves the calls under way: it makes no requests of its own, and what it notices says
+// nothing about the backend. Links have generations: each has the number of the one before it, plus one.
+type Link struct {
+	*Backend
+	cfg   Config
+	next  codec.Caller
+	plan  *inventory.Plan
+	lists []*list
+	gates []*list // those that are gates
+	kept  []*kept
+	lags  []*lag
+	roles map[string]role // :: full method
+	pulse pulse
+
+	unasked bool // see Unasked
+
+	// Commit sets the fields below.
+	generation uint64
+	serving    context.Context // ends when another link replaces this one, or the backend is taken away
+	endService context.CancelFunc
+	used       context.Context // ends with End, and with Backend.life
+	release    context.CancelFunc
+
+	// Backend.mu guards the fields below.
+	epoch     context.Context // the time since the backend came back; ends when the backend goes
+	endEpoch  context.CancelCauseFunc
+	patience  time.Duration // how long it may be silent: Silence, or more if it is known to answer that late
+	probeTime time.Duration // how long the next call of Alive may take while it is gone
+	probing   bool          // Alive is under way
+	follows   bool          // statuses are being asked for
+	down      bool          // with Config.Pass: there is no connection
+	answers   uint64        // with Config.Pass: of pulse, when the backend went
+}
+
+// list joins what a Link has of one list of its Spec: how to read it, what the backend last said, and how long it takes to answer.
+type list struct {
+	*inventory.ListPlan
+	*inventory.Listing // of the Inventory, from Commit on; Backend.mu guards it, and the fields below
+
+	lag       lag
+	statusLag lag    // of the statuses of its items
+	latest    uint64 // the number of the latest request in the background
+	round     *round // the latest list for look-ups, perhaps one that has not begun yet; nil: none
+}
+
+// role says what memory does about a method.
+type role struct {
+	list   *list // it returns this list
+	kept   *kept // its reply is kept
+	status *list // its reply is the status of an item of this list
+}
+
+// Stage returns a link for the Backend, and changes nothing before the caller commits the link. A memory that could not be read
+// is no error of Stage: the backend's lists fail, and say why, until the backend has answered.
+func (b *Backend) Stage(cfg Config) (*Link, error) {
+	switch {
+	case cfg.Policy == "":
+		cfg.Policy = LastKnown
+	case cfg.Policy != LastKnown && cfg.Policy != Fail && cfg.Policy != Skip:
+		return nil, fmt.Errorf("policy: is %q, want %q, %q or %q", cfg.Policy, LastKnown, Fail, Skip)
+	}
+	cfg.Budget = cmp.Or(cfg.Budget, DefaultBudget)
+	cfg.Silence = max(cmp.Or(cfg.Silence, DefaultSilence), cfg.Budget)
+	cfg.Interval = cmp.Or(cfg.Interval, DefaultInterval)
+	cfg.RequiredWait = cmp.Or(cfg.RequiredWait, cfg.Silence)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
+	if cfg.Pass {
+		cfg.Alive = cmp.Or(cfg.Alive, HealthCheck)
+		return &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: &inventory.Plan{}}, nil
+	}
+	plan, err := inventory.Compile(cfg.Spec, cfg.Schema, cfg.Package, cfg.Equivalents)
+	if err != nil {
+		return nil, err
+	}
+	c := &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: plan, roles: map[string]role{}, patience: cfg.Silence}
+	for _, m := range cfg.Schema.Methods() {
+		if strings.HasPrefix(m.Name, "/"+cfg.Package+".") {
+			c.roles[m.Name] = role{}
+		}
+	}
+	for _, p := range plan.Lists {
+		l := &list{ListPlan: p}
+		c.lists = append(c.lists, l)
+		if p.Spec.Gate {
+			c.gates = append(c.gates, l)
+		}
+		c.addLag(&l.lag, p.Method().Name)
+		for _, m := range []*codec.Method{p.Unary, p.Stream} {
+			if m != nil {
+				c.roles[m.Name] = role{list: l}
+			}
+		}
+		if p.Status != nil {
+			c.addLag(&l.statusLag, p.Status.Method.Name)
+			c.roles[p.Status.Method.Name] = role{status: l}
+		}
+	}
+	for _, p := range plan.Replies {
+		k := &kept{ReplyPlan: p}
+		c.kept = append(c.kept, k)
+		c.addLag(&k.lag, p.Method.Name)
+		c.roles[p.Method.Name] = role{kept: k}
+	}
+	if cfg.Alive == "" && len(c.gates) == 0 {
+		c.cfg.Alive, c.unasked = HealthCheck, true
+	}
+	return c, nil
+}
+
+func (c *Link) addLag(g *lag, method string) {
+	g.method = method
+	c.lags = append(c.lags, g)
+}
+
+// Commit makes the Backend use the link from the next call on, in place of the one before it. The condition goes on: a backend
+// that is gone is asked at once whether it is back, and methods that were late still are. Commit cannot fail: lists that the
+// new configuration cannot read are unknown, and fail until the backend has answered them.
+func (c *Link) Commit() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cfg.Pass { // what is remembered would be out of date when the backend is one of several again
+		c.inv, c.seen, c.answeredSinceBoot, c.unsure = inventory.New(), false, false, nil
+		clear(c.late)
+	}
+	if err := c.inv.Use(c.plan); err != nil {
+		c.seen, c.unsure = false, brokenError(c.file.Path, err) // lists fail: there may have been items
+	}
+	for _, l := range c.lists {
+		l.Listing = c.inv.List(l.ListPlan)
+	}
+	for _, g := range c.lags {
+		if why, ok := c.late[g.method]; ok {
+			g.why, g.before = errors.New(why), true
+		}
+	}
+	c.serving, c.endService = context.WithCancel(context.Background())
+	c.used, c.release = context.WithCancel(c.life)
+	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
+	if before := c.current.Load(); before != nil {
+		c.generation = before.generation + 1
+		before.retire()
+	}
+	c.current.Store(c)
+	c.stays = false
+	switch why := c.whyLate(); {
+	case c.notified || c.state.Condition == Gone:
+		c.reconsider()
+	case c.cfg.Pass && c.cfg.Before.Condition == Gone:
+		c.state, c.back = c.cfg.Before, make(chan struct{})
+	case why != nil: // it was so for the previous process
+		c.state = State{Condition: Slow, Since: time.Now(), Seen: c.seen, Err: why}
+	default:
+		c.state = State{Since: time.Now(), Seen: c.seen}
+	}
+	c.Check()
+}
+
+// replaced reports whether the link only serves the calls under way.
+func (c *Link) replaced() bool { return c.serving.Err() != nil }
+
+// Retire is for a link that none replaces, because the backend is taken away: see [Link]. Watch is called no more.
+func (c *Link) Retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.retire()
+}
+
+// retire is Retire for a link that another one replaces. c.mu is held.
+func (c *Link) retire() {
+	if c.replaced() {
+		return
+	}
+	c.endService()
+	if c.life.Err() == nil { // otherwise Run has ended, and waits for nothing that begins now
+		c.background.Go(func() { c.do("ending calls to", c.drain) })
+	}
+}
+
+// drain ends the calls that use a replaced link if the backend answers none of them, until no call uses it.
+func (c *Link) drain() {
+	for sleep(c.used, c.cfg.Interval, nil) {
+		c.mu.Lock()
+		c.checkSilence()
+		c.mu.Unlock()
+	}
+}
+
+// End says that no call uses the link any more. If the backend has no other one, Run ends.
+func (c *Link) End() {
+	c.release()
+	if c.current.Load() == c {
+		c.end()
+	}
+}
+
+// Call makes a unary call.
+func (c *Link) Call(ctx context.Context, call *codec.Call) error {
+	if c.cfg.Pass {
+		return c.pulse.of(ctx, func(ctx context.Context) error { return c.next.Call(ctx, call) })
+	}
+	r, described := c.roles[call.Method]
+	switch {
+	case !described:
+		return c.next.Call(ctx, call) // the Spec does not name it
+	case r.list != nil:
+		return c.elsewhere(ctx, call, c.list(ctx, r.list, call))
+	case r.kept != nil:
+		return c.elsewhere(ctx, call, c.keptReply(ctx, r.kept, call))
+	case r.status != nil:
+		return c.elsewhere(ctx, call, c.statusOf(ctx, r.status, call))
+	}
+	sent := false // a call that never reached the backend has changed nothing
+	err := c.call(ctx, func(ctx context.Context) error {
+		sent = true
+		return c.next.Call(ctx, call)
+	})
+	if sent {
+		c.noteCall(call, err)
+	} else if c.plan.Changes(call.Method) {
+		c.noteRefusal()
+	}
+	if err == nil && call.Method != c.cfg.Alive {
+		c.answered()
+	}
+	return err
+}
+
+// elsewhere repeats a call that changes nothing on the link that has replaced c, if it failed with err because c was lost.
+func (c *Link) elsewhere(ctx context.Context, call *codec.Call, err error) error {
+	next := c.current.Load()
+	if err == nil || next == c || next.cfg.Pass {
+		return err
+	}
+	c.mu.Lock()
+	lost := c.epoch.Err() != nil
+	c.mu.Unlock()
+	if lost {
+		return next.Call(ctx, call)
+	}
+	return err
+}
+
+// Open opens a streaming call.
+func (c *Link) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
+	r, described := c.roles[name]
+	if !described {
+		return c.next.Open(ctx, desc, name, first)
+	}
+	if r.list != nil {
+		return c.listStream(ctx, r.list, name, first), nil
+	}
+	epoch, err := c.alive()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(epoch, cancel)
+	context.AfterFunc(ctx, func() { stop() }) // also if the client does not read the stream to its end
+	s, err := c.next.Open(ctx, desc, name, first)
+	if err != nil {
+		cancel()
+		return nil, c.judge(epoch, err)
+	}
+	return &guardedStream{Stream: s, conn: c, epoch: epoch, end: cancel}, nil
+}
+
+// guardedStream is a stream that ends when its backend goes down.
+type guardedStream struct {
+	codec.Stream
+	conn  *Link
+	epoch context.Context
+	end   func()
+}
+
+func (s *guardedStream) Recv() (*codec.Frame, error) {
+	f, err := s.Stream.Recv()
+	if err != nil {
+		defer s.end()
+		if !errors.Is(err, io.EOF) {
+			err = s.conn.judge(s.epoch, err)
+		}
+	}
+	return f, err
+}
+
+// mark marks the answer to a method as one from memory, for the caller of ctx. c.mu may be held.
+func (c *Link) mark(ctx context.Context, method string, call *codec.Call) {
+	call.Header = metadata.Pairs(HeaderKey, c.cfg.Name)
+	if c.cfg.Remembered != nil {
+		c.cfg.Remembered(ctx, method)
+	}
+}

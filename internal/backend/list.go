@@ -1,0 +1,368 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// list answers a list, from the backend if that answers within its budget, otherwise from memory.
+// The call is of the unary or of the streaming method; both have the same request.
+func (c *Link) list(ctx context.Context, l *list, call *codec.Call) error {
+	now, soon, usable := c.answersFor(l)
+	if now {
+		return c.remembered(ctx, l, call)
+	}
+	began := time.Now()
+	var err error
+	if soon {
+		err = c.try(ctx, &attempt{lag: &l.lag, list: l, usable: usable}, nil)
+	} else {
+		err = c.ask(ctx, l, call, usable, 0)
+	}
+	if errors.Is(err, errCameBack) {
+		err = c.ask(ctx, l, call, usable, time.Since(began))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errRemembered):
+		return c.remembered(ctx, l, call)
+	case ended(ctx), ours(err), aboutTheRequest(err) && !l.Unfiltered(call.Request.Bytes()):
+		return err
+	case c.State().Condition == Gone:
+		return c.listOfGone(ctx, l, call, err)
+	}
+	return c.listInstead(ctx, l, call, err)
+}
+
+// answersFor decides what to do about a list with which the backend is late. now: memory answers at once. soon: a client has
+// changed something, and memory answers when the backend has answered a request that answersFor makes in the background.
+// Neither: the caller asks the backend. usable is [Link.usableList] for a call that begins now.
+func (c *Link) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	usable = c.usableList(l)
+	if c.state.Condition == Gone || !l.lag.late() || c.replaced() || c.cfg.Policy != LastKnown {
+		return false, false, usable // with Skip and Fail, the answer of each call decides
+	}
+	c.refreshInBackground(l)
+	now = usable(false)
+	return now, !now && l.Complete && !l.lag.failing, usable
+}
+
+// usableList returns a function that reports whether memory has the answer to a list that begins now: the whole list, with
+// every change that a client knew of before the call, unless that was Silence ago. A change that failed, or whose call is still
+// under way, need not be there: no client knows whether the backend has made it. An optional list may be empty, so that a late
+// backend does not delay the others. c.mu is held.
+func (c *Link) usableList(l *list) func(long bool) bool {
+	invalidated := l.Invalidated
+	return func(long bool) bool {
+		has := l.Complete && (long || l.Shows(invalidated) || older(l.StaleSince, c.cfg.Silence)) || l.Spec.Optional && !c.cfg.Primary
+		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
+	}
+}
+
+// never is the usable of calls that only the backend can answer, and enough that of calls that end after their budget.
+func never(bool) bool  { return false }
+func enough(bool) bool { return true }
+
+// errCameBack is the error of a list during which the backend went and came back.
+var errCameBack = status.Error(codes.Unavailable, "criproxy: the backend was gone and came back meanwhile")
+
+// ask asks the backend, and remembers what it answers. Earlier requests for the same call of a client have spent a part
+// of the budget.
+func (c *Link) ask(ctx context.Context, l *list, call *codec.Call, usable func(bool) bool, spent time.Duration) error {
+	epoch, err := c.alive()
+	if err != nil {
+		return err
+	}
+	all := l.Unfiltered(call.Request.Bytes())
+	c.mu.Lock()
+	seq, at := c.inv.Begin(), time.Now()
+	c.mu.Unlock()
+
+	err = c.try(ctx, &attempt{method: call.Method, lag: &l.lag, list: l, usable: usable, spent: spent}, func(ctx context.Context) error { return c.fetch(ctx, l, call) })
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch {
+		case errors.Is(err, errRemembered), ended(ctx):
+		case epoch.Err() != nil:
+			if c.state.Condition != Gone {
+				err = errCameBack
+			}
+		case ours(err):
+		case l.spares(err): // it is an answer in time
+			c.isInTime(&l.lag)
+		case all || !aboutTheRequest(err):
+			c.fails(l, seq, err)
+			c.noteAnswer()
+		}
+		return err
+	}
+	if c.observe(epoch, l, seq, at, call.Request, call.Reply, all) {
+		return c.askWhole(ctx, l, call.Method, spent+time.Since(at))
+	}
+	return nil
+}
+
+// askWhole asks for the whole list after an answer to a request with a filter has lacked items of memory: they have
+// changed, or are gone. Only the whole list shows which, and memory must learn that before the client gets the answer.
+func (c *Link) askWhole(ctx context.Context, l *list, method string, spent time.Duration) error {
+	c.mu.Lock()
+	usable := c.usableList(l)
+	c.mu.Unlock()
+	whole := &codec.Call{Method: method, Request: &codec.Frame{}}
+	err := c.ask(ctx, l, whole, usable, spent)
+	switch {
+	case err == nil:
+		whole.Reply.Free()
+	case errors.Is(err, errRemembered):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.invalidateWhole(l)
+	case !aboutTheRequest(err):
+		return err
+	}
+	return nil
+}
+
+// invalidateWhole makes lists wait for the next whole list, which shows what a client has seen to be gone. c.mu is held.
+func (c *Link) invalidateWhole(l *list) {
+	l.Invalidate(time.Now())
+	c.refreshInBackground(l)
+}
+
+// observe remembers the answer to request seq, made at a time in an epoch. lacks is that of [inventory.Listing.Merge].
+func (c *Link) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.epoch != epoch: // the answer is older than what memory has learned since
+	case all:
+		l.Observe(seq, at, answer)
+		c.notifyFirst(l)
+		c.seeLocked() // from the first answer on, later lists must not lack what a client has seen
+		c.relieveAll()
+	default:
+		if lacks = l.Merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
+			c.invalidateWhole(l)
+			return false
+		}
+	}
+	return lacks
+}
+
+// spares reports whether an error in place of the list says nothing about the backend: it has no such list, or Run never asks
+// for it and clients can do without it, or memory does not have all of it. Such a list may fail once, because a container was
+// removed meanwhile, or for ever, as ListPodSandboxStats of containerd 1.6 does while there is a sandbox that has ended.
+// Backend.mu is held.
+func (l *list) spares(err error) bool {
+	return l.lacking(err) || !l.Spec.Gate && l.Spec.Every == 0 && (l.Spec.Optional || !l.Complete)
+}
+
+// lacking reports whether err says that the backend has no such list, and may do without it. Backend.mu is held.
+func (l *list) lacking(err error) bool {
+	return status.Code(err) == codes.Unimplemented && !l.Spec.Gate && !l.Complete
+}
+
+// refreshInBackground asks for the whole list in the background, unless such a request is under way
+// already. If something has changed since that was made, refreshInBackground makes one more. c.mu is held.
+func (c *Link) refreshInBackground(l *list) {
+	latest := c.inv.Asked() + 1
+	if c.askInBackground(&l.lag, l.Method().Name, l.ChangedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l, never) }) {
+		l.latest = latest
+	}
+}
+
+const (
+	mostFlying  = 3 // bounds how many requests for one answer may be under way in the background
+	flightTimes = 3 // bounds how long each of them waits, in times of Silence
+)
+
+// askInBackground runs f, which makes a request of the method of g, in a goroutine. It reports
+// false if enough requests are under way: one; or two, if more is set; or up to mostFlying, while
+// the latest has taken so long that its answer may never come. c.mu is held.
+func (c *Link) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
+	room := g.flying == 0 || g.flying == 1 && more || g.flying < mostFlying && time.Since(g.asked) >= c.cfg.Silence
+	if !room || c.replaced() || c.life.Err() != nil {
+		return false
+	}
+	g.flying++
+	g.asked = time.Now() // also if it fails: a backend need not have the method
+	began := g.asked
+	c.background.Go(func() {
+		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
+		defer cancel()
+		_ = c.cfg.Panicked.Run(method, func() { f(ctx) }) // the hook reports a panic; the request is repeated
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		g.flying--
+		g.took = time.Since(began)
+		c.Check() // its statuses may be wanted now
+	})
+	return true
+}
+
+// renew asks the backend for the whole list and remembers the answer.
+func (c *Link) renew(ctx context.Context, l *list, usable func(long bool) bool) {
+	call := &codec.Call{Method: l.Method().Name, Request: &codec.Frame{}}
+	if err := c.ask(ctx, l, call, usable, 0); err == nil {
+		call.Reply.Free()
+	}
+}
+
+// renewWithin is renew for callers that wait until ctx ends, or for the budget. It does not wait for a backend that is late
+// if memory is no older than the latest change.
+func (c *Link) renewWithin(ctx context.Context, l *list, usable func(long bool) bool) {
+	switch now, soon, shows := c.answersFor(l); {
+	case soon:
+		ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
+		defer cancel()
+		_ = c.try(ctx, &attempt{lag: &l.lag, list: l, usable: shows}, nil) // an error means that it takes too long
+	case !now:
+		c.renew(ctx, l, usable)
+	}
+}
+
+// fetch asks for a list by its unary or streaming method, or by the other one if the backend lacks it. The reply has its
+// items in one well-formed message.
+func (c *Link) fetch(ctx context.Context, l *list, call *codec.Call) error {
+	streamed := func() error { return collect(ctx, c.next, l.ListPlan, call, c.cfg.Streamed) }
+	whole := func() error {
+		if err := call.OnAs(ctx, c.next, l.Unary.Name, call.Request); err != nil {
+			return err
+		}
+		return check(call, l.Shape)
+	}
+	if l.Stream != nil && call.Method == l.Stream.Name {
+		return or(l.ListPlan, streamed(), whole)
+	}
+	return or(l.ListPlan, whole(), streamed)
+}
+
+// remembered answers a list from memory.
+func (c *Link) remembered(ctx context.Context, l *list, call *codec.Call) error {
+	if c.cfg.Policy == Skip {
+		call.Reply = &codec.Frame{}
+		return nil
+	}
+	view := c.view()
+	if !view.Complete(l.ListPlan) && !l.Spec.Optional { // its latest answer is malformed
+		return c.unknown(nil)
+	}
+	answer, err := view.Answer(l.ListPlan, call.Request.Bytes())
+	if err != nil {
+		return err
+	}
+	if c.cfg.Reserve != nil {
+		if err := c.cfg.Reserve(ctx, len(answer)); err != nil {
+			return err
+		}
+	}
+	c.mark(ctx, l.Method().Name, call)
+	call.Reply = codec.NewFrame(answer)
+	return nil
+}
+
+// listInstead answers a list for a backend that is not gone and that answered err. The lists of
+// the other backends do not fail because of that, as long as memory has this backend's items.
+func (c *Link) listInstead(ctx context.Context, l *list, call *codec.Call, err error) error {
+	c.mu.Lock()
+	complete, lacking := l.Complete, l.lacking(err)
+	c.mu.Unlock()
+	switch {
+	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
+		return c.remembered(ctx, l, call)
+	case lacking, c.cfg.Primary, errors.Is(err, errCameBack):
+		return err // the client gets the backend's own error
+	case c.cfg.Policy == LastKnown && l.Spec.Optional:
+		return c.remembered(ctx, l, call)
+	}
+	if c.cfg.Policy == Fail {
+		return status.Error(codes.Unavailable, status.Convert(err).Message())
+	}
+	return c.unknown(failedError(l.Method().Name, err))
+}
+
+// listOfGone answers a list for a backend that is gone, because of err.
+func (c *Link) listOfGone(ctx context.Context, l *list, call *codec.Call, err error) error {
+	if c.cfg.Policy == Fail {
+		return status.Error(codes.Unavailable, status.Convert(err).Message())
+	}
+	c.mu.Lock()
+	enough := c.cfg.Policy == Skip || l.Complete || l.Spec.Optional
+	c.mu.Unlock()
+	switch {
+	case enough:
+		return c.remembered(ctx, l, call)
+	case c.hasNothing(ctx):
+		call.Reply = &codec.Frame{}
+		return nil
+	}
+	if c.comesBack(ctx) {
+		call.Method = l.Method().Name
+		return c.list(ctx, l, call)
+	}
+	if ended(ctx) {
+		return status.FromContextError(cmp.Or(context.Cause(ctx), context.DeadlineExceeded)).Err()
+	}
+	return c.unknown(nil)
+}
+
+// hasNothing reports whether there is evidence that the backend has no items: no process listens
+// at its address, and memory has nothing of it. The primary always counts as having items.
+func (c *Link) hasNothing(ctx context.Context) bool {
+	c.mu.Lock()
+	may := c.state.Condition == Gone && c.unseen() && c.unsure == nil && !c.cfg.Primary && !c.cfg.Required
+	c.mu.Unlock()
+	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
+}
+
+// comesBack waits for a backend that may just be starting, and reports whether it came back.
+func (c *Link) comesBack(ctx context.Context) bool {
+	c.mu.Lock()
+	wait := c.cfg.RequiredWait
+	if c.stays || c.cfg.Primary {
+		wait = 0 // a client has waited for it already, or would get an error at once without us
+	}
+	back := c.back
+	c.mu.Unlock()
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	select {
+	case <-back:
+		return true
+	case <-ctx.Done():
+	case <-timeout.C:
+	}
+	return false
+}
+
+// unknown is the error of a list of which memory lacks items. why is nil if the backend's condition says it.
+func (c *Link) unknown(why error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	why = cmp.Or(why, c.state.Err)
+	what := "it has not listed them since this node was booted"
+	switch {
+	case !c.seen && c.cfg.Required:
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s is required, has not been seen since this node was booted, and did not come within %s: %v",
+			c.cfg.Name, c.cfg.RequiredWait, why)
+	case c.unsure != nil:
+		what = c.unsure.Error()
+	case c.seen:
+		what = fmt.Sprintf("its first answer has not come yet, or it has more items than fit in the %d bytes of memory for it", c.cfg.MaxBytes)
+	}
+	return status.Errorf(codes.Unavailable,
+		"criproxy: backend %s %v; it may have items that criproxy does not remember (%s), and clients take what a list lacks for gone: mend the backend, or take it out of the configuration",
+		c.cfg.Name, why, what)
+}

@@ -1,0 +1,55 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// listStream answers a list that a client wants in several messages. It has the whole list before it hands on the first one,
+// because it could not take back half a list if the other half did not come.
+func (c *Link) listStream(ctx context.Context, l *list, name string, request *codec.Frame) codec.Stream {
+	if request == nil {
+		request = &codec.Frame{}
+	}
+	call := &codec.Call{Method: name, Request: request}
+	return streamOf(call, c.elsewhere(ctx, call, c.list(ctx, l, call)))
+}
+
+// streamOf returns a call, whose reply is the list, as a stream. The call has ended with err.
+func streamOf(call *codec.Call, err error) codec.Stream {
+	if err != nil {
+		return call.Ended(nil, err)
+	}
+	return call.Ended(split(call.Reply))
+}
+
+// batch is how many bytes of items a message of a stream holds, at least one item. It is below gRPC's limit of 4 MiB.
+const batch = 1 << 20
+
+// split cuts a list into messages.
+func split(answer *codec.Frame) ([]*codec.Frame, error) {
+	if answer.Len() == 0 {
+		return nil, nil
+	}
+	if answer.Len() <= batch {
+		return []*codec.Frame{answer}, nil
+	}
+	body := answer.Bytes()
+	var parts []*codec.Frame
+	for begin, i := 0, 0; i < len(body); {
+		_, _, n := protowire.ConsumeField(body[i:])
+		if n < 0 {
+			return nil, fmt.Errorf("splitting a list: malformed at byte %d", i)
+		}
+		i += n
+		if i-begin >= batch || i == len(body) {
+			parts = append(parts, codec.NewFrame(body[begin:i]))
+			begin = i
+		}
+	}
+	return parts, nil
+}

@@ -1,0 +1,64 @@
+package backend
+
+import (
+	"context"
+	"time"
+)
+
+// lookUpEvery is the least time between two lists that a link makes because calls look for items that memory lacks,
+// however many calls look. An id that no backend has costs its client that time at most, and the backend four lists a second.
+const lookUpEvery = 250 * time.Millisecond
+
+// A round is one answer to a list, for all calls that look for an item and began before the list was asked for. An
+// item that existed when the call began is in it, whoever created the item.
+type round struct {
+	began time.Time     // zero: it has not begun yet
+	ended chan struct{} // closed when memory has the answer, or after Config.Budget
+}
+
+// Refresh asks for the lists of a kind, and returns when they have come, or have used up their budgets.
+func (b *Backend) Refresh(ctx context.Context, kind string) {
+	c := b.current.Load()
+	for _, l := range c.lists {
+		if l.Spec.Kind != kind {
+			continue
+		}
+		select {
+		case <-c.nextRound(l).ended:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// nextRound returns the round of a list that has not begun yet: it begins after the one before it, see lookUpEvery.
+func (c *Link) nextRound(l *list) *round {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.round == nil || !l.round.began.IsZero() {
+		before := l.round
+		l.round = &round{ended: make(chan struct{})}
+		if c.life.Err() != nil { // Run has ended, and waits for nothing that begins now
+			close(l.round.ended)
+			return l.round
+		}
+		mine := l.round
+		c.background.Go(func() {
+			defer close(mine.ended)
+			_ = c.cfg.Panicked.Run(l.Method().Name, func() { c.runRound(l, before, mine) }) // the hook reports a panic; the calls do not find their items
+		})
+	}
+	return l.round
+}
+
+func (c *Link) runRound(l *list, before, mine *round) {
+	if before != nil {
+		<-before.ended
+		if !sleep(c.life, time.Until(before.began.Add(lookUpEvery)), nil) {
+			return
+		}
+	}
+	c.mu.Lock()
+	mine.began = time.Now()
+	c.mu.Unlock()
+	c.renewWithin(c.life, l, enough)
+}

@@ -1,0 +1,215 @@
+package backend_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/backend"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+// near is a connection to a library without a socket. Time in these tests is that of
+// testing/synctest: minutes pass at once, and exactly, however busy the machine is.
+// library.mu guards it.
+type near struct {
+	library *library
+	down    bool                                         // the library cannot be reached
+	fault   func(ctx context.Context, name string) error // of calls on this connection; nil: none
+	after   func(name string)                            // called when an answer has been made and before it leaves
+}
+
+// unreachable is the error of a call to a library that is down.
+type unreachable struct{}
+
+func (unreachable) Error() string     { return "connection refused" }
+func (unreachable) Unreachable() bool { return true }
+func (unreachable) GRPCStatus() *status.Status {
+	return status.New(codes.Unavailable, "connection refused")
+}
+
+func (n *near) Invoke(ctx context.Context, name string, args, reply any, _ ...grpc.CallOption) error {
+	request, err := codec.FrameOf(args)
+	if err != nil {
+		return err
+	}
+	var down bool
+	var after func(string)
+	var fault func(context.Context, string) error
+	n.library.with(func() { down, after, fault = n.down, n.after, n.fault })
+	if down {
+		return unreachable{}
+	}
+	if fault != nil {
+		if err := fault(ctx, name); err != nil {
+			return err
+		}
+	}
+	s := &exchange{ctx: ctx, request: codec.NewFrame(append([]byte{}, request.Bytes()...))}
+	err = n.library.serve(name, s)
+	if after != nil {
+		after(name)
+	}
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	if err != nil {
+		return err
+	}
+	return codec.Decode(reply, s.reply)
+}
+
+func (n *near) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Error(codes.Unimplemented, "it has no streams")
+}
+
+func (n *near) absent(context.Context) (down bool) {
+	n.library.with(func() { down = n.down })
+	return down
+}
+
+// exchange is the library's side of a unary call.
+type exchange struct {
+	grpc.ServerStream
+	ctx            context.Context
+	request, reply *codec.Frame
+}
+
+func (e *exchange) Context() context.Context { return e.ctx }
+func (e *exchange) RecvMsg(m any) error      { return codec.Decode(m, e.request) }
+func (e *exchange) SendMsg(m any) (err error) {
+	e.reply, err = codec.FrameOf(m)
+	return err
+}
+
+// inNoTime runs a test with a library on a simulated clock.
+func inNoTime(t *testing.T, test func(t *testing.T, n *near), ids ...string) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
+		l := &library{books: map[string]string{}}
+		for _, id := range ids {
+			l.books[id] = ""
+		}
+		test(t, &near{library: l})
+	})
+}
+
+// config returns the defaults, changed.
+func (n *near) config(t *testing.T, change func(*settings)) settings {
+	t.Helper()
+	cfg := settings{Config: backend.Config{
+		Name: "beta.io", Conn: n, Schema: muxtest.Library, Package: muxtest.Package,
+		Spec:   muxtest.LibraryProfile(t).Known,
+		Absent: n.absent,
+		Alive:  muxtest.Method("Get"),
+	}}
+	if change != nil {
+		change(&cfg)
+	}
+	return cfg
+}
+
+// watch is [watch] with the defaults, for a backend without a socket.
+func (n *near) watch(t *testing.T, change func(*settings)) *watched {
+	t.Helper()
+	w := &watched{states: make(chan backend.State, 1000)}
+	cfg := n.config(t, change)
+	cfg.Watch = func(s backend.State) { w.states <- s }
+	w.Backend = cfg.begin(t)
+	w.run(t)
+	time.Sleep(5 * time.Second) // memory has the list and all statuses
+	return w
+}
+
+// run runs the Backend until the test ends.
+func (w *watched) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		assert.NoError(t, w.Run(ctx))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// reload replaces the link of w by one to n, and returns it.
+func (n *near) reload(t *testing.T, w *watched, change func(*settings)) *backend.Link {
+	t.Helper()
+	cfg := n.config(t, change)
+	cfg.Watch = func(s backend.State) { w.states <- s }
+	c, err := w.Stage(cfg.Config)
+	require.NoError(t, err)
+	c.Commit()
+	return c
+}
+
+// when sets what happens to calls.
+func (n *near) when(fault func(ctx context.Context, method string) error) {
+	n.library.with(func() { n.library.fault = fault })
+}
+
+// goes takes the library down, and makes a call so that w notices.
+func (n *near) goes(t *testing.T, w *watched) {
+	t.Helper()
+	n.library.with(func() { n.down = true })
+	_, _ = w.get(t, "nothing") // fails
+	require.Equal(t, backend.Gone, w.State().Condition)
+}
+
+// bind makes a call that changes a book in a way that no list shows.
+func (w *watched) bind(ctx context.Context, id string) error {
+	return w.Invoke(ctx, muxtest.Method("Bind"), muxtest.Bytes("GetRequest", "book_id: '"+id+"'"), &codec.Frame{})
+}
+
+// only returns a fault of one method.
+func only(method string, fault func(context.Context, string) error) func(context.Context, string) error {
+	return func(ctx context.Context, m string) error {
+		if m == method {
+			return fault(ctx, m)
+		}
+		return nil
+	}
+}
+
+// taking is a fault that makes calls take longer.
+func taking(d time.Duration) func(context.Context, string) error {
+	return func(ctx context.Context, _ string) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// holding holds up the next answer of a method. It closes held when the answer has been made; the
+// answer leaves when the test closes release.
+func (n *near) holding(method string) (held, release chan struct{}) {
+	held, release = make(chan struct{}), make(chan struct{})
+	taken := false
+	n.library.with(func() {
+		n.after = func(name string) {
+			mine := false
+			n.library.with(func() {
+				mine = name == muxtest.Method(method) && !taken
+				taken = taken || mine
+			})
+			if mine {
+				close(held)
+				<-release
+			}
+		}
+	})
+	return held, release
+}

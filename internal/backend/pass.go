@@ -1,0 +1,80 @@
+package backend
+
+import (
+	"context"
+	"errors"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/transport"
+)
+
+// A link with [Config.Pass] passes every call, and a Backend with such a link keeps nothing: that is for the only backend of a
+// node. The link notices when the backend can no longer be reached, or answers nothing, and when it is back. Its conditions are
+// [Up] and [Gone]:
+//
+//	from  event                                                            to
+//	      the first connection                                             up
+//	up    the connection is refused or ends                                gone
+//	up    calls are under way, and none has been answered for Silence      gone
+//	gone  it has answered a call, or Alive                                 up
+//
+// A connection alone ends no outage: a process that hangs accepts connections.
+
+// Reached notes that there is a connection to the backend, or why there is none. A backend of which nothing else is known is up
+// with the first connection.
+func (c *Link) Reached(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Check()
+	c.down = err != nil
+	switch {
+	case c.replaced():
+	case err == nil && !c.notified && c.state.Condition == Up && (c.cfg.Pass || c.cfg.Before.Condition == Up):
+		c.become(Up, nil)
+	case err == nil, !c.cfg.Pass:
+	case c.state.Condition == Gone:
+		c.state.Err = err
+		c.queueNotice(c.state)
+	default:
+		c.goneNow(err, false)
+	}
+}
+
+// watch notes whether the backend is silent or back, and asks it if no call shows that.
+func (c *Link) watch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.replaced() {
+		return
+	}
+	silent := c.pulse.beat(2 * c.cfg.Interval)
+	switch {
+	case c.state.Condition != Gone && silent >= c.cfg.Silence:
+		c.goneNow(&transport.SilentError{Lasted: c.cfg.Silence}, false)
+	case c.state.Condition == Gone && !c.down && c.pulse.answers.Load() != c.answers:
+		close(c.back)
+		c.gone = false
+		c.become(Up, nil)
+	}
+	if (silent > 0 || c.state.Condition == Gone && !c.down) && !c.probing && c.life.Err() == nil {
+		c.probing = true
+		c.background.Go(c.askAlive)
+	}
+}
+
+// askAlive calls Alive. Any answer counts, also an error.
+func (c *Link) askAlive() {
+	ctx, cancel := context.WithTimeout(c.life, mostPatience)
+	defer cancel()
+	_ = c.Call(ctx, &codec.Call{Method: c.cfg.Alive, Request: &codec.Frame{}})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probing = false
+	c.Check()
+}
+
+// Hangs reports whether a state is [Gone] because the backend answers nothing.
+func (s State) Hangs() bool {
+	silent := new(transport.SilentError)
+	return errors.As(s.Err, &silent)
+}

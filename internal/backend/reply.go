@@ -1,0 +1,99 @@
+package backend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/inventory"
+)
+
+// kept is a Reply of the Spec.
+type kept struct {
+	*inventory.ReplyPlan
+	lag lag // guarded by Backend.mu
+}
+
+// keptReply answers a call whose reply is kept, from the backend if that answers within its budget, otherwise from memory.
+func (c *Link) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
+	live := c.cfg.Primary && k.Spec.Live
+	// Calls wait for a late primary if memory has no reply. Other backends must not delay calls.
+	usable := func(bool) bool {
+		_, known := c.inv.Reply(k.Spec.Method)
+		return !live && (c.cfg.Policy == LastKnown && known || !c.cfg.Primary)
+	}
+	c.mu.Lock()
+	late := c.state.Condition != Gone && k.lag.late() && usable(false)
+	if late {
+		c.refreshReplyInBackground(k)
+	}
+	c.mu.Unlock()
+	err := errRemembered
+	if !late {
+		if err = c.askReply(ctx, k, call, usable); err == nil {
+			return nil
+		}
+	}
+	remembered := errors.Is(err, errRemembered)
+	if live || !remembered && (c.cfg.Policy != LastKnown || ended(ctx) || ours(err)) {
+		return err
+	}
+	if c.cfg.Policy == LastKnown && c.hasNothing(ctx) {
+		call.Reply = &codec.Frame{}
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reply, known := c.inv.Reply(k.Spec.Method)
+	switch {
+	case c.state.Condition == Up && !remembered:
+		return err
+	case known && c.cfg.Policy == LastKnown:
+		c.mark(ctx, call.Method, call)
+		call.Reply = codec.NewFrame(bytes.Clone(reply))
+		return nil
+	case remembered:
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and criproxy remembers no earlier answer", c.cfg.Name, k.lag.why)
+	}
+	return err
+}
+
+// askReply asks the backend. It remembers the answer if the request is empty.
+func (c *Link) askReply(ctx context.Context, k *kept, call *codec.Call, usable func(bool) bool) error {
+	at := time.Now()
+	err := c.try(ctx, &attempt{method: call.Method, lag: &k.lag, usable: usable, anyAnswer: true}, func(ctx context.Context) error {
+		if err := c.next.Call(ctx, call); err != nil {
+			return err
+		}
+		return check(call, k.Shape)
+	})
+	if err == nil && call.Request.Len() == 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.inv.KeepReply(k.ReplyPlan, call.Reply.Bytes())
+		k.lag.asked = at
+	}
+	return err
+}
+
+// refreshReplyInBackground asks for a reply in the background, unless such a request is under way. c.mu is held.
+func (c *Link) refreshReplyInBackground(k *kept) {
+	c.askInBackground(&k.lag, k.Method.Name, false, func(ctx context.Context) {
+		call := &codec.Call{Method: k.Method.Name, Request: &codec.Frame{}}
+		if err := c.askReply(ctx, k, call, never); err == nil {
+			call.Reply.Free()
+		}
+	})
+}
+
+// Reply returns the latest reply to an empty request of a method whose replies are kept. The bytes must not be changed.
+func (b *Backend) Reply(method string) ([]byte, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inv.Reply(method)
+}
