@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/criproxy/criproxy/internal/base/suggest"
@@ -99,12 +98,7 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 			return err
 		}
 		if err != nil {
-			now, ok := replaced(fs, args, os.Stderr)
-			if !ok {
-				return &UsageError{fmt.Errorf("%s: %w", fs.Name(), flagError(fs, err))}
-			}
-			args = now
-			continue
+			return &UsageError{fmt.Errorf("%s: %w", fs.Name(), flagError(fs, err))}
 		}
 		if fs.NArg() == 0 {
 			break
@@ -125,29 +119,6 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 		return &UsageError{fmt.Errorf("%s takes %s; %q is one too many", fs.Name(), capture.Count(most, "argument"), rest[most])}
 	}
 	return fs.Parse(append([]string{"--"}, rest...))
-}
-
-// replaced returns the arguments that are to be parsed after fs has refused a flag, if that is a spelling from before
-// version 1.0: -json, and -o for the file of dump and support. Version 1.0 accepts these, and says on errOut what to
-// write instead.
-func replaced(fs *flag.FlagSet, args []string, errOut io.Writer) (now []string, ok bool) {
-	rest := fs.Args() // those after the refused flag
-	refused := args[len(args)-len(rest)-1]
-	name, value, set := strings.Cut(strings.TrimLeft(refused, "-"), "=")
-	want := ""
-	switch {
-	case name == "json" && !set && fs.Lookup("o") != nil:
-		want, now = "-o json", append([]string{"-o", "json"}, rest...)
-	case name == "o" && fs.Lookup("o") == nil && (fs.Name() == "dump" || fs.Name() == "support"):
-		want, now = fs.Name()+" FILE", rest
-		if set {
-			now = append([]string{value}, rest...)
-		}
-	default:
-		return nil, false
-	}
-	fmt.Fprintf(errOut, "criproxy: -%s is now %s; the next release will not accept it as -%[1]s\n", name, want)
-	return now, true
 }
 
 // flagError adds the nearest flag to the error about an unknown flag.
