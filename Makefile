@@ -258,13 +258,15 @@ chaos: ## inject CHAOS_STEPS random faults, drawn by CHAOS_SEED, in memory and w
 mutants: ## break the code on purpose, one change at a time, and check that the tests notice: docs/evidence/robustness.md
 	go run ./internal/testing/mutants
 
-# Lines that are neither blank nor a comment.
-lines = git ls-files $(1) | xargs cat | grep -cvE '^[[:space:]]*(//.*)?$$'
-size: ## count the lines of code of the product, of its tests, and the words of its docs
-	@printf '%7d lines of the product\n' $$($(call lines,'*.go' ':!*_test.go' ':!testbed' ':!internal/testing' ':!hook/hookapi' ':!.ci'))
-	@printf '%7d lines of tests\n' $$($(call lines,'*_test.go' 'internal/testing/*.go' ':!testbed'))
-	@printf '%7d lines of the testbed\n' $$($(call lines,'testbed/*.go'))
-	@printf '%7d words of docs\n' $$(git ls-files '*.md' ':!testbed' | xargs cat | wc -w)
+# Lines that are neither blank nor a comment: in commit $(1), or those of now.
+SINCE ?= 4d2fe514
+lines = $$(git grep -hcvE '^[[:space:]]*(//.*)?$$' $(1) -- $(2) | awk '{ n += $$1 } END { print n }')
+size = now=$(call lines,,$(2)); was=$(call lines,$(SINCE),$(2)); printf '%-7s %6d now, %6d at $(SINCE): %+d\n' $(1) $$now $$was $$((now - was))
+size: ## count the lines of the product, its tests, the testbed and the docs, now and at the commit SINCE
+	@$(call size,product,'*.go' ':!*_test.go' ':!testbed' ':!internal/testing' ':!hook/hookapi' ':!.ci')
+	@$(call size,tests,'*_test.go' 'internal/testing/*.go' ':!testbed')
+	@$(call size,testbed,'testbed/*.go')
+	@$(call size,docs,'*.md' ':!testbed')
 
 # vet and staticcheck read what the compiler has made for make test, and with it the same flags.
 STATICCHECK = $(shell go tool -n -modfile=.ci/tools/go.mod staticcheck)
