@@ -85,7 +85,7 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.Pass {
 		cfg.Alive = cmp.Or(cfg.Alive, HealthCheck)
-		return &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: &inventory.Plan{}}, nil
+		return &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: &inventory.Plan{}, patience: cfg.Silence}, nil
 	}
 	plan, err := inventory.Compile(cfg.Spec, cfg.Schema, cfg.Package, cfg.Equivalents)
 	if err != nil {

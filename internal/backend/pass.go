@@ -1,10 +1,8 @@
 package backend
 
 import (
-	"context"
 	"errors"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -47,30 +45,16 @@ func (c *Link) watch() {
 	if c.replaced() {
 		return
 	}
-	silent := c.pulse.beat(2 * c.cfg.Interval)
+	c.checkSilence()
 	switch {
-	case c.state.Condition != Gone && silent >= c.cfg.Silence:
-		c.goneNow(&transport.SilentError{Lasted: c.cfg.Silence}, false)
-	case c.state.Condition == Gone && !c.down && c.pulse.answers.Load() != c.answers:
+	case c.state.Condition != Gone, c.down:
+	case c.pulse.answers.Load() == c.answers:
+		c.probe()
+	default:
 		close(c.back)
 		c.gone = false
 		c.become(Up, nil)
 	}
-	if (silent > 0 || c.state.Condition == Gone && !c.down) && !c.probing && c.life.Err() == nil {
-		c.probing = true
-		c.background.Go(c.askAlive)
-	}
-}
-
-// askAlive calls Alive. Any answer counts, also an error.
-func (c *Link) askAlive() {
-	ctx, cancel := context.WithTimeout(c.life, mostPatience)
-	defer cancel()
-	_ = c.Call(ctx, &codec.Call{Method: c.cfg.Alive, Request: &codec.Frame{}})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.probing = false
-	c.Check()
 }
 
 // Hangs reports whether a state is [Gone] because the backend answers nothing.

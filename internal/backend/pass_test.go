@@ -101,6 +101,18 @@ func TestABackendWithoutMemoryThatHangsIsGone(t *testing.T) {
 	}, "a")
 }
 
+// With a mistake in what silence is for such a backend, it was gone as soon as it was taken away.
+func TestABackendWithoutMemoryThatIsTakenAwayIsNotGone(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w, link := n.alone(t, memory.State{})
+		link.Reached(nil)
+		w.next(t)
+		link.Retire()
+		time.Sleep(time.Minute)
+		assert.Equal(t, memory.Up, w.State().Condition)
+	}, "a")
+}
+
 // What takes long by its nature says nothing about a backend that answers others.
 func TestALongCallToABackendWithoutMemoryChangesNothing(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {

@@ -121,7 +121,8 @@ func (c *Link) refresh() {
 	c.inv.Bound(c.plan, c.cfg.MaxBytes)
 }
 
-// checkSilence ends the calls on a link, and marks the backend gone, if that has been silent for too long. c.mu is held.
+// checkSilence ends the calls on a link, and marks the backend gone, if that has been silent for too long. Waiting for it would
+// be useless. c.mu is held.
 func (c *Link) checkSilence() {
 	silent := c.pulse.beat(2 * c.cfg.Interval)
 	if silent > 0 || slices.ContainsFunc(c.lags, (*lag).late) {
@@ -164,16 +165,25 @@ func (c *Link) probe() {
 	c.probing = true
 	epoch := c.epoch
 	c.background.Go(func() {
-		err := c.call(c.life, c.callAlive)
+		ask := c.call
+		if c.cfg.Pass { // it may be gone, and any answer shows that it is back, also an error
+			ask = c.pulse.of
+		}
+		ctx, cancel := context.WithTimeout(c.life, mostPatience)
+		defer cancel()
+		err := ask(ctx, c.callAlive)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.probing = false
+		if c.cfg.Pass {
+			c.Check()
+		}
 		if err == nil {
 			c.notifySlow(true)
 		}
 		// If Alive fails and the latest answer to each gate was an error, the backend answers every call with one.
 		allFailing := len(c.gates) > 0 && !slices.ContainsFunc(c.gates, func(l *list) bool { return !l.lag.failing })
-		if err != nil && c.life.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && allFailing {
+		if err != nil && ctx.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && allFailing {
 			c.goneNow(failedError(c.cfg.Alive, err), mustBeMended(err))
 		}
 	})
