@@ -26,6 +26,7 @@ type Backend struct {
 	check      chan struct{}        // holds a token if Run is to begin its next round now
 	notify     chan struct{}        // holds a token if there are states in unwatched
 
+	running    atomic.Bool     // Run is under way
 	life       context.Context // of the requests in the background
 	end        context.CancelFunc
 	background sync.WaitGroup

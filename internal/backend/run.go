@@ -25,8 +25,12 @@ const (
 
 // Run looks after the backend until ctx ends: it asks for answers that no client has asked for,
 // finds out when the backend is gone or back, and writes the file. It returns when everything that
-// it started has ended, also after the End of the last link. The caller must not use the Backend after Run.
+// it started has ended, also after the End of the last link. The caller must not use the Backend after Run. Run returns at once
+// if it is under way.
 func (b *Backend) Run(ctx context.Context) error {
+	if b.running.Swap(true) {
+		return nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(b.life, cancel)()
 	defer context.AfterFunc(ctx, b.end)() // requests in the background end at once, not with the next round

@@ -295,9 +295,6 @@ func (p *Proxy) start(b *stack) {
 	p.goDo("asking what it is: "+b.String(), func() {
 		recovery.Keep(ctx, "asking a backend what it is", func() { b.askWhenConnected(ctx) })
 	})
-	if b.lastKnown.Generation() > 0 {
-		return // it runs already
-	}
 	p.goDo("looking after "+b.String(), func() {
 		if err := b.lastKnown.Run(p.running); err != nil {
 			klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
