@@ -104,12 +104,12 @@ func TestABackendWithoutMemoryThatHangsIsGone(t *testing.T) {
 // With a mistake in what silence is for such a backend, it was gone as soon as it was taken away.
 func TestABackendWithoutMemoryThatIsTakenAwayIsNotGone(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w, link := n.alone(t, memory.State{})
+		w, link := n.alone(t, backend.State{})
 		link.Reached(nil)
 		w.next(t)
 		link.Retire()
 		time.Sleep(time.Minute)
-		assert.Equal(t, memory.Up, w.State().Condition)
+		assert.Equal(t, backend.Up, w.State().Condition)
 	}, "a")
 }
 
