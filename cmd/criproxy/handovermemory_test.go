@@ -60,7 +60,7 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 		assert.NoError(t, err)
 	}
 	assert.NoFileExists(t, filepath.Join(state, "beta.io.known"))
-	assert.Zero(t, p.logged("taking over the memories"), fmt.Sprint("see ", p.log))
+	assert.Zero(t, p.logged("taking over the backends"), fmt.Sprint("see ", p.log))
 	p.end()
 }
 

@@ -24,7 +24,8 @@ import (
 // cri.yaml, and those of criproxy's own services.
 var readOnlyMethods = sync.OnceValue(func() []string { return append(cri.Reads(), "/grpc.health.v1.Health/*") })
 
-// matchMethod reports whether the pattern matches the method.
+// matchMethod reports whether the pattern matches the method. A pattern without a slash is about the short names of CRI's methods,
+// whatever the version; one that begins with a slash is about full names.
 func matchMethod(pattern, method string) bool {
 	if pattern == config.ReadOnly {
 		return slices.ContainsFunc(readOnlyMethods(), func(one string) bool { return matchMethod(one, method) })
@@ -40,7 +41,8 @@ func matchMethod(pattern, method string) bool {
 	return ok
 }
 
-// allows reports whether the rules let the client call the method.
+// allows reports whether the rules let the client call the method: whether one of them names the method, or none, and the
+// client. No rules at all allow everything.
 func allows(rules []config.AccessRule, method string, peer *listen.Peer) bool {
 	if len(rules) == 0 {
 		return true
@@ -53,7 +55,8 @@ func allows(rules []config.AccessRule, method string, peer *listen.Peer) bool {
 	})
 }
 
-// isFor reports whether the rule applies to the client.
+// isFor reports whether the rule applies to the client. A client of which the kernel does not say who it is, as over TCP, gets
+// only what everybody may.
 func isFor(r *config.AccessRule, peer *listen.Peer) bool {
 	if len(r.UIDs)+len(r.GIDs) == 0 {
 		return true
@@ -62,7 +65,8 @@ func isFor(r *config.AccessRule, peer *listen.Peer) bool {
 		slices.ContainsFunc(peer.GIDs, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
 }
 
-// authorize returns the error for a call that the socket's access list does not allow.
+// authorize returns the error for a call that the socket's access list does not allow. Whatever is not known for sure is refused: a
+// call of which nobody knows the socket, and one through a socket that was taken out of the configuration.
 func authorize(ctx context.Context, method string) error {
 	peer := listen.PeerOf(ctx)
 	if peer == nil {

@@ -30,14 +30,16 @@ const fromReflection = "reflection"
 // reflectTimeout bounds how long a start waits for a backend that answers.
 const reflectTimeout = 15 * time.Second
 
-// An API is the configuration of a director for an API, without backends.
+// An API is the configuration of a director for an API, without backends. Read makes it for one configuration, and nothing
+// changes it.
 type API struct {
 	director.Config               // without backends
 	Own             *codec.Schema // the configured descriptors; nil for the built-in ones
 }
 
 // Read returns the API of a configuration: the built-in CRI, CRI with newer descriptors, or the API
-// of a profile. With reflection it asks the backends.
+// of a profile. With reflection it asks the backends, and may take as long as reflectTimeout. The same files yield the same API, so a
+// reload reads it again.
 func Read(c *config.Config) (API, error) {
 	schema, err := readSchema(c)
 	if err != nil {
@@ -47,6 +49,7 @@ func Read(c *config.Config) (API, error) {
 	return API{d, schema}, err
 }
 
+// configureDirector returns the configuration of a director for CRI, or for the profile that c names, with the rules of c added.
 func configureDirector(c *config.Config, schema *codec.Schema) (director.Config, error) {
 	o := criOptions(c)
 	o.Schema = schema
@@ -161,7 +164,7 @@ func readSchema(c *config.Config) (*codec.Schema, error) {
 	return schema, nil
 }
 
-// readSet reads a descriptor set, in protobuf's text format if the file's name ends so.
+// readSet reads a descriptor set, in protobuf's text format if the file's name ends so: in .txtpb or .textproto.
 func readSet(file string) (*codec.Schema, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -178,7 +181,8 @@ func readSet(file string) (*codec.Schema, error) {
 	return s, nil
 }
 
-// reflectSchema asks one backend after another for its services until one answers.
+// reflectSchema asks one backend after another for its services until one answers, and all of them again, for reflectTimeout:
+// after a boot they may just be starting. Its error has the reason of each.
 func reflectSchema(c *config.Config) (*codec.Schema, error) {
 	if len(c.Backends) == 0 {
 		return nil, errors.New("proto: reflection asks a backend, and there is none: use -connect, or name a file")

@@ -13,7 +13,9 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
 )
 
-// An assembly is a configuration with the backends made from it. It is immutable.
+// An assembly is a configuration with the backends made from it. It is immutable, and belongs to whoever loads it from
+// Proxy.now. Between build and commit nothing uses it but the reload that made it; discard undoes a build. A backend may belong
+// to several assemblies, one after another: reuse finds it by its key.
 type assembly struct {
 	cfg      *config.Config
 	backends []*stack // the primary first
@@ -23,9 +25,9 @@ type assembly struct {
 }
 
 // build makes the backends of cfg, and the configuration of the director. It reuses the backends of
-// old that need no change.
+// old that need no change. It connects to nothing and changes nothing that is in use, so it may fail.
 func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, director.Config, error) {
-	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via, staged: p.set.Stage(places(cfg), p.folder(cfg), !p.shows && remembers(cfg, a.Profile))}
+	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via, staged: p.set.Stage(places(cfg), p.folder(cfg), !p.shows && caches(cfg, a.Profile))}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
 		b, err := p.newPlainStack(cfg, d, s)
@@ -60,7 +62,8 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	return s, d, nil
 }
 
-// reuse returns the backend of s that equals the i-th of cfg, or nil if there is none.
+// reuse returns the backend of s that equals the i-th of cfg, or nil if there is none. What stackKey leaves out may differ: only
+// the director needs that, and gets it from cfg.
 func (s *assembly) reuse(cfg *config.Config, i int) *stack {
 	if s == nil {
 		return nil
@@ -74,7 +77,12 @@ func (s *assembly) reuse(cfg *config.Config, i int) *stack {
 	return nil
 }
 
-// commit brings the backends of s into use, and returns those of old that s does not have. It cannot fail.
+// commit brings the backends of s into use, and returns those of old that s does not have, which serve the calls under way
+// until they end. It cannot fail.
+//
+// The links of the new backends are committed first. Then a backend of old whose runtime has another stack now points to that
+// one, and a runtime that is taken away reports no condition any more. From then on each runtime has one link that decides its
+// condition.
 func (s *assembly) commit(old []*stack) (gone []*stack) {
 	for _, b := range s.backends {
 		if slices.Contains(old, b) {
@@ -82,7 +90,7 @@ func (s *assembly) commit(old []*stack) (gone []*stack) {
 		}
 		b.link.Commit()
 		if err := b.lastKnown.Err(); err != nil {
-			klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
+			klog.ErrorS(err, "The stored cache of a backend cannot be read; lists fail until the backend is back", "backend", b)
 		}
 	}
 	for _, b := range old {

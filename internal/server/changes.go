@@ -21,11 +21,12 @@ func (p *Proxy) stateDir() string {
 	return dir
 }
 
-// begun adds the change that this process serves.
+// begun adds the change that this process serves: after a handover, or from a start, and then perhaps after a crash. It has the
+// addresses of the backends, and says which have moved while no process served.
 func (p *Proxy) begun() {
 	at := p.addresses()
 	c := capture.Change{Time: time.Now(), What: capture.Serving, Why: strings.Join(moved(p.changes.Conditions().At, at), "; "), Addresses: at}
-	if p.legacy != nil {
+	if p.predecessor != nil {
 		c.What = capture.HandedOver
 	} else {
 		if p.crashes.served {
@@ -36,7 +37,8 @@ func (p *Proxy) begun() {
 	p.changes.Add(c)
 }
 
-// conditions returns the condition of each backend, for the header of a recording.
+// conditions returns the condition of each backend, for the header of a recording: a reader must know what was so at its beginning,
+// of which there is no event.
 func (p *Proxy) conditions() []capture.HeaderBackend {
 	var all []capture.HeaderBackend
 	for _, b := range p.backends() {

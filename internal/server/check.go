@@ -13,7 +13,7 @@ import (
 )
 
 // Check completes cfg with the defaults and reads the files that it names. Its error names every
-// mistake.
+// mistake, in the order of the file. It asks no backend and opens no socket.
 func Check(cfg *config.Config) error {
 	cfg.Sources = Sources(cfg)
 	if err := errors.Join(cfg.Check(), checkBuiltIn(cfg), checkCapture(cfg), cfg.Locate(telemetry.CheckExport(&cfg.Export)), listen.CheckCerts(cfg)); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/transport/grpcgo"
 )
 
-// A server serves clients. There is one for each data path, with the promises of [transport.Server].
+// A server serves clients. There is one for each data path, with the promises of [transport.Server]. It is safe for concurrent
+// use.
 type server interface {
 	grpc.ServiceRegistrar
 	Serve(l net.Listener, shake transport.Handshake) error
@@ -23,7 +24,8 @@ type server interface {
 	Stop()
 }
 
-// dataPaths are the data paths, with all that differs between them. Nothing else in this package asks which one it is.
+// dataPaths are the data paths, by their names in the configuration, with all that differs between them. Nothing else in this
+// package asks which one it is. A reload does not change the data path: the server has it from the beginning.
 var dataPaths = map[string]struct {
 	newServer func(transport.ServerConfig) server
 	grpc      bool                                                                     // see [dial.Config]

@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
 )
 
-// driftConfig returns the configuration with which the proxy looks for drift in messages.
+// driftConfig returns the configuration with which the proxy finds drift in messages.
 func driftConfig(c *config.Config, d director.Config) drift.Config {
 	w := drift.Config{Profile: d.Profile, Schema: d.Schema, Found: telemetry.LogDrift}
 	for _, b := range c.Backends {

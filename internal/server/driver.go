@@ -16,7 +16,8 @@ import (
 )
 
 // watchDrivers logs when the cgroup driver of a runtime differs from the primary's: kubelet
-// makes one tree of cgroups, and names all cgroups in one way.
+// makes one tree of cgroups, and names all cgroups in one way. It asks every 30 seconds, because a runtime that was upgraded may have
+// another one, and logs each difference once. all returns the backends of now.
 func watchDrivers(ctx context.Context, all func() []*stack) {
 	logged := map[string]bool{}
 	for {
@@ -39,6 +40,7 @@ func watchDrivers(ctx context.Context, all func() []*stack) {
 	}
 }
 
+// askDriver asks the runtime for its cgroup driver, and notes it. One that does not answer keeps the one that it had.
 func (b *stack) askDriver(ctx context.Context) {
 	if !b.cri {
 		return
@@ -63,7 +65,8 @@ func (b *stack) askWhenConnected(ctx context.Context) {
 	}
 }
 
-// askWhatItIs notes the name and version of the runtime, once for each connection, for the time when it cannot be asked.
+// askWhatItIs notes the name and version of the runtime, once for each connection, for the time when it cannot be asked. If it
+// does not answer, watchDrivers asks again.
 func (b *stack) askWhatItIs(ctx context.Context) {
 	if !b.cri || b.named.Swap(true) {
 		return
@@ -109,7 +112,7 @@ func (b *stack) several() bool {
 }
 
 // noting returns a function that connects as dial does, and notes which process serves the socket. Nil stands for the network of
-// this machine.
+// this machine. A new connection may lead to a new version of the runtime, so it makes askWhenConnected ask again.
 func (b *stack) noting(dial func(ctx context.Context, address string) (net.Conn, error)) func(ctx context.Context, address string) (net.Conn, error) {
 	if dial == nil {
 		dial = transport.Dial

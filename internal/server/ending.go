@@ -34,6 +34,12 @@ var ErrCutOff = errors.New("the process ended before all calls had")
 
 // AwaitEnd calls run and returns its error. While a proxy that should end has not, it logs
 // repeatedly what it waits for. After ExitBound it gives up, logs that, and returns [ErrCutOff].
+//
+// The bound depends on why the proxy should end:
+//
+//	somebody stopped it, or a socket failed   ExitBound
+//	it handed over                            the patience for calls under way, and ExitBound; longer while a call has time left
+//	it handed over, then somebody stopped it  ExitBound from then on
 func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
@@ -73,7 +79,7 @@ func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 
 // underWay adds to the keys of a log line what a stopping proxy waits for: calls of clients,
 // backends that have not answered them, connections, and, after these have ended, tasks of the
-// process.
+// process. What there is none of has no key, and of a long list the line has the first ten.
 func (p *Proxy) underWay(line ...any) []any {
 	add := func(key string, all []string) {
 		const most = 10
@@ -100,7 +106,7 @@ func (p *Proxy) underWay(line ...any) []any {
 	return line
 }
 
-// connected lists the connected clients, with their sockets.
+// connected lists the connected clients, with their sockets: how many connections each program has at each socket.
 func (p *Proxy) connected() []string {
 	var all []string
 	for s, clients := range p.clients() {
@@ -135,19 +141,21 @@ func (p *Proxy) clients() map[*listen.Socket]map[string]int {
 	return count
 }
 
-// parts are the tasks of a process that its end waits for.
+// parts are the tasks of a process that its end waits for. They have names, so that a stop that hangs can be explained. parts
+// is safe for concurrent use, and its zero value has none.
 type parts struct {
 	mu    sync.Mutex
 	count map[string]int // :: name of the task
 }
 
-// do calls f as a task named what.
+// do calls f as a task named what. Several tasks may have one name; the name is there until the last of them has ended.
 func (p *parts) do(what string, f func()) {
 	p.add(what, 1)
 	defer p.add(what, -1)
 	f()
 }
 
+// add counts n more tasks of a name.
 func (p *parts) add(what string, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,13 +167,15 @@ func (p *parts) add(what string, n int) {
 	}
 }
 
+// names returns the names of the tasks that have not ended.
 func (p *parts) names() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Sorted(maps.Keys(p.count))
 }
 
-// callUnderWay is a call of a client.
+// callUnderWay is a call of a client. The goroutine of the call makes it, and enters it into the epochs and leaves them with
+// it; only the request changes in between.
 type callUnderWay struct {
 	method string
 	peer   *listen.Peer // nil if it is unknown
@@ -177,7 +187,7 @@ type callUnderWay struct {
 }
 
 // underWay describes the calls under way, the longest first. Calls of the same method and client
-// are counted together.
+// are counted together, with the time of the oldest, so that a line about a stop stays readable on a node with a thousand calls.
 func (es *epochs) underWay() []string {
 	es.mu.Lock()
 	defer es.mu.Unlock()

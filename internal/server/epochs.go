@@ -17,7 +17,11 @@ import (
 // that may use it has ended. A call belongs to the epoch in which it began, and uses the director's
 // table of that epoch or a newer one. Endless streams belong to no epoch: they move to the newest
 // table, and end when the process stops.
+//
+// The epochs are a chain from the oldest with a call to the current one. An epoch has ended when all its calls have, and those of
+// all epochs before it, because a call of an earlier one may use a backend that this one still has. So epochs end in order.
 type epochs struct {
+	// New sets these before the first call.
 	endless  func(method string) bool
 	patience time.Duration // see [Machine.Patience]
 
@@ -29,6 +33,7 @@ type epochs struct {
 	stop     context.CancelCauseFunc
 }
 
+// An epoch is the time between two reloads that took backends away. epochs.mu guards it.
 type epoch struct {
 	number  int           // grows with each epoch
 	calls   int           // calls under way, plus one while this is the current epoch
@@ -37,17 +42,19 @@ type epoch struct {
 	ended   chan struct{} // closed when all calls of this epoch and of those before have ended
 }
 
+// newEpochs returns epochs of which the first one has begun.
 func newEpochs() *epochs {
 	es := &epochs{now: newEpoch(0), endless: func(string) bool { return false }, calls: map[*callUnderWay]struct{}{}}
 	es.stopping, es.stop = context.WithCancelCause(context.Background())
 	return es
 }
 
+// newEpoch returns an epoch that begins now. It counts one call that never ends before the next epoch begins.
 func newEpoch(number int) *epoch {
 	return &epoch{number: number, calls: 1, waiting: number > 0, ended: make(chan struct{})}
 }
 
-// next begins an epoch, and returns the one before it.
+// next begins an epoch, and returns the one before it, which ends as soon as it and those before it have no calls.
 func (es *epochs) next() *epoch {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -59,10 +66,11 @@ func (es *epochs) next() *epoch {
 }
 
 // endStreams ends all endless streams with Unavailable and the message why. From then on, new ones
-// end at once.
+// end at once. A client opens the stream again on its next connection, to the next process.
 func (es *epochs) endStreams(why string) { es.stop(status.Error(codes.Unavailable, why)) }
 
-// leave removes a call. The lock is held.
+// leave removes a call, and ends the epoch if that was the last one, and the next epochs if they only waited for this one.
+// epochs.mu is held.
 func (e *epoch) leave() {
 	e.calls--
 	for ; e != nil && e.calls == 0 && !e.waiting; e = e.after {
@@ -82,6 +90,7 @@ func (es *epochs) enter(call *callUnderWay, endless bool) {
 	}
 }
 
+// leave counts a call that has ended.
 func (es *epochs) leave(call *callUnderWay) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -91,7 +100,8 @@ func (es *epochs) leave(call *callUnderWay) {
 	}
 }
 
-// intercept is an interceptor that counts each call.
+// intercept is an interceptor that counts each call. It keeps the request of one whose client waits longer than most, and gives
+// an endless stream a context that ends with endStreams; the client then gets the reason of endStreams, and not Canceled.
 func (es *epochs) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	endless := es.endless(info.FullMethod) || info.FullMethod == healthgrpc.Health_Watch_FullMethodName
 	call := &callUnderWay{method: info.FullMethod, peer: listen.PeerOf(ss.Context()), since: time.Now()}
@@ -120,4 +130,5 @@ type streamWithContext struct {
 	ctx context.Context
 }
 
+// Context returns the other context.
 func (s *streamWithContext) Context() context.Context { return s.ctx }

@@ -17,15 +17,23 @@ import (
 
 // evidence helps people find out what went wrong. It passes to the process that takes over. A file
 // has it too, without the recorded calls and the changes, for the process that starts after a crash.
+//
+// Its parts belong to others, which restore them. Keys are only added, because an older or newer criproxy may read them.
+//
+//	part            belongs to             after a handover             after a crash
+//	errors          telemetry.LastErrors   all                          all but those of the last 5 s
+//	conditions      telemetry.Changes      as they are                  what the changes and this file come to
+//	changes         telemetry.Changes      all that are in memory       those in changes.jsonl
+//	recorded calls  telemetry.Recording    all, and those that follow   those in recorder-PID.blocks
 type evidence struct {
 	Errors []admin.CallError `json:"errors,omitempty"`
 	telemetry.Conditions
-	Changes  []capture.Change `json:"changes,omitempty"` // the oldest first; not in the file of evidence, which stands beside theirs
+	Changes  []capture.Change `json:"changes,omitempty"` // the oldest first; not in the file, because changes have files of their own
 	Recorded []byte           `json:"recorded,omitempty"`
 	Rest     bool             `json:"rest,omitempty"` // what is recorded later follows, if the next process asks for it
 }
 
-// evidenceKey is the key of the evidence among the memories of backends. Names of backends have no
+// evidenceKey is the key of the evidence among the encoded backends. Names of backends have no
 // colon.
 const evidenceKey = ":evidence"
 
@@ -50,9 +58,10 @@ func (p *Proxy) encodeEvidence() ([]byte, *capture.Follower) {
 }
 
 // restoreEvidence takes over the evidence of the previous process, from that process or from its
-// files.
+// files. From the process all is of one moment. Of the files, changes.jsonl is the newest, and so decides the conditions. What cannot
+// be read is lost, and the log says so: nothing of it matters to calls.
 func (p *Proxy) restoreEvidence() {
-	handed, ok := p.legacy.memories()[evidenceKey]
+	handed, ok := p.predecessor.backends()[evidenceKey]
 	dir := p.stateDir()
 	if !ok && dir != "" {
 		handed, _ = os.ReadFile(evidenceFile(dir)) // the file need not exist
@@ -64,7 +73,7 @@ func (p *Proxy) restoreEvidence() {
 	}
 	if err == nil {
 		if e.Rest {
-			p.legacy.passage = p.record.Passage()
+			p.predecessor.passage = p.record.Passage()
 		}
 		p.errors.Restore(e.Errors)
 		p.changes.Restore(e.Changes)
@@ -85,10 +94,11 @@ func (p *Proxy) restoreEvidence() {
 	}
 }
 
+// evidenceFile returns the path of the file. Its name is a promise.
 func evidenceFile(dir string) string { return filepath.Join(dir, "evidence.json") }
 
 // keepEvidence writes the evidence to a file periodically until stop is closed, and then once more,
-// unless another process has it.
+// unless another process has it. A reader finds either the old file or the new one.
 func (p *Proxy) keepEvidence(dir string, stop <-chan struct{}, passedOn func() bool) {
 	var before []byte
 	write := func() {
@@ -118,7 +128,9 @@ func (p *Proxy) keepEvidence(dir string, stop <-chan struct{}, passedOn func() b
 }
 
 // startKeeping keeps the evidence until stop is called, which returns when it is written, or until
-// another process has it.
+// another process has it. Three goroutines write, each its own files, so that a large recording does not delay the errors: the
+// changes until the end, because after a handover this process may have some that no other one has; the evidence and the
+// recording until another process has them.
 func (p *Proxy) startKeeping() (stop func()) {
 	ended := make(chan struct{})
 	var wg sync.WaitGroup

@@ -27,6 +27,7 @@ type Examination struct {
 	Errors   []string        `json:"errors,omitempty"`
 }
 
+// backendReport is what a backend says it is, or why it does not.
 type backendReport struct {
 	Name     string   `json:"name"`
 	Address  string   `json:"address"`
@@ -37,6 +38,7 @@ type backendReport struct {
 	lacksMetrics bool // it has no ListPodSandboxMetrics
 }
 
+// methodReport says where the calls of a method go, and which of its fields are translated.
 type methodReport struct {
 	Method  string            `json:"method"`
 	Goes    string            `json:"goes"`
@@ -44,9 +46,10 @@ type methodReport struct {
 	Reply   map[string]string `json:"reply,omitempty"`
 }
 
-// Examine compiles the configuration and asks each backend what it is.
+// Examine compiles the configuration and asks each backend what it is. It builds the same proxy as serve does, but opens no
+// socket and runs nothing, so it can be used beside a criproxy that serves.
 func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
-	c.StateDir = "" // do not touch the memories of a running criproxy
+	c.StateDir = "" // do not touch the files of a running criproxy
 	if len(c.Backends) == 0 {
 		return examineProfile(c)
 	}
@@ -76,6 +79,7 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 			r.Errors = append(r.Errors, text)
 		}
 	}
+	// What follows is about the configuration alone, whether or not the backends have answered.
 	r.Methods = methodReports(p.director)
 	if text := crioPath(c); text != "" {
 		r.Warnings = append(r.Warnings, text)
@@ -85,6 +89,7 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 		r.Notes = append(r.Notes, text)
 	}
 	if c.Profile == "" { // only CRI is for kubelet
+		// A backend that has not answered may have the method or not: nothing is said of it.
 		var lack []string
 		answered := *c
 		answered.Backends = nil
@@ -113,14 +118,14 @@ func (b *stack) silenceNote() string {
 	return ""
 }
 
-const noKnown = "the profile has nothing under known: criproxy remembers no answers, and calls to a backend that accepts connections " +
+const noKnown = "the profile has nothing under known: criproxy caches no answers, and calls to a backend that accepts connections " +
 	"and answers nothing wait for their deadlines (docs/profile.md)"
 
 const noProbe = "the profile has neither a probe nor a list that is a gate: a backend that was gone is up as soon as it answers " +
 	"grpc.health.v1.Health/Check, even with Unimplemented, which does not show that its own methods work; " +
 	"name a quick method without arguments as probe: Service/Method (docs/profile.md)"
 
-// examineProfile compiles the profile for two backends without connecting to them.
+// examineProfile compiles the profile for two backends without connecting to them, for a configuration that names none.
 func examineProfile(c *config.Config) (*Examination, error) {
 	a, err := Read(c)
 	if err != nil {
@@ -134,6 +139,7 @@ func examineProfile(c *config.Config) (*Examination, error) {
 	return &Examination{Methods: methodReports(dir), Warnings: dir.Assumptions()}, nil
 }
 
+// methodReports returns a report of each method that the director knows.
 func methodReports(d *director.Director) []methodReport {
 	var all []methodReport
 	for _, route := range d.Routes() {
@@ -142,6 +148,7 @@ func methodReports(d *director.Director) []methodReport {
 	return all
 }
 
+// kinds returns the kinds of fields by their paths.
 func kinds(fields []director.Translated) map[string]string {
 	m := map[string]string{}
 	for _, f := range fields {

@@ -14,11 +14,13 @@ import (
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
-// containerdSuffix ends the path of containerd's own socket, which kubelet's cAdvisor uses by default.
+// containerdSuffix ends the path of containerd's own socket, which kubelet's cAdvisor uses by default. With another path, cAdvisor
+// finds no containers of CRI, unless kubelet gets the path with --containerd.
 const containerdSuffix = "run/containerd/containerd.sock"
 
 // figureNotes says which statistics kubelet lacks about pods of other runtimes than the primary, and what to set; see
-// docs/operations.md, "kubelet's figures about pods". lack are the runtimes that cannot list metrics.
+// docs/operations.md, "kubelet's figures about pods". lack are the runtimes that cannot list metrics. What kubelet asks, and of whom,
+// depends on the path of the socket that it knows, and whether cAdvisor finds a pod depends on the ids.
 func figureNotes(c *config.Config, lack []string) []string {
 	var others []string
 	for _, b := range c.Backends[1:] {
@@ -51,7 +53,8 @@ func figureNotes(c *config.Config, lack []string) []string {
 	return all
 }
 
-// listsMetrics reports whether a runtime has ListPodSandboxMetrics, which kubelet calls with PodAndContainerStatsFromCRI.
+// listsMetrics reports whether a runtime has ListPodSandboxMetrics, which kubelet calls with PodAndContainerStatsFromCRI. An error
+// other than Unimplemented leaves that open, and counts as yes.
 func listsMetrics(ctx context.Context, conn *dial.Conn) bool {
 	err := conn.Invoke(ctx, runtimeapi.RuntimeService_ListPodSandboxMetrics_FullMethodName, &runtimeapi.ListPodSandboxMetricsRequest{}, &runtimeapi.ListPodSandboxMetricsResponse{})
 	return status.Code(err) != codes.Unimplemented

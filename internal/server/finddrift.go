@@ -22,8 +22,8 @@ type DriftReport struct {
 	Running   bool            `json:"running"`        // a criproxy serves the configuration
 }
 
-// FindDrift looks for fields and methods that the profile does not know. It looks in the descriptors
-// and, if ask is set, in the calls of the criproxy that serves this configuration.
+// FindDrift searches for fields and methods that the profile does not know: in the descriptors
+// and, if ask is set, in the calls of the criproxy that serves this configuration. It is no error if none serves it.
 func FindDrift(ctx context.Context, c *config.Config, ask bool) (*DriftReport, error) {
 	a, err := Read(c)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
+// nameOf returns the name of a backend in the log, in status and in files: that of the primary, which has no prefix, is "primary".
 func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.String() }
 
 // addressOf returns all addresses of b as one text. No other runtime has the same.
@@ -18,7 +19,7 @@ func addressOf(b config.Backend) string {
 	return strings.Join(b.AllAddresses(), ",")
 }
 
-// places returns the backends of a configuration, for their memories.
+// places returns the backends of a configuration, for the Set.
 func places(cfg *config.Config) []Place {
 	var all []Place
 	for _, b := range cfg.Backends {
@@ -27,7 +28,7 @@ func places(cfg *config.Config) []Place {
 	return all
 }
 
-// folder returns the folder for the memories. A proxy that only shows calls has none: the folder may be that of another one.
+// folder returns the folder for the caches. A proxy that only shows calls has none: the folder may be that of another one.
 func (p *Proxy) folder(cfg *config.Config) Folder {
 	switch {
 	case cfg.StateDir == "", p.shows:
@@ -38,12 +39,14 @@ func (p *Proxy) folder(cfg *config.Config) Folder {
 	return Folder{Path: cfg.StateDir, Boot: startOfNode(runFolder)}
 }
 
-// remembers reports whether the backends of a configuration have memories. A single runtime has
-// none: if it is gone, so is the node.
-func remembers(cfg *config.Config, p *director.Profile) bool {
+// caches reports whether the backends of a configuration have caches. A single runtime has
+// none: if it is gone, so is the node. A profile that names nothing to keep makes none either.
+func caches(cfg *config.Config, p *director.Profile) bool {
 	return !single(cfg) && len(p.Known.Lists)+len(p.Known.Replies) > 0
 }
 
+// single reports whether a configuration has one runtime and asks for nothing that needs a cache: a policy is about what a cache
+// says, and native ids are found in it.
 func single(cfg *config.Config) bool {
 	return len(cfg.Backends) == 1 && cfg.Backends[0].Policy == "" && cfg.IDs != config.NativeIDs
 }

@@ -22,7 +22,8 @@ import (
 // takeoverTime bounds how long a new process may take until it serves.
 const takeoverTime = time.Minute
 
-// program returns the path of the file that this process runs. An upgrade may have replaced the file.
+// program returns the path of the file that this process runs. An upgrade may have replaced the file: then the kernel says that it
+// was deleted, and what is at its path now is the new program.
 func program() (string, error) {
 	path, err := os.Executable()
 	return strings.TrimSuffix(path, " (deleted)"), err
@@ -31,13 +32,24 @@ func program() (string, error) {
 // HandOver starts the program that is installed now, with the same arguments, and passes all sockets
 // to it. When the new process serves, this one drains and ends. If the new process does not serve,
 // HandOver fails and this process goes on as before.
+//
+// Both processes accept connections for a moment. That is safe because only one of them decides at any time what has happened:
+//
+//	this process                                     the successor
+//	saves the files, holds its history               is started, with the sockets and a connection to this process
+//	sends each backend, then each call that ends     reads them, claims the state folder, builds itself
+//	waits                                            serves, and says so
+//	leaves files and history to the successor, and   notes and writes what happens
+//	drains; sends what its last calls have changed
+//	or, if the successor does not say so in time:    is killed, or has ended
+//	takes back history and folder, and goes on
 func (p *Proxy) HandOver(ctx context.Context) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
 	if err := p.changeable(); err != nil {
 		return err
 	}
-	p.set.Save() // for a program of an earlier version, which reads the files
+	p.set.Save() // for a program that cannot take over the backends from this process, and reads the files
 	path, err := program()
 	if err != nil {
 		return err
@@ -47,7 +59,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	if p.machine.Succeed != nil {
 		start = func() error {
 			ours, theirs := net.Pipe()
-			p.successor = p.bequeath(ours)()
+			p.successor = p.serveSuccessor(ours)()
 			return p.machine.Succeed(ctx, theirs)
 		}
 	}
@@ -72,7 +84,9 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	return nil
 }
 
-// startSuccessor starts the program, and returns when it serves.
+// startSuccessor starts the program, and returns when it serves. The new process inherits, in this order, the sockets, a pipe
+// into which it writes when it serves, and the connection from which it reads the backends; variables of its environment say which is
+// which. p.reloading is held.
 func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, takeoverTime)
 	defer cancel()
@@ -82,6 +96,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	}
 	defer reader.Close()
 	defer writer.Close()
+	// Not CommandContext: ctx bounds only the start of a process that is to live on.
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
@@ -90,6 +105,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 		// when it stops the service it does not wait for such a process, but kills it at once.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}
 	}
+	// The sockets, then the pipe, then the connection: descriptors 3 and up of the new process.
 	var paths []string
 	for _, s := range p.listening() {
 		f, err := listen.FileOf(s.listener)
@@ -100,7 +116,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 		paths, cmd.ExtraFiles = append(paths, s.path), append(cmd.ExtraFiles, f)
 	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, writer)
-	theirs, giveMemories, err := p.memoriesFor()
+	theirs, serve, err := p.pairForSuccessor()
 	if err != nil {
 		return err
 	}
@@ -110,13 +126,13 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	cmd.Env = append(os.Environ(), listen.SocketsVariable+"="+string(list), fmt.Sprintf("%s=%d", listen.ReadyVariable, 3+len(paths)), fmt.Sprintf("%s=%d", listen.MemoriesVariable, 4+len(paths)))
+	cmd.Env = append(os.Environ(), listen.SocketsVariable+"="+string(list), fmt.Sprintf("%s=%d", listen.ReadyVariable, 3+len(paths)), fmt.Sprintf("%s=%d", listen.BackendsVariable, 4+len(paths)))
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
 	_ = theirs.Close()
-	p.successor = giveMemories()
+	p.successor = serve()
 	_ = writer.Close() // our end: the pipe ends when the new process does
 	// Nobody kills it while its word may still come: a process that is killed must not be taken for one that serves.
 	stop := context.AfterFunc(ctx, func() { _ = reader.SetReadDeadline(time.Now()) })
@@ -130,6 +146,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	if err != nil {
 		_ = cmd.Process.Kill() // it may have ended
 	}
+	// It does not serve. Why, if this process can know that?
 	ended := cmd.Wait()
 	if errors.Is(ended, syscall.ECHILD) {
 		ended = nil // the supervisor gets the exit status

@@ -26,7 +26,7 @@ import (
 
 // A process that did not get the memories of the previous one used to serve without them: if there were no files, a
 // runtime that was gone then had no pods.
-func TestAProcessWithoutItsLegacyDoesNotServe(t *testing.T) {
+func TestAProcessWithoutItsPredecessorDoesNotServe(t *testing.T) {
 	var newer bytes.Buffer
 	require.NoError(t, gob.NewEncoder(&newer).Encode(map[string][]byte{versionKey: {handoverVersion + 1}}))
 	for name, other := range map[string]struct{ answer, why string }{
@@ -42,22 +42,22 @@ func TestAProcessWithoutItsLegacyDoesNotServe(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, syscall.Shutdown(fds[0], syscall.SHUT_WR))
 			defer theirs.Close()
-			legacy, err := ReceiveLegacy(ours)
-			assert.ErrorContains(t, err, "taking over the memories of the previous process, which goes on")
+			predecessor, err := ReceivePredecessor(ours)
+			assert.ErrorContains(t, err, "taking over the backends of the previous process, which goes on")
 			assert.ErrorContains(t, err, other.why)
-			assert.Nil(t, legacy)
+			assert.Nil(t, predecessor)
 		})
 	}
-	legacy, err := ReceiveLegacy(nil)
+	predecessor, err := ReceivePredecessor(nil)
 	assert.NoError(t, err, "there is no process before this one")
-	assert.Nil(t, legacy)
+	assert.Nil(t, predecessor)
 }
 
 // A program of an earlier version asks only for the memories, and would take recorded events for notes of calls.
 func TestAnEarlierVersionGetsNoRecordedEvents(t *testing.T) {
 	n := newNode(t, nil)
 	ours, theirs := net.Pipe()
-	h := n.proxy.bequeath(ours)()
+	h := n.proxy.serveSuccessor(ours)()
 	_, err := theirs.Write([]byte{1})
 	require.NoError(t, err)
 	from := gob.NewDecoder(theirs)
@@ -76,7 +76,7 @@ func TestAnEarlierVersionGetsNoRecordedEvents(t *testing.T) {
 func TestAnAbandonedSuccessorGetsNoMoreEvents(t *testing.T) {
 	n := newNode(t, nil)
 	ours, theirs := net.Pipe()
-	h := n.proxy.bequeath(ours)()
+	h := n.proxy.serveSuccessor(ours)()
 	require.NoError(t, theirs.SetDeadline(time.Now().Add(testkit.Patience)))
 	_, err := theirs.Write([]byte{handoverVersion + 1})
 	require.NoError(t, err)
@@ -202,18 +202,18 @@ func TestThisVersionTakesOverWhatReleasesHavePassedOn(t *testing.T) {
 		go func() {
 			defer ours.Close()
 			answer := make([]byte, 1)
-			_, _ = ours.Read(answer) // if it fails, so does ReadLegacy, here and below
+			_, _ = ours.Read(answer) // if it fails, so does ReadPredecessor, here and below
 			go func() { _, _ = ours.Write(data) }()
 			for range notes {
 				_, _ = ours.Read(answer)
 			}
 		}()
-		legacy, err := ReadLegacy(theirs)
+		predecessor, err := ReadPredecessor(theirs)
 		require.NoError(t, err)
-		p, err := New(n.cfg, Options{Legacy: legacy})
+		p, err := New(n.cfg, Options{Predecessor: predecessor})
 		require.NoError(t, err)
 		defer p.Close()
-		legacy.follow(p.set)
+		predecessor.follow(p.set)
 		assert.Contains(t, p.changes.Conditions().At, "beta.io")
 		assert.NotEmpty(t, p.changes.Latest())
 		assert.Equal(t, capture.Up, p.changes.Of("beta.io").State)

@@ -18,35 +18,43 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// memoriesTime bounds how long a process may take to pass on its memories after the successor has
-// asked for them.
-const memoriesTime = 30 * time.Second
+// This file passes on what a process knows to its successor, and takes it over from its predecessor: the backends, what calls
+// have changed that ended after the backends were passed on, the evidence, and what the old process still records.
+//
+// On the connection between the two, the successor first writes a byte, the version that it knows. The predecessor answers with
+// a gob of all backends, and then with gobs of notes. The successor answers each note with a byte once it has taken it in. Only
+// then does the client whose call it is about get its answer, unless the successor takes too long. So no client asks the
+// successor about something that the successor does not know yet.
 
-// memoriesFor returns one end of a socket, from which the successor reads the memories of this
-// process, and the function bequeath for the other end.
-func (p *Proxy) memoriesFor() (theirs *os.File, serve func() *successor, err error) {
+// backendsTime bounds how long a process may take to pass on its backends after the successor has
+// asked for them.
+const backendsTime = 30 * time.Second
+
+// pairForSuccessor returns one end of a socket, from which the successor reads the backends of this
+// process, and the function of serveSuccessor for the other end.
+func (p *Proxy) pairForSuccessor() (theirs *os.File, serve func() *successor, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
+		return nil, nil, fmt.Errorf("making a socket for the backends: %w", err)
 	}
-	theirs, file := os.NewFile(uintptr(fds[1]), "memories"), os.NewFile(uintptr(fds[0]), "memories")
+	theirs, file := os.NewFile(uintptr(fds[1]), "backends"), os.NewFile(uintptr(fds[0]), "backends")
 	conn, err := net.FileConn(file)
 	_ = file.Close() // conn has its own descriptor
 	if err != nil {
 		_ = theirs.Close() // it is unused
-		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
+		return nil, nil, fmt.Errorf("making a socket for the backends: %w", err)
 	}
-	return theirs, p.bequeath(conn), nil
+	return theirs, p.serveSuccessor(conn), nil
 }
 
-// bequeath returns a function that serves the successor at a connection until stop is called. It sends the memories
+// serveSuccessor returns a function that serves the successor at a connection until it leaves. It sends the backends
 // when the successor asks for them, as late as possible, and the evidence of now. After that it
 // sends a note of each call that began in this process and ends later, because its client may then
 // ask the successor about the result, and what this process still records.
-func (p *Proxy) bequeath(conn net.Conn) (serve func() *successor) {
+func (p *Proxy) serveSuccessor(conn net.Conn) (serve func() *successor) {
 	h := &successor{conn: conn, gob: gob.NewEncoder(conn), done: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	evidence, rest := p.encodeEvidence() // now, because with all recorded calls it would delay the memories too long
+	evidence, rest := p.encodeEvidence() // now, because with all recorded calls it would delay the backends too long
 	return func() *successor {
 		go func() {
 			defer close(h.done)
@@ -54,7 +62,7 @@ func (p *Proxy) bequeath(conn net.Conn) (serve func() *successor) {
 			if _, err := conn.Read(asked); err != nil {
 				return // the successor is of an earlier version, or has ended
 			}
-			h.giveMemories(p, evidence, asked[0])
+			h.giveBackends(p, evidence, asked[0])
 			if rest != nil && (asked[0] < withRest || !h.passOn(rest)) && h.ctx.Err() == nil {
 				klog.InfoS("The new process does not record the calls that this one still serves", p.underWay()...)
 			}
@@ -67,13 +75,14 @@ func (p *Proxy) bequeath(conn net.Conn) (serve func() *successor) {
 // which that is. Within a version keys and fields are only added, and those who do not know them ignore them.
 const (
 	handoverVersion = 2
-	withRest        = 2          // from this version on, what is recorded later follows the memories
-	versionKey      = ":version" // among the memories, as evidenceKey
+	withRest        = 2          // from this version on, what is recorded later follows the backends
+	versionKey      = ":version" // among the backends, as evidenceKey
 )
 
-// successor is the process that takes over, seen from the process that hands over.
+// successor is the process that takes over, as the process that hands over sees it. It is safe for concurrent use: any call
+// that ends may send it a note. One goroutine passes on what is recorded, until the successor has all of it.
 type successor struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the connection, and the fields up to ended; held until the successor has answered a note
 	conn    net.Conn
 	gob     *gob.Encoder
 	follows bool // it has answered a note: until then it may still be starting
@@ -104,20 +113,21 @@ func (h *successor) finish() {
 	<-h.done
 }
 
-// giveMemories sends the memories to a successor that knows a version, and has the memories send notes from then on.
-func (h *successor) giveMemories(p *Proxy, evidence []byte, version byte) {
+// giveBackends sends the backends to a successor that knows a version, and has the backends send notes from then on. The notes
+// begin before the backends are encoded, so a change may be in both, but never in neither.
+func (h *successor) giveBackends(p *Proxy, evidence []byte, version byte) {
 	h.mu.Lock()
-	defer h.mu.Unlock() // notes come after the memories
+	defer h.mu.Unlock() // notes come after the backends
 	p.set.HandOn(func(backend string, n inventory.Note) { h.send(&successorNote{Backend: backend, Note: n}) })
 	all, err := p.set.Encode()
 	if err == nil {
 		all[evidenceKey], all[versionKey] = evidence, []byte{min(version, handoverVersion)}
-		_ = h.conn.SetDeadline(time.Now().Add(memoriesTime))
-		p.unlock() // the successor takes the folder as soon as it has the memories
+		_ = h.conn.SetDeadline(time.Now().Add(backendsTime))
+		p.unlock() // the successor takes the folder as soon as it has the backends
 		err = h.gob.Encode(all)
 	}
 	if err != nil {
-		klog.ErrorS(err, "The new process does not get the memories of the backends")
+		klog.ErrorS(err, "The new process does not get the caches of the backends")
 		h.end()
 	}
 }
@@ -138,7 +148,12 @@ func (h *successor) passOn(rest *capture.Follower) bool {
 	}
 }
 
-// successorNote is a note for the successor, about a call to a backend or with recorded events.
+// successorNote is a note for the successor. There are three kinds, which these fields distinguish:
+//
+//	fields         what the note says
+//	Backend, Note  what a call has changed at a backend
+//	Events, Last   what this process has recorded since the snapshot
+//	Keeps, Calls   for which calls this process stays
 type successorNote struct {
 	Backend string
 	Note    inventory.Note
@@ -153,7 +168,7 @@ type successorNote struct {
 const successorTime = 5 * time.Second
 
 // send returns when the successor has got a note. A successor that does not answer in time gets no more notes, and send returns
-// false. A successor that is still starting has the time that it may take for its memories.
+// false. A successor that is still starting has the time that it may take for its backends.
 func (h *successor) send(n *successorNote) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +177,7 @@ func (h *successor) send(n *successorNote) bool {
 	}
 	bound := successorTime
 	if !h.follows {
-		bound = memoriesTime
+		bound = backendsTime
 	}
 	_ = h.conn.SetDeadline(time.Now().Add(bound))
 	err := h.gob.Encode(n)
@@ -176,14 +191,19 @@ func (h *successor) send(n *successorNote) bool {
 	return h.follows
 }
 
+// end ends the notes. h.mu is held.
 func (h *successor) end() {
 	h.ended = true
 	_ = h.conn.Close() // no more notes follow
 }
 
-// Legacy has the memories of the process that hands over. It is nil if there is no such process.
-type Legacy struct {
-	all   map[string][]byte // :: name of a backend → its encoded memory
+// Predecessor is the process that hands over, as the process that takes over sees it: the backends that it has passed on, and the
+// connection on which its notes come. It is nil if there is no such process, and its methods then do nothing.
+//
+// The goroutine of follow reads the connection, and is the only one that does; it ends when the connection is closed, by
+// either process. What New needs is read before, and does not change.
+type Predecessor struct {
+	all   map[string][]byte // :: name of a backend → the encoded backend
 	conn  net.Conn          // notes come from it
 	gob   *gob.Decoder
 	ended chan struct{} // closed when no more notes come
@@ -194,26 +214,26 @@ type Legacy struct {
 	keeps []admin.LongCall // for which that process stays
 }
 
-// ReceiveLegacy reads the memories of the process that hands over from a socket. It returns nil
-// if from is nil. After an error this process must not serve: without the memories, a runtime that
+// ReceivePredecessor reads the backends of the process that hands over from a socket. It returns nil
+// if from is nil. After an error this process must not serve: without the backends, a runtime that
 // is gone would have no pods, and kubelet would start them a second time. The other process then
 // goes on.
-func ReceiveLegacy(from *os.File) (*Legacy, error) {
+func ReceivePredecessor(from *os.File) (*Predecessor, error) {
 	if from == nil {
 		return nil, nil
 	}
 	defer from.Close() // conn has its own descriptor
 	conn, err := net.FileConn(from)
 	if err != nil {
-		return nil, legacyError(err)
+		return nil, takeoverError(err)
 	}
-	return ReadLegacy(conn)
+	return ReadPredecessor(conn)
 }
 
-// ReadLegacy is ReceiveLegacy for a connection to the other process, which it closes in the end.
-func ReadLegacy(conn net.Conn) (_ *Legacy, err error) {
-	l := &Legacy{ended: make(chan struct{}), conn: conn, gob: gob.NewDecoder(conn)}
-	_ = conn.SetDeadline(time.Now().Add(memoriesTime))
+// ReadPredecessor is ReceivePredecessor for a connection to the other process, which it closes in the end.
+func ReadPredecessor(conn net.Conn) (_ *Predecessor, err error) {
+	l := &Predecessor{ended: make(chan struct{}), conn: conn, gob: gob.NewDecoder(conn)}
+	_ = conn.SetDeadline(time.Now().Add(backendsTime))
 	if _, err = conn.Write([]byte{handoverVersion}); err == nil {
 		err = l.gob.Decode(&l.all)
 	}
@@ -222,18 +242,21 @@ func ReadLegacy(conn net.Conn) (_ *Legacy, err error) {
 	}
 	if err != nil {
 		_ = conn.Close() // the other process notices that
-		return nil, legacyError(err)
+		return nil, takeoverError(err)
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return l, nil
 }
 
-func legacyError(err error) error {
-	return fmt.Errorf("taking over the memories of the previous process, which goes on: %w", err)
+// takeoverError is why this process must not serve.
+func takeoverError(err error) error {
+	return fmt.Errorf("taking over the backends of the previous process, which goes on: %w", err)
 }
 
-// follow learns of the calls that the previous process still has under way, until that process ends or l is closed.
-func (l *Legacy) follow(s *Set) {
+// follow takes in the notes of the previous process, until that process ends or l is closed: what calls have changed at a
+// backend, for which calls it stays, and what it records. Each is answered once it is taken in. In the end, if not all that was
+// recorded has come, the calls whose ends are missing are marked so.
+func (l *Predecessor) follow(s *Set) {
 	if l == nil {
 		return
 	}
@@ -257,7 +280,7 @@ func (l *Legacy) follow(s *Set) {
 			all = all || n.Last
 		default:
 			if err := s.Learn(n.Backend, n.Note); err != nil {
-				klog.ErrorS(err, "What a call of the previous process changed is not in memory before the next list of the backend", "backend", n.Backend, "method", n.Note.Method)
+				klog.ErrorS(err, "What a call of the previous process changed is not in the cache before the next list of the backend", "backend", n.Backend, "method", n.Note.Method)
 			}
 		}
 		if _, err := l.conn.Write([]byte{1}); err != nil {
@@ -275,14 +298,15 @@ func (l *Legacy) follow(s *Set) {
 	}
 }
 
-func (l *Legacy) keep(all []admin.LongCall) {
+// keep notes for which calls the previous process stays: those, and no others.
+func (l *Predecessor) keep(all []admin.LongCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keeps = all
 }
 
 // calls returns the calls for which the previous process stays.
-func (l *Legacy) calls() []admin.LongCall {
+func (l *Predecessor) calls() []admin.LongCall {
 	if l == nil {
 		return nil
 	}
@@ -293,7 +317,7 @@ func (l *Legacy) calls() []admin.LongCall {
 
 // await returns when the previous process has ended, when ctx ends, or after bound, unless that process stays longer for a
 // call.
-func (l *Legacy) await(ctx context.Context, bound time.Duration) {
+func (l *Predecessor) await(ctx context.Context, bound time.Duration) {
 	if l == nil {
 		return
 	}
@@ -317,21 +341,22 @@ func (l *Legacy) await(ctx context.Context, bound time.Duration) {
 
 // leave ends follow, which must have begun. What the previous process records from now on is missing, and the recording
 // says so while it can still be written.
-func (l *Legacy) leave() {
+func (l *Predecessor) leave() {
 	if l != nil {
 		l.close()
 		<-l.ended
 	}
 }
 
-func (l *Legacy) close() {
+// close ends the notes. The previous process notices that, and its calls do not wait for this one any more.
+func (l *Predecessor) close() {
 	if l != nil {
 		_ = l.conn.Close() // ends follow
 	}
 }
 
-// memories returns the encoded memory of each backend, by its name.
-func (l *Legacy) memories() map[string][]byte {
+// backends returns each encoded backend, by its name. The keys that begin with a colon are no backends: see evidenceKey.
+func (l *Predecessor) backends() map[string][]byte {
 	if l == nil {
 		return nil
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-// newHooks returns the plugins, or nil if cfg turns them off. changes gets their conditions.
+// newHooks returns the plugins, or nil if cfg turns them off. changes gets their conditions. They outlive a reload, which does
+// not change their settings; their own files are read again whenever they change.
 func newHooks(cfg *config.Config, changes *telemetry.Changes) (*plugins.Plugins, error) {
 	if cfg.Hooks == "" {
 		return nil, nil

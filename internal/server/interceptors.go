@@ -30,7 +30,7 @@ func (p *Proxy) interceptors() []grpc.StreamServerInterceptor {
 }
 
 // refuseReturned is an interceptor that refuses a call that this proxy has made itself, for a client or of its own: a
-// backend leads back here.
+// backend leads back here. Otherwise each call would go round until the descriptors of the process are used up.
 func (p *Proxy) refuseReturned(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	mine := func(value string) bool { return strings.Contains(value, p.via) } // a proxy may have joined several
 	if slices.ContainsFunc(sentVia(ss.Context()), mine) {
@@ -48,7 +48,7 @@ func sentVia(ctx context.Context) []string {
 	return metadata.ValueFromIncomingContext(ctx, transport.ViaField)
 }
 
-// recordedPeer returns the process that made the call of ctx, for the recorder.
+// recordedPeer returns the process that made the call of ctx, for the recorder: the zero Peer if the kernel does not say it.
 func recordedPeer(ctx context.Context) capture.Peer {
 	if peer := listen.PeerOf(ctx); peer != nil && peer.Known {
 		return capture.Peer{PID: int(peer.PID), UID: int(peer.UID), Name: peer.Name}

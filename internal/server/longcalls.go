@@ -33,11 +33,11 @@ func texts(all []admin.LongCall) (lines []string) {
 	return lines
 }
 
-// deadlineGrace is how long a call may take, after its deadline, to tell its client.
+// deadlineGrace is how long a call may take, after its deadline, until its client knows.
 const deadlineGrace = time.Second
 
 // longStream is the stream of a call whose client waits longer than others. It keeps the request, which says what the call
-// is about.
+// is about. Other calls do without it: their requests would be copied for nothing.
 type longStream struct {
 	grpc.ServerStream
 	epochs *epochs
@@ -47,6 +47,7 @@ type longStream struct {
 // mostKept bounds the bytes of a request that is kept.
 const mostKept = 4 << 10
 
+// RecvMsg receives the request, and keeps a copy of it: the frame belongs to the handler, which frees it.
 func (s *longStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
@@ -60,7 +61,7 @@ func (s *longStream) RecvMsg(m any) error {
 	return nil
 }
 
-// long returns the calls whose clients wait longer than [Machine.Patience], of the epochs up to a number.
+// long returns the calls whose clients wait longer than [Machine.Patience], of the epochs up to a number. They are copies.
 func (es *epochs) long(last int) (all []callUnderWay) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -99,15 +100,17 @@ func (p *Proxy) stays(stopped bool) time.Duration {
 }
 
 // staysFor returns the calls for which something stays: the backends of before a reload, the process that has handed over
-// to this one, or, once this one has handed over, this process.
+// to this one, or, once this one has handed over, this process. The calls of the current epoch are none of these before a
+// handover: they would go on without anything special.
 func (p *Proxy) staysFor() []admin.LongCall {
 	last := p.epochs.current()
 	if !p.hasHandedOver() {
 		last--
 	}
-	return append(p.legacy.calls(), p.describe(p.epochs.long(last))...)
+	return append(p.predecessor.calls(), p.describe(p.epochs.long(last))...)
 }
 
+// hasHandedOver reports whether another process serves.
 func (p *Proxy) hasHandedOver() bool {
 	select {
 	case <-p.handedOver:
@@ -117,8 +120,8 @@ func (p *Proxy) hasHandedOver() bool {
 	}
 }
 
-// notifySuccessor tells the successor which calls this process stays for, until done is closed. It does so again when they have
-// changed.
+// notifySuccessor notifies the successor of the calls for which this process stays, and again when they have changed, until done
+// is closed. The successor shows them in its status, because this process has no admin socket any more.
 func (p *Proxy) notifySuccessor(done <-chan struct{}) {
 	const pause = time.Second
 	var said []admin.LongCall
@@ -137,7 +140,7 @@ func (p *Proxy) notifySuccessor(done <-chan struct{}) {
 	}
 }
 
-// describe describes long calls for people, the longest first.
+// describe describes long calls for people, the longest first. Where the request names something, its first id is there.
 func (p *Proxy) describe(all []callUnderWay) (shown []admin.LongCall) {
 	if len(all) == 0 {
 		return nil

@@ -98,11 +98,11 @@ func TestAHandoverEndsNoCallBeforeItsDeadline(t *testing.T) {
 		ended := make(chan error, 1)
 		life, end := context.WithCancel(context.Background())
 		n.proxy.machine.Succeed = func(_ context.Context, memories net.Conn) error {
-			legacy, err := ReadLegacy(memories)
+			predecessor, err := ReadPredecessor(memories)
 			if err != nil {
 				return err
 			}
-			if next, err = New(&after, Options{Legacy: legacy}); err != nil {
+			if next, err = New(&after, Options{Predecessor: predecessor}); err != nil {
 				return err
 			}
 			next.UseListener(l)

@@ -12,9 +12,11 @@ import (
 )
 
 // Open opens all sockets of the configuration, or takes those that were inherited. If it fails, it
-// closes the proxy.
+// closes the proxy. It closes an inherited socket that the configuration does not name.
+//
+// Clients can connect from now on, and wait until Run serves them.
 func (p *Proxy) Open(inherited *listen.Inheritance) error {
-	p.followLegacy()
+	p.followPredecessor()
 	cfg := p.Config()
 	var err error
 	if p.sockets, err = p.openNew(cfg, inherited); err != nil {
@@ -52,9 +54,9 @@ func (p *Proxy) Open(inherited *listen.Inheritance) error {
 	return nil
 }
 
-// followLegacy learns of the calls that the previous process still has under way.
-func (p *Proxy) followLegacy() {
+// followPredecessor learns of the calls that the previous process still has under way.
+func (p *Proxy) followPredecessor() {
 	go func() { // ends when the previous process does, or in close
-		_ = recovery.Run("taking over the memories", func() { p.legacy.follow(p.set) })
+		_ = recovery.Run("taking over the backends", func() { p.predecessor.follow(p.set) })
 	}()
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // other connects to the primary, for a client of s that does not begin with HTTP/2: at its socket for CRI, CRI-O also serves
-// statistics over HTTP, and kubelet and cAdvisor ask for them there. criproxy does not look into such a connection, so only clients
-// that may make every call can have one.
+// statistics over HTTP, and kubelet and cAdvisor ask for them there. criproxy does not read what passes on such a connection, so only
+// clients that may make every call can have one.
 func (p *Proxy) other(s *listen.Socket) (net.Conn, error) {
 	rules := s.Access.Load()
 	if rules == nil || len(*rules) > 0 {
@@ -30,7 +30,8 @@ func (p *Proxy) other(s *listen.Socket) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", primary.Address)
 }
 
-// crioPath returns a warning if kubelet takes the path of the socket for CRI-O's, but the primary does not serve HTTP.
+// crioPath returns a warning if kubelet takes the path of the socket for CRI-O's, but the primary does not serve HTTP. It asks
+// the primary.
 func crioPath(c *config.Config) string {
 	if !strings.HasSuffix(c.Listen, listen.CRIOSuffix) || listen.ServesHTTP(c.Backends[0].Address) {
 		return ""

@@ -25,7 +25,7 @@ const ownerFile = "owner.lock"
 const ownerVersion = 1
 
 // An owner is the lock by which one process has a state folder to itself. A process that hands over unlocks the folder
-// before its successor gets the memories, so a successor takes the lock as any process does. The kernel unlocks the folder
+// before its successor gets the backends, so a successor takes the lock as any process does. The kernel unlocks the folder
 // of a process that ends. The nil owner has no folder.
 type owner struct{ file *os.File }
 
@@ -34,6 +34,8 @@ var errOwned = errors.New("it belongs to another criproxy")
 
 // own locks a folder for the process that serves the socket listen, with an API whose versions are packages. It returns nil
 // without an error where the folder does not exist, or cannot have a lock: whether it can be written to is for others to say.
+//
+// The lock decides, and the text in the file only says whose it is: a process that was killed leaves its text, but no lock.
 func own(dir, listen string, api ...string) (*owner, error) {
 	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -81,7 +83,8 @@ func (p *Proxy) await(c *config.Config) (o *owner, err error) {
 	}
 }
 
-// has reports whether o owns the folder that is now at dir.
+// has reports whether o owns the folder that is now at dir. The lock is on the file, so a folder that was removed and made again
+// is another one.
 func (o *owner) has(dir string) bool {
 	if o == nil {
 		return false
@@ -123,7 +126,8 @@ func (p *Proxy) claim(c *config.Config) (*owner, error) {
 	return o, nil
 }
 
-// goWithout makes a configuration keep nothing, because of err.
+// goWithout makes a configuration keep nothing, because of err. The proxy serves all the same: a node without its files is better
+// than no node.
 func goWithout(c *config.Config, err error) {
 	klog.ErrorS(err, "Without a state folder, criproxy forgets the runtimes when it restarts")
 	c.StateDir = ""

@@ -98,10 +98,10 @@ func TestAHandoverPassesTheStateFolderOn(t *testing.T) {
 	var successor *Proxy
 	for _, failure := range []error{errors.New("it does not serve"), nil} {
 		n.proxy.machine.Succeed = func(_ context.Context, memories net.Conn) error {
-			legacy, err := ReadLegacy(memories)
+			predecessor, err := ReadPredecessor(memories)
 			require.NoError(t, err)
 			c := *n.cfg
-			successor, err = New(&c, Options{Legacy: legacy})
+			successor, err = New(&c, Options{Predecessor: predecessor})
 			require.NoError(t, err)
 			assert.Equal(t, n.cfg.StateDir, c.StateDir, "the successor has the folder")
 			if failure != nil {
@@ -114,7 +114,7 @@ func TestAHandoverPassesTheStateFolderOn(t *testing.T) {
 		_, err := own(n.cfg.StateDir, "a stranger")
 		require.ErrorIs(t, err, errOwned, "no other process has it")
 	}
-	successor.legacy.close() // the old process waits for it
+	successor.predecessor.close() // the old process waits for it
 	n.stop()
 	_, err := own(n.cfg.StateDir, "a stranger")
 	assert.ErrorIs(t, err, errOwned, "the end of the old process changes nothing")

@@ -12,7 +12,7 @@ import (
 )
 
 // logPanic logs a panic that was recovered. Its stack has addresses, but no contents of
-// messages.
+// messages. One in the own data path counts as a failure of it.
 func logPanic(doing string, value any, stack []byte) {
 	klog.ErrorS(nil, "A mistake in criproxy, please report it: a panic ended one call or one task; the process goes on",
 		"doing", doing, "panic", value, "panics", recovery.Count(), "stack", string(stack))
@@ -42,7 +42,7 @@ func panickedIn(stack, pkg string) bool {
 // ownPath counts the failures of the process's own data path.
 var ownPath failures
 
-// failures are the times of the latest failures.
+// failures are the times of the latest failures. They are safe for concurrent use, and the zero value has none.
 type failures struct {
 	mu     sync.Mutex
 	last   [3]time.Time // the oldest first
@@ -62,6 +62,7 @@ func (f *failures) fails(now time.Time) {
 }
 
 // crashes counts the processes that served before this one and never recorded that they stopped: they crashed or were killed.
+// New shows it the history, and Run that this process begins; nothing else uses it.
 type crashes struct {
 	served bool         // the latest process has begun to serve, and has not recorded that it stopped
 	last   [3]time.Time // when others began after the latest crashes, the oldest first

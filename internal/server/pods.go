@@ -19,8 +19,9 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
-// Pods asks every backend for its pods and containers. A backend that does not answer is named
-// in the result. It fails with [admin.ErrNoPods] if the API has no pods.
+// Pods asks every backend for its pods and containers, all at once. A backend that does not answer is named
+// in the result, and does not make Pods fail: the pods of the others are what somebody needs then. It fails with
+// [admin.ErrNoPods] if the API has no pods.
 func (p *Proxy) Pods(ctx context.Context) (admin.Pods, error) {
 	s := p.now.Load()
 	lists := make([][]admin.Pod, len(s.backends))
@@ -51,7 +52,8 @@ func (p *Proxy) Pods(ctx context.Context) (admin.Pods, error) {
 	return found, nil
 }
 
-// pods asks the backend for its pods.
+// pods asks the backend for its pods and their containers, at the same time. A container whose pod is in neither list makes one
+// whose state is unknown, so that none is missing. If one of the two lists fails, the pods of the other are there, and so is the error.
 func (b *stack) pods(ctx context.Context) ([]admin.Pod, error) {
 	var sandboxes runtimeapi.ListPodSandboxResponse
 	var containers runtimeapi.ListContainersResponse

@@ -5,6 +5,17 @@
 // open.go, run.go, reload.go, handover.go and ending.go follow the life of a proxy. assembly.go makes
 // what a configuration needs, stack.go the connections to the runtimes, report.go describes the
 // state of all of them, and interceptors.go lists the interceptors of each call.
+//
+// What lives how long, the longest first:
+//
+//	a Set        longer than the process: a handover passes the memory.Backend of each runtime to the next one
+//	a Proxy      the process: its server, sockets and recorder, and the history of its backends (telemetry.Changes)
+//	a backend    the connection to one runtime, until a reload changes what it needs
+//	an assembly  one configuration, until the next reload
+//	an epoch     the calls that began between two reloads that took backends away
+//
+// A reload replaces an assembly, and of the backends only those that it changes. All above them stays as it is, so no reload
+// moves the state of a runtime from one place to another.
 package server
 
 import (
@@ -39,11 +50,26 @@ import (
 
 // A Proxy is a director with its backends and its server. New makes one, and it lasts as long as the process.
 //
+// It goes through these states, and never back:
+//
+//	state     begins with                                      what it does
+//	built     New                                              answers Admin, Health and State; Close ends it
+//	open      Open, or UseListener                             clients can connect, and wait
+//	serving   Run                                              calls, Reload, HandOver
+//	draining  the end of Run's ctx, a handover, or a socket    finishes the calls under way, and refuses reloads and
+//	          that fails                                       handovers with ErrStopped
+//	ended     Run returns                                      nothing
+//
 // What a configuration makes is an assembly, which never changes: a reload builds the next one beside it, and swaps the
 // pointer now when nothing can fail any more. Calls under way finish with the assembly that they began with. Reloads and
 // handovers take turns with the lock reloading; everything else may be called at any time. Whoever starts a goroutine that
 // the end must wait for does it with group or parts, so that a stop that hangs can say what it waits for.
+//
+// The lock reloading is the outermost one: who holds it may take the locks of the Set, the Changes and the epochs, and may
+// wait for a disk or for another process. So no call of a client takes it, nor does anything that reports the state: what these
+// need of a reload is behind an atomic pointer.
 type Proxy struct {
+	// New sets these fields, and later only the atomic ones change. Each is safe for concurrent use, or only New and Run use it.
 	director     *director.Director
 	server       server
 	admin        *admin.Server
@@ -53,12 +79,12 @@ type Proxy struct {
 	export       *telemetry.Exporter // nil if nothing is recorded, or the proxy only shows calls
 	changes      *telemetry.Changes
 	losses       *telemetry.Losses
-	answers      answers // from memory
+	answers      answers // from the caches of the backends
 	crashes      crashes // of earlier processes
 	drift        *drift.Watch
-	memory       *limits.Memory // for messages
+	memory       *limits.Memory // bytes for messages
 	set          *Set
-	legacy       *Legacy
+	predecessor  *Predecessor
 	shows        bool // the proxy passes calls on unchanged: see Options.Shown
 	errors       telemetry.LastErrors
 	metrics      *telemetry.Metrics
@@ -82,7 +108,8 @@ type Proxy struct {
 	stderr     io.Writer     // of the process that takes over; nil discards its output
 	machine    Machine
 
-	reloading    sync.Mutex       // one reload or handover at a time; guards the fields below
+	// One reload or handover at a time: its lock guards the fields below.
+	reloading    sync.Mutex
 	running      context.Context  // of the backends; nil until Run
 	group        sync.WaitGroup   // goroutines that Run waits for
 	sockets      []*listen.Socket // the main one first; see show
@@ -93,12 +120,12 @@ type Proxy struct {
 }
 
 // Options has settings of a proxy that are not in its configuration. The zero value is for a process
-// that does not take over from another.
+// that does not take over from another. A reload does not change them.
 type Options struct {
-	File   string            // path of the configuration; empty if it was not in a file
-	Flags  map[string]string // of the command line, that take precedence over the file: name → value
-	Legacy *Legacy           // of the process that hands over; nil if there is none
-	Stderr io.Writer         // of a process that takes over from this one; nil discards its output
+	File        string            // path of the configuration; empty if it was not in a file
+	Flags       map[string]string // of the command line, that take precedence over the file: name → value
+	Predecessor *Predecessor      // of the process that hands over; nil if there is none
+	Stderr      io.Writer         // of a process that takes over from this one; nil discards its output
 
 	// Finder counts what is wrong for the metric criproxy_findings. Nil leaves that out.
 	Finder telemetry.Finder
@@ -117,8 +144,8 @@ type Machine struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	// Succeed starts the process that takes over, and returns when that process serves, which reads the
-	// memories of this one from a connection, with [ReadLegacy].
-	Succeed func(ctx context.Context, memories net.Conn) error
+	// backends of this one from a connection, with [ReadPredecessor].
+	Succeed func(ctx context.Context, backends net.Conn) error
 
 	// Left returns what reads a file that an earlier process has left, with its recording.
 	Left func(io.ReaderAt) io.ReaderAt
@@ -130,6 +157,7 @@ type Machine struct {
 	Patience time.Duration
 }
 
+// left returns what reads a file that an earlier process has left: by default, the file.
 func (m *Machine) left(file io.ReaderAt) io.ReaderAt {
 	if m.Left == nil {
 		return file
@@ -139,12 +167,16 @@ func (m *Machine) left(file io.ReaderAt) io.ReaderAt {
 
 // New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
 // no tasks. The caller must call Run, or Close if it does not get that far.
+//
+// The order counts. The state folder is claimed before anything in it is read; what the process before has recorded is
+// restored before this one records anything; and the backends are committed before the director can make a call.
 func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p := &Proxy{
-		began: cfg, stderr: o.Stderr, machine: o.Machine, set: NewSet(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		began: cfg, stderr: o.Stderr, machine: o.Machine, set: NewSet(o.Predecessor.backends()), predecessor: o.Predecessor, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 		via: rand.Text(),
 	}
+	// First what logs and counts, for all that follows.
 	p.losses = telemetry.NewLosses(p.metrics.Registry)
 	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})
 	p.show()
@@ -183,7 +215,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 			return names
 		})
 	}
-	p.now.Store(&assembly{cfg: cfg})
+	p.now.Store(&assembly{cfg: cfg}) // without backends: what follows asks for the configuration
 	p.changes = telemetry.NewChanges(p.record, p.stateDir())
 	p.record.Conditions = p.conditions
 	p.restoreEvidence() // before anything is recorded
@@ -198,6 +230,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 			return nil, err
 		}
 	}
+	// The backends, as a reload makes them; nothing uses them yet, so the order of commits does not matter.
 	s, d, err := p.build(cfg, a, nil)
 	if err != nil {
 		return nil, err
@@ -217,6 +250,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 		p.Close()
 		return nil, err
 	}
+	// Then what clients reach, from the director outwards.
 	p.epochs.endless, p.epochs.patience = p.director.Endless, p.patience()
 	p.server = dataPaths[cfg.DataPath].newServer(transport.ServerConfig{
 		Handler:          p.director.Handler(),
@@ -250,7 +284,7 @@ func (p *Proxy) wrong(finder telemetry.Finder, a API) *telemetry.Wrong {
 	return p.record.NewWrong(finder, names)
 }
 
-// tracer returns the tracer for the director.
+// tracer returns the tracer for the director. What only observes a call is here, and nowhere in the way of the call.
 func (p *Proxy) tracer() director.Tracer {
 	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // spans first: the others see the trace context that it sends on
 	if p.drift != nil {
@@ -262,10 +296,10 @@ func (p *Proxy) tracer() director.Tracer {
 	return all
 }
 
-// Close releases what New and Open made, if Run is not called.
+// Close releases what New and Open made, if Run is not called. It works on a proxy that New has only half built.
 func (p *Proxy) Close() {
 	defer p.unlock()
-	p.legacy.close()
+	p.predecessor.close()
 	p.closeSockets()
 	if p.admin != nil {
 		p.admin.Close()
@@ -279,10 +313,11 @@ func (p *Proxy) Close() {
 	p.now.Load().discard(nil)
 }
 
-// backends returns the runtimes, the primary first.
+// backends returns the runtimes of the current configuration, the primary first. The caller must not change the result.
 func (p *Proxy) backends() []*stack { return p.now.Load().backends }
 
-// start runs a backend, if it is not running.
+// start runs a backend, if it is not running: its connection, the questions what it is, and, if no earlier stack to the same
+// runtime has begun it, the [memory.Backend], which runs until all calls have ended. p.reloading is held.
 func (p *Proxy) start(b *stack) {
 	if b.stop != nil {
 		return
@@ -297,7 +332,7 @@ func (p *Proxy) start(b *stack) {
 	})
 	p.goDo("looking after "+b.String(), func() {
 		if err := b.lastKnown.Run(p.running); err != nil {
-			klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
+			klog.ErrorS(err, "The cache of a backend could not be written", "backend", b)
 		}
 	})
 }
@@ -305,8 +340,9 @@ func (p *Proxy) start(b *stack) {
 // Assumptions returns the Assumptions of the director.
 func (p *Proxy) Assumptions() []string { return p.director.Assumptions() }
 
-// Admin answers what the admin socket answers, also if there is no such socket.
+// Admin answers what the admin socket answers, also if there is no such socket. Whoever gets it may ask everything: it checks
+// no rights.
 func (p *Proxy) Admin() http.Handler { return p.admin.Handler() }
 
-// Recording returns the flight recorder.
+// Recording returns the flight recorder, which records nothing more once Run has returned.
 func (p *Proxy) Recording() *telemetry.Recording { return p.record }

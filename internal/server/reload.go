@@ -15,6 +15,9 @@ import (
 
 // Reload applies cfg from the next call on. Calls under way finish with the old configuration. If
 // cfg cannot be used, nothing changes. Otherwise Reload returns what has changed, in the words of its event.
+//
+// It has two halves. All that can fail comes first: reading the profile, opening sockets, compiling, staging the backends,
+// the director and the watch for drift. What follows only swaps pointers and starts or ends goroutines; see reload for the order.
 func (p *Proxy) Reload(cfg *config.Config) (changed string, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -46,7 +49,8 @@ func (p *Proxy) Reload(cfg *config.Config) (changed string, err error) {
 	return changed, nil
 }
 
-// moved says of each backend with another address than before where it is now.
+// moved says of each backend with another address than before where it is now. Its words are those that readers of the history
+// find with [capture.NowAt].
 func moved(before, now map[string]string) (said []string) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if was := before[name]; was != "" && was != now[name] {
@@ -76,6 +80,7 @@ func (p *Proxy) Refuse(err error) error {
 	return err
 }
 
+// refuse notes that a configuration was refused, for status, metrics and the history. p.reloading is held.
 func (p *Proxy) refuse(err error) {
 	state := *p.config.Load()
 	state.Failures++
@@ -84,7 +89,19 @@ func (p *Proxy) refuse(err error) {
 	p.changes.Add(capture.Change{Time: state.Failed, What: capture.Refused, Why: state.Error})
 }
 
-// reload applies cfg. p.reloading is held.
+// reload applies cfg. p.reloading is held. What becomes of a runtime:
+//
+//	in the new configuration it has        its stack of connections           its memory.Backend
+//	the same settings                      stays                              stays
+//	other settings, or another address     is replaced, and ends after its    stays, with a new link
+//	                                       last call
+//	another name                           likewise                           stays, and is renamed
+//	no place                               ends after its last call           is forgotten, with its file
+//
+// A new state folder is claimed before anything else, and the one that is not used in the end is released. The second half
+// goes from the runtimes to the clients: first the backends, so that each that the new table names can take calls; then the
+// director's table, from which calls choose; then what reports them; the backends that are gone, once no call that begins now can
+// choose them; and the sockets, through which new clients come.
 func (p *Proxy) reload(cfg *config.Config) (err error) {
 	if err := p.changeable(); err != nil {
 		return err
@@ -112,6 +129,7 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 			unused.release()
 		}
 	}()
+	// The first half: make all that is new beside the old.
 	old := p.now.Load()
 	a, err := Read(cfg)
 	if err == nil {
@@ -128,7 +146,7 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	var useDirector, useDrift func()
+	var useDirector, useDrift func() // bring what was staged into use, and cannot fail
 	s, d, err := p.build(cfg, a, old)
 	if err == nil {
 		if useDirector, err = p.director.Stage(d); err == nil {
@@ -163,6 +181,10 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 }
 
 // replaceBackends brings the backends of s into use, and returns those that s no longer has.
+//
+// It counts pods and containers by the old names before, because a backend that is renamed or removed has an event with the
+// numbers of then. The history notes no condition while the backends are exchanged: one that a backend has before is under its old
+// name, and one that it has afterwards under its new one.
 func (p *Proxy) replaceBackends(old, s *assembly) (gone []*stack) {
 	type number struct{ pods, containers *int }
 	numbers := map[string]number{}
@@ -178,7 +200,8 @@ func (p *Proxy) replaceBackends(old, s *assembly) (gone []*stack) {
 	return gone
 }
 
-// endBackends ends backends that the proxy no longer has when the last call that may use them has ended.
+// endBackends ends backends that the proxy no longer has when the last call that may use them has ended. Such a call began
+// in this epoch or an earlier one. p.reloading is held.
 func (p *Proxy) endBackends(gone []*stack) {
 	if len(gone) == 0 {
 		return
@@ -195,7 +218,8 @@ func (p *Proxy) endBackends(gone []*stack) {
 	})
 }
 
-// outlast returns when the last call of an epoch has ended, or has no time left.
+// outlast returns when the last call of an epoch has ended, or has no time left. Most calls have the patience of the process,
+// those with a later deadline until then.
 func (p *Proxy) outlast(last *epoch) {
 	bound := time.NewTimer(p.patience())
 	defer bound.Stop()
@@ -218,6 +242,7 @@ func (p *Proxy) outlast(last *epoch) {
 // ErrStopped is the error of a proxy that no longer reloads or hands over: another process has taken over, or it ends.
 var ErrStopped = errors.New("this process is stopping")
 
+// errNotServing is the error of a proxy before Run.
 var errNotServing = errors.New("this process does not serve yet; try again when it does")
 
 // changeable returns an error if the proxy can neither reload nor hand over now. p.reloading is

@@ -154,7 +154,7 @@ func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
 	n.stop()
 	ours, theirs := net.Pipe()
 	defer ours.Close()
-	successor, err := New(n.cfg, Options{Legacy: &Legacy{conn: theirs, all: map[string][]byte{evidenceKey: evidence}}})
+	successor, err := New(n.cfg, Options{Predecessor: &Predecessor{conn: theirs, all: map[string][]byte{evidenceKey: evidence}}})
 	require.NoError(t, err)
 	defer successor.Close()
 	successor.begun()

@@ -27,7 +27,7 @@ import (
 )
 
 // StatusTime bounds how long a backend may take to answer for a report; slowTime, one that is known to be slow, for which
-// memory answers within that time.
+// the cache answers within that time.
 const (
 	StatusTime = 3 * time.Second
 	slowTime   = time.Second
@@ -36,7 +36,8 @@ const (
 // started is the time when this process began.
 var started = time.Now()
 
-// Report asks every backend, and returns the state of the proxy and of all backends.
+// Report asks every backend, and returns the state of the proxy and of all backends. It takes no lock for longer than a moment,
+// and at most StatusTime in all: status must work best when something hangs.
 func (p *Proxy) Report(ctx context.Context) admin.Report {
 	s := p.now.Load()
 	r := admin.Report{
@@ -61,7 +62,7 @@ func (p *Proxy) Report(ctx context.Context) admin.Report {
 	return r
 }
 
-// reportListener returns the state of a socket.
+// reportListener returns the state of a socket, with mode and owner as its file has them now: somebody may have changed them.
 func reportListener(s *listen.Socket) admin.Listener {
 	r := admin.Listener{Path: s.Path, Refused: s.Refused.Load()}
 	var err error
@@ -80,6 +81,7 @@ func reportListener(s *listen.Socket) admin.Listener {
 	return r
 }
 
+// userName returns the name of a user, or the number of one without a name.
 func userName(uid uint32) string {
 	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
 		return u.Username
@@ -87,6 +89,7 @@ func userName(uid uint32) string {
 	return strconv.Itoa(int(uid))
 }
 
+// groupName returns the name of a group, or the number of one without a name.
 func groupName(gid uint32) string {
 	if g, err := user.LookupGroupId(strconv.Itoa(int(gid))); err == nil {
 		return g.Name
@@ -94,7 +97,8 @@ func groupName(gid uint32) string {
 	return strconv.Itoa(int(gid))
 }
 
-// state returns the state of the backend that is known without a call.
+// state returns the state of the backend that is known without a call: what the history has. Of a backend that is up, err is another
+// problem, such as with the file of its cache.
 func (b *stack) state() (state string, since time.Time, err error) {
 	k := b.condition()
 	switch {
@@ -108,17 +112,20 @@ func (b *stack) state() (state string, since time.Time, err error) {
 	return k.State, k.Since, nil
 }
 
-// report asks the backend for its version and its items, and returns its state.
+// report asks the backend for its version and its items, and returns its state. It asks as a client does, so where the backend is
+// slow or gone, the numbers are those of the cache, and LastKnown says so. The state is that of after the calls, because they may
+// have shown that the backend is gone.
 func (b *stack) report(ctx context.Context) admin.Backend {
 	r := admin.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
 	known, bound, process := b.condition(), StatusTime, b.servedBy()
-	slow := known.State == capture.Slow || known.State == capture.Gone // without memory, one that is gone may hang
+	slow := known.State == capture.Slow || known.State == capture.Gone // without a cache, one that is gone may hang
 	if slow {
 		bound = slowTime
 		var cancel func()
 		ctx, cancel = context.WithTimeout(ctx, bound)
 		defer cancel()
 	}
+	// All calls at once: one that hangs must not hide what the others say.
 	var mu sync.Mutex // guards r
 	var wg sync.WaitGroup
 	// If several calls fail, the first error counts: the others would say the same.
@@ -160,6 +167,7 @@ func (b *stack) report(ctx context.Context) admin.Backend {
 		r.Images = new(len(images.GetImages()))
 	})
 	wg.Wait()
+	// What the calls have shown is in the history by now.
 	var err error
 	if r.State, r.Since, err = b.state(); err != nil {
 		r.Error = err.Error()
@@ -186,7 +194,7 @@ func (b *stack) report(ctx context.Context) admin.Backend {
 	return r
 }
 
-// unanswered says which call for a report a backend has not answered, and why.
+// unanswered says which call for a report a backend has not answered, and why: because the report ended, or with its own error.
 func unanswered(ctx context.Context, bound time.Duration, method string, err error) string {
 	if deadline, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(deadline) { // a call may end before its context
 		return fmt.Sprintf("has not answered %s within %s", path.Base(method), bound)
@@ -194,7 +202,7 @@ func unanswered(ctx context.Context, bound time.Duration, method string, err err
 	return fmt.Sprintf("%s fails: %s", path.Base(method), strings.TrimPrefix(status.Convert(err).Message(), "criproxy: "))
 }
 
-// Config returns the configuration in use.
+// Config returns the configuration in use. The caller must not change it.
 func (p *Proxy) Config() *config.Config { return p.now.Load().cfg }
 
 // Health returns whether the proxy answers calls. It is ready when it serves, clients can connect,
@@ -208,7 +216,7 @@ func (p *Proxy) Health() admin.Health {
 	return h
 }
 
-// State returns the state of the proxy that is known without asking its backends.
+// State returns the state of the proxy that is known without asking its backends. Metrics and the admin socket read it often.
 func (p *Proxy) State() admin.State {
 	s := admin.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State(), Export: p.export.State()}
 	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()
@@ -242,6 +250,7 @@ func (p *Proxy) plugins() *plugins.State {
 	return &s
 }
 
+// health returns what is known of the backend without a call.
 func (b *stack) health() admin.BackendHealth {
 	h := admin.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
 	h.State, h.Since, h.Err = b.state()

@@ -11,7 +11,7 @@ import (
 const restoreInterval = time.Second
 
 // keepSocketFiles restores missing socket files until ctx ends, or another process has the
-// sockets.
+// sockets. It compares files instead of watching them: docs/evidence/rationale.md says why.
 func (p *Proxy) keepSocketFiles(ctx context.Context) {
 	tick := time.NewTicker(restoreInterval)
 	defer tick.Stop()
@@ -28,7 +28,8 @@ func (p *Proxy) keepSocketFiles(ctx context.Context) {
 }
 
 // restoreSocketFiles restores missing socket files once. It reports whether the sockets still
-// belong to this process.
+// belong to this process. A restored socket is a new one, at the same path: systemd, which holds the old one over a restart, gets
+// the new one in its place.
 func (p *Proxy) restoreSocketFiles() bool {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -44,7 +45,8 @@ func (p *Proxy) restoreSocketFiles() bool {
 	return true
 }
 
-// unreachable returns why no client can connect to the main socket, or nil if clients can.
+// unreachable returns why no client can connect to the main socket, or nil if clients can. Only the main one counts: kubelet
+// uses it, and without it the node does not work.
 func (p *Proxy) unreachable() error {
 	all := *p.shown.Load()
 	if len(all) == 0 {

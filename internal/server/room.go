@@ -16,6 +16,10 @@ import (
 
 // room makes room for one more connection of a socket, and reports whether there is some. A client that leaves
 // connections open must not take the file descriptors that kubelet's connection, the runtimes and files need.
+//
+// At the bound, it ends connections that have sent nothing, and then asks those without a call to leave, the one first that was
+// unused for the longest. If that makes no room, a socket other than the main one refuses the new connection. The main one never
+// does: kubelet must get through.
 func (p *Proxy) room(s *listen.Socket) bool {
 	most := p.mostConns(s)
 	crowd := p.server.Trim(s, most-1, s.Silent)
@@ -32,7 +36,8 @@ func (p *Proxy) room(s *listen.Socket) bool {
 	return !refused
 }
 
-// mostConns returns how many connections a socket may have.
+// mostConns returns how many connections a socket may have: its share of the file descriptors of the process, of which the main
+// socket has the largest.
 func (p *Proxy) mostConns(s *listen.Socket) int {
 	main, other := limits.MostConns(len(*p.shown.Load()) - 1)
 	if s.Limits.Main.Load() {
@@ -44,7 +49,7 @@ func (p *Proxy) mostConns(s *listen.Socket) int {
 // mostHolders is how many clients are named of those that hold connections.
 const mostHolders = 3
 
-// holders lists the clients with the most connections.
+// holders lists the clients with the most connections, for the log and for status: it names who has to be corrected.
 func holders(clients map[string]int) []string {
 	names := slices.SortedFunc(maps.Keys(clients), func(a, b string) int {
 		return cmp.Or(clients[b]-clients[a], strings.Compare(a, b))

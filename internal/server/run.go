@@ -45,7 +45,7 @@ func (p *Proxy) tracingURL() string {
 	return url
 }
 
-// configureExport applies the setting export of cfg.
+// configureExport applies the setting export of cfg. Records that wait go to the new store.
 func (p *Proxy) configureExport(cfg *config.Config) {
 	var secured telemetry.Secured
 	if t := cfg.Export.TLS; t != nil || strings.HasPrefix(cfg.Export.URL, "https:") {
@@ -55,10 +55,10 @@ func (p *Proxy) configureExport(cfg *config.Config) {
 }
 
 // UseListener makes l the main socket of a proxy that does not open the sockets of its
-// configuration. The caller must call it before Run.
+// configuration, as in tests and in criproxy tap. The caller must call it before Run, in place of Open.
 func (p *Proxy) UseListener(l net.Listener) {
 	p.sockets = append(p.sockets, listen.New(l, p.Config().Sockets()[0]))
-	p.followLegacy()
+	p.followPredecessor()
 }
 
 // Serving returns a channel that is closed when clients can connect.
@@ -66,9 +66,19 @@ func (p *Proxy) Serving() <-chan struct{} { return p.serving }
 
 // Run serves the sockets until ctx ends or another process has taken over. Then it lets the calls
 // under way finish, for a limited time. It returns when everything that it started has ended.
+//
+// The end undoes the beginning, in the order of the deferred calls below:
+//
+//	the calls have ended, or their time is up
+//	the change "stopped" is noted, and the admin socket ends
+//	the backends and all other goroutines of the group end
+//	the latest errors, changes and calls are written to the state folder
+//	the recording ends, with the log of calls and the capture; then the calls and spans that are sent elsewhere
+//	a successor gets the last of what was recorded
+//	the state folder is unlocked: whoever starts next finds all of it
 func (p *Proxy) Run(ctx context.Context) error {
 	defer p.unlock() // when all is written
-	defer p.legacy.close()
+	defer p.predecessor.close()
 	stopSpans, err := p.spans.Start(ctx, p.tracingURL(), p.Config().Export.Node)
 	defer func() {
 		select {
@@ -89,6 +99,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	defer p.parts.do("writing the log and the capture", stopRecording)
 	defer p.parts.do("keeping the latest errors and calls", p.startKeeping())
+	// The backends outlast ctx: calls under way need them until they have ended.
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer p.group.Wait()
 	defer func() {
@@ -96,7 +107,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.disconnected.Store(true)
 		disconnect()
 	}()
-	p.reloading.Lock()
+	p.reloading.Lock() // until all runs, neither a reload nor a handover begins
 	p.running = connected
 	if !p.shows {
 		p.changes.Follow(p.now.Load().staged.Sources, started, func(string) (pods, containers *int) { return nil, nil }, nil)
@@ -125,14 +136,16 @@ func (p *Proxy) Run(ctx context.Context) error {
 	stop := p.admin.Start()
 	stopAdmin := sync.OnceFunc(func() { p.parts.do("ending the admin socket", stop) })
 	defer stopAdmin()
-	close(p.serving)
+	close(p.serving) // the process that handed over may leave
 	p.begun()
 	defer func() {
-		p.legacy.leave()
+		p.predecessor.leave()
 		p.changes.Add(capture.Change{Time: time.Now(), What: capture.Stopped})
 	}()
 	select {
 	case err := <-p.failed:
+		// A process without one of its sockets would be noticed late. One that ends is started again by its supervisor, and says
+		// then what is wrong with the socket.
 		close(p.failing)
 		p.pause()
 		p.server.Stop()
@@ -142,7 +155,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		drained := make(chan struct{})
 		p.goDo("telling the new process of long calls", func() { p.notifySuccessor(drained) })
 		p.drain(ctx, p.patience(), handoverGreet)
-		p.legacy.await(ctx, p.patience()) // this process passes its notes of calls on
+		p.predecessor.await(ctx, p.patience()) // this process passes its notes of calls on
 		close(drained)
 	case <-ctx.Done():
 		p.drain(ctx, drainTime, greetTime)
@@ -161,7 +174,7 @@ func (p *Proxy) goDo(what string, f func()) {
 	p.group.Go(func() { p.parts.do(what, f) })
 }
 
-// serve serves the clients of s.
+// serve serves the clients of s. Only a socket that is still in the configuration can end the process with an error.
 func (p *Proxy) serve(s *listen.Socket) {
 	s.Other, s.Room = p.other, p.room
 	p.goDo("serving "+s.Path, func() {
@@ -179,10 +192,13 @@ func (p *Proxy) serve(s *listen.Socket) {
 // drain asks clients to connect again, to the next process. It gives calls under way the time bound
 // to finish, and new connections the time greet to begin. Both times become shorter when ctx ends.
 // After a handover, calls with a later deadline have until then.
+//
+// No call is cut off before its time is up. A client that was asked to connect again makes its next call on a new connection,
+// which waits at the listening socket until the next process accepts it.
 func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", p.underWay("drain", bound)...)
 	p.changes.Add(capture.Change{Time: time.Now(), What: capture.Draining})
-	p.draining.Store(true)
+	p.draining.Store(true) // before clients are asked to connect again: they may first ask for health
 	p.pause()
 	silence := time.AfterFunc(greet, func() { p.server.EndSilent(nil) })
 	defer silence.Stop()
@@ -221,20 +237,22 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	})
 }
 
-// pause makes the proxy refuse reloads and handovers: from then on its sockets do not change.
+// pause makes the proxy refuse reloads and handovers: from then on its sockets do not change. It waits for one that is under way.
 func (p *Proxy) pause() {
 	p.reloading.Lock()
 	p.stopped = true
 	p.reloading.Unlock()
 }
 
+// closeSockets closes sockets that were opened and never served.
 func (p *Proxy) closeSockets() {
 	for _, s := range p.sockets {
 		_ = s.Close() // no client was served
 	}
 }
 
-// openNew opens the sockets of cfg that are not open yet, or takes those that were inherited.
+// openNew opens the sockets of cfg that are not open yet, or takes those that were inherited. If one cannot be opened, it
+// closes the others again: a reload that fails has changed nothing.
 func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*listen.Socket, error) {
 	var opened []*listen.Socket
 	for _, l := range cfg.Sockets() {
@@ -254,7 +272,8 @@ func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*l
 }
 
 // replaceSockets serves the opened sockets, applies cfg to the others, and closes those that cfg
-// no longer has. Clients that are connected to a closed socket are asked to leave as soon as they have no call under way.
+// no longer has. Clients that are connected to a closed socket are asked to leave as soon as they have no call under way. A socket
+// that stays keeps its listener and its connections, whatever has changed in its settings.
 func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	there := append(p.sockets, opened...)
 	p.sockets = nil
@@ -284,7 +303,8 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	}
 }
 
-// endWhenIdle ends the connections of a closed socket, which no bound counts any more, each as soon as it has no call.
+// endWhenIdle ends the connections of a closed socket, which no bound counts any more, each as soon as it has no call. It returns
+// when there is none left, or the process ends.
 func (p *Proxy) endWhenIdle(s *listen.Socket) {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
@@ -297,13 +317,14 @@ func (p *Proxy) endWhenIdle(s *listen.Socket) {
 	}
 }
 
-// show publishes the current sockets for readers that must not wait for a reload or a handover.
+// show publishes the current sockets for readers that must not wait for a reload or a handover. p.reloading is held, or nothing
+// else uses the proxy yet.
 func (p *Proxy) show() {
 	all := slices.Clone(p.sockets)
 	p.shown.Store(&all)
 }
 
-// listening returns the sockets for a process that takes over.
+// listening returns the sockets for a process that takes over: those of clients, the admin socket, and that of metrics.
 func (p *Proxy) listening() []passedOn {
 	var all []passedOn
 	for _, s := range p.sockets {

@@ -24,13 +24,13 @@ type Place struct {
 	Address string // one address, or several separated by commas; no other backend has the same
 }
 
-// A Folder keeps backends for the process that starts after a crash. The zero value keeps none.
+// A Folder keeps backends for the process that starts after a crash, each in a file with its name. The zero value keeps none.
 type Folder struct {
 	Path string
 	Boot string // a word that changes with each boot of the machine; files with another word are ignored
 }
 
-// File returns the file of a backend.
+// File returns the file of a backend: without a Path if f keeps none, but with the address, which a handover passes on, too.
 func (f Folder) File(p Place) backend.File {
 	if f.Path == "" {
 		return backend.File{Address: p.Address}
@@ -40,6 +40,10 @@ func (f Folder) File(p Place) backend.File {
 
 // A Set is every [backend.Backend] of the process, by its name. A reload changes it, and a handover passes it to the next process.
 // It is safe for concurrent use.
+//
+// The Set owns its backends: each runtime has one, from the first configuration that names it to the first that does not,
+// whatever becomes of its connections. Names and addresses change only in [Staged.Commit]. The lock may be held while a file
+// is written or removed, so no call of a client takes it. Who holds it may take the locks of a backend, never the reverse.
 type Set struct {
 	mu     sync.Mutex
 	handed map[string][]byte           // :: name → encoded backend of the previous process
@@ -51,13 +55,14 @@ type Set struct {
 // that hands over to this one, and empty if there is none.
 func NewSet(handed map[string][]byte) *Set { return &Set{handed: handed} }
 
-// Staged are the backends of a configuration that may still fail: nothing has changed before Commit.
+// Staged are the backends of a configuration that may still fail: nothing has changed before Commit. Whoever does not commit it
+// just drops it: the Set has lost no backend to it, and a new backend has no file yet. It belongs to the reload that made it.
 type Staged struct {
 	set *Set
 	all []Place
 	in  Folder
 
-	remember bool // the backends have a cache
+	cached bool // the backends have a cache
 
 	// Sources has, by the names of the backends, the names that their runtimes had until now. A name is empty if the runtime is new.
 	// If there was no configuration yet, the backends are those of the previous process.
@@ -66,17 +71,22 @@ type Staged struct {
 	Backends map[string]*backend.Backend
 }
 
-// Stage finds the backend of each place. remember says that the backends have a cache, which a file keeps.
+// Stage finds the backend of each place. cached says that the backends have a cache, which a file keeps.
 //
 // A backend belongs to its name, unless the name has got the address of another backend: then the name gets the backend at that
-// address. Otherwise a runtime that takes over a name would seem to have no pods.
-func (s *Set) Stage(all []Place, in Folder, remember bool) *Staged {
+// address. Otherwise a runtime that takes over a name would seem to have no pods. A name that was at address 1 gets:
+//
+//	its address now               its backend now
+//	1                             that of before
+//	2, where another backend was  that other one
+//	3, where none was             that of before; if another name is at 1 now, a new one, of which nothing is known
+func (s *Set) Stage(all []Place, in Folder, cached bool) *Staged {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at == nil {
 		s.at = s.before(in)
 	}
-	st := &Staged{set: s, all: all, in: in, remember: remember, Sources: s.sources(all), Backends: map[string]*backend.Backend{}}
+	st := &Staged{set: s, all: all, in: in, cached: cached, Sources: s.sources(all), Backends: map[string]*backend.Backend{}}
 	for _, p := range all {
 		st.Backends[p.Name] = s.find(p, st.Sources[p.Name], st.folder())
 	}
@@ -85,13 +95,14 @@ func (s *Set) Stage(all []Place, in Folder, remember bool) *Staged {
 
 // folder returns the folder of the files that the backends have: without a cache, none.
 func (st *Staged) folder() Folder {
-	if st.remember {
+	if st.cached {
 		return st.in
 	}
 	return Folder{}
 }
 
-// find returns the backend of a place, whose name was source until now.
+// find returns the backend of a place, whose name was source until now: the one that this process has, or else the one that the
+// process before has passed on, or else what its file says. s.mu is held.
 func (s *Set) find(p Place, source string, in Folder) *backend.Backend {
 	if source == "" {
 		return backend.Open(p.Name, backend.File{Address: p.Address})
@@ -105,14 +116,17 @@ func (s *Set) find(p Place, source string, in Folder) *backend.Backend {
 		if err == nil {
 			return b
 		}
-		klog.ErrorS(err, "The memory from the previous process cannot be read; criproxy uses its file instead", "backend", p.Name)
+		klog.ErrorS(err, "The cache from the previous process cannot be read; criproxy uses its file instead", "backend", p.Name)
 	}
 	return backend.Open(source, from)
 }
 
 // sources returns, by the new names of the backends of a configuration, the names that they had
 // until now. A backend that now has the address of another one gets that one's name; the other
-// names stay the same. The name is empty for a backend whose old name another one gets.
+// names stay the same. The name is empty for a backend whose old name another one gets. s.mu is held.
+//
+// It goes through the backends three times, the surest first: those of which neither name nor address has changed, those
+// that are found by their addresses, and those that are left, by their names.
 func (s *Set) sources(all []Place) map[string]string {
 	sources, taken := map[string]string{}, map[string]bool{}
 	take := func(p Place, source string) { sources[p.Name], taken[source] = source, true }
@@ -136,7 +150,8 @@ func (s *Set) sources(all []Place) map[string]string {
 	return sources
 }
 
-// before returns the addresses of the backends of the previous process.
+// before returns the addresses of the backends of the previous process, by their names: from that process, or else from the
+// files of the folder. It leaves out what cannot be read, and files of an earlier boot.
 func (s *Set) before(in Folder) map[string]string {
 	at := map[string]string{}
 	take := func(data []byte) {
@@ -159,7 +174,7 @@ func (s *Set) before(in Folder) map[string]string {
 }
 
 // Commit makes the configuration the current one, and forgets the backends that it does not have. A backend that is added again
-// later starts with an empty memory. It cannot fail.
+// later starts with an empty cache. It cannot fail: where a file cannot be removed, the log says what that means.
 func (st *Staged) Commit() {
 	s := st.set
 	s.mu.Lock()
@@ -174,8 +189,8 @@ func (st *Staged) Commit() {
 		if file := st.in.File(p).Path; old == nil && at.Path != file { // it would be out of date when there is a cache again
 			_ = os.Remove(file) // it need not be there
 		}
-		if before := b.Name(); before != p.Name && st.remember {
-			klog.InfoS("A backend has a new name; it keeps its memory", "backend", p.Name, "before", before)
+		if before := b.Name(); before != p.Name && st.cached {
+			klog.InfoS("A backend has a new name; it keeps its cache", "backend", p.Name, "before", before)
 			if !slices.ContainsFunc(st.all, func(p Place) bool { return p.Name == before }) && at.Path != "" {
 				at.Replaces = st.in.File(Place{Name: before}).Path
 			}
@@ -186,13 +201,14 @@ func (st *Staged) Commit() {
 	for name, b := range old {
 		if !kept[b] {
 			if err := b.Forget(); err != nil {
-				klog.ErrorS(err, "The memory of a backend that was taken out of the configuration could not be removed; remove the file, or criproxy reads it if the backend is added again", "backend", name)
+				klog.ErrorS(err, "The cache of a backend that was taken out of the configuration could not be removed; remove the file, or criproxy reads it if the backend is added again", "backend", name)
 			}
 		}
 	}
 }
 
-// Encode returns all backends for [New] in another process.
+// Encode returns all backends for [New] in another process, each as it is at one moment. What changes afterwards, that process
+// learns from the function of [Set.HandOn], which must be set before.
 func (s *Set) Encode() (map[string][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,14 +216,15 @@ func (s *Set) Encode() (map[string][]byte, error) {
 	for name, b := range s.byName {
 		data, err := b.Encode()
 		if err != nil {
-			return nil, fmt.Errorf("encoding the memory of backend %s: %w", name, err)
+			return nil, fmt.Errorf("encoding the cache of backend %s: %w", name, err)
 		}
 		all[name] = data
 	}
 	return all, nil
 }
 
-// HandOn calls send with each call that changes something at a backend, until HandOn is called again.
+// HandOn calls send with each call that changes something at a backend, until HandOn is called again. The call waits until send
+// returns. Several calls may send at once.
 func (s *Set) HandOn(send func(backend string, n inventory.Note)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +233,7 @@ func (s *Set) HandOn(send func(backend string, n inventory.Note)) {
 	}
 }
 
-// Learn adds a call that another process has made to the memory of a backend.
+// Learn adds a call that another process has made to the cache of a backend.
 func (s *Set) Learn(name string, n inventory.Note) error {
 	s.mu.Lock()
 	b := s.byName[name]
@@ -228,7 +245,7 @@ func (s *Set) Learn(name string, n inventory.Note) error {
 	return nil
 }
 
-// Release leaves all files to another process: this one does not write them any more.
+// Release leaves all files to another process: this one does not write them any more, whatever its backends still learn.
 func (s *Set) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +260,7 @@ func (s *Set) Save() {
 	defer s.mu.Unlock()
 	for name, b := range s.byName {
 		if err := b.Save(); err != nil {
-			klog.ErrorS(err, "The memory of a backend could not be written", "backend", name)
+			klog.ErrorS(err, "The cache of a backend could not be written", "backend", name)
 		}
 	}
 }

@@ -35,6 +35,10 @@ import (
 
 // stack is the way to one runtime: the socket, the limits, and a link of its [backend.Backend], which outlives
 // the stack. A single runtime has no cache, because if it is gone, so is the node: its link passes every call to a [backend.Bridge].
+//
+// An assembly makes it, p.start runs it, and when a reload has replaced it, it stays until the last call that began with it has
+// ended. Of several stacks to one runtime only the newest notes its condition. All that is not atomic is set before the backend
+// is in use, except stop.
 type stack struct {
 	cfg config.Backend
 	key string // see stackKey
@@ -44,7 +48,7 @@ type stack struct {
 	alive     string // the method that shows that it answers, and which versions it speaks; empty if the profile names none
 	conn      *dial.Conn
 	bounded   *limits.Conn
-	lastKnown *backend.Backend
+	lastKnown *backend.Backend   // takes the calls; it belongs to the Set
 	link      *backend.Link      // of lastKnown
 	cached    bool               // lastKnown has a cache
 	stop      context.CancelFunc // nil until it runs; only the proxy uses it
@@ -60,11 +64,13 @@ type stack struct {
 	named   atomic.Bool                             // it was asked on this connection what it is
 }
 
+// String returns the name of the backend for people.
 func (b *stack) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
-// newStack builds the stack for the i-th runtime of cfg, with the backend that s has staged for it.
+// newStack builds the stack for the i-th runtime of cfg, with the backend that s has staged for it: a connection, which finds
+// out what the runtime speaks; the bound on the calls of clients; and the link, with a cache or without. It connects to nothing.
 func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assembly) (*stack, error) {
-	b := &stack{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), cached: s.staged.remember, separator: d.Profile.Separator(), answers: &p.answers, changes: p.changes, fresh: make(chan struct{}, 1)}
+	b := &stack{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), cached: s.staged.cached, separator: d.Profile.Separator(), answers: &p.answers, changes: p.changes, fresh: make(chan struct{}, 1)}
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
 	}
@@ -91,6 +97,7 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 	if err != nil {
 		return nil, err
 	}
+	// Calls come in the newest version of the API; the connection converts them.
 	pkg := d.Profile.Versions[0].Package
 	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
 	if d.Profile.Probe != "" {
@@ -120,7 +127,8 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 	return b, nil
 }
 
-// stage makes the link of the backend.
+// stage makes the link of the backend. Its Watch finds the newest stack when it is called, not now: a link may notice something
+// while a reload replaces its stack.
 func (b *stack) stage(s *assembly, cfg backend.Config) (err error) {
 	cfg.Name, cfg.Alive, cfg.Pass, cfg.Panicked = b.String(), b.alive, !b.cached, recovery.Report
 	cfg.Watch = func(s backend.State) { b.changes.Do(func() { b.newest().changed(s) }) }
@@ -129,8 +137,8 @@ func (b *stack) stage(s *assembly, cfg backend.Config) (err error) {
 	return err
 }
 
-// newPlainStack builds a connection to the only backend of cfg that passes everything on as it is. Only the backend itself
-// knows its condition.
+// newPlainStack builds a connection to the only backend of cfg that passes everything on as it is, for criproxy tap: it has no
+// versions, no cache and no history. Only the backend itself knows its condition.
 func (p *Proxy) newPlainStack(cfg *config.Config, d director.Config, s *assembly) (*stack, error) {
 	b := &stack{cfg: cfg.Backends[0], key: stackKey(cfg, 0), answers: &p.answers, changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
 	var err error
@@ -146,7 +154,8 @@ func (p *Proxy) newPlainStack(cfg *config.Config, d director.Config, s *assembly
 }
 
 // stackKey is equal for two configurations whose i-th runtime needs the same stack of
-// connections.
+// connections. A reload keeps such a stack, so the runtime keeps its connection. The key has all settings that any part of a
+// stack reads when it is made; whoever adds one adds it here.
 func stackKey(c *config.Config, i int) string {
 	b := c.Backends[i]
 	b.Handlers, b.Maps, b.Credentials = nil, nil, false // only the director uses these
@@ -171,7 +180,7 @@ func (b *stack) director(cfg config.Backend) director.Backend {
 	return d
 }
 
-// newest returns the stack that calls to the runtime use now.
+// newest returns the stack that calls to the runtime use now. A stack points to the one that has replaced it, and never back.
 func (b *stack) newest() *stack {
 	for next := b.next.Load(); next != nil; next = b.next.Load() {
 		b = next
@@ -179,13 +188,14 @@ func (b *stack) newest() *stack {
 	return b
 }
 
-// end ends the stack, which no call uses any more.
+// end ends the stack, which no call uses any more. The [backend.Backend] ends with its last link.
 func (b *stack) end() {
 	b.stop()
 	b.link.End()
 }
 
-// watched notes and logs the condition of a backend without a cache.
+// watched notes and logs the condition of a backend without a cache. Clients get the runtime's own errors then, so the log says
+// nothing of lists.
 func (b *stack) watched(s backend.State) {
 	change, changed := b.became(s.Condition, s.Since, s.Err)
 	switch {
@@ -202,7 +212,7 @@ func (b *stack) watched(s backend.State) {
 	}
 }
 
-// logUp logs that the backend is up again.
+// logUp logs that the backend is up again, after what, and for how long that lasted.
 func (b *stack) logUp(change capture.Change) {
 	klog.InfoS("Backend is up", append([]any{"backend", b, "socket", b.cfg.Address, "was", change.Was, "for", change.Lasted().Round(time.Millisecond)}, counts(change.Pods, change.Containers)...)...)
 }
@@ -218,7 +228,7 @@ func counts(pods, containers *int) (line []any) {
 	return line
 }
 
-// became notes the condition of the backend: see [telemetry.Changes.Became].
+// became notes the condition of the backend: see [telemetry.Changes.Became]. It runs within [telemetry.Changes.Do].
 func (b *stack) became(condition backend.Condition, since time.Time, why error) (change capture.Change, changed bool) {
 	to := capture.Change{Time: since, What: condition.String(), Backend: b.String()}
 	if why != nil {
@@ -228,10 +238,12 @@ func (b *stack) became(condition backend.Condition, since time.Time, why error) 
 	return b.changes.Became(to)
 }
 
-// condition returns the condition of the backend.
+// condition returns the condition of the backend, as the history has it. Nothing else answers that question, so that log, status,
+// metrics and events say the same.
 func (b *stack) condition() telemetry.Condition { return b.changes.Of(b.String()) }
 
-// stateOf returns the state in which a backend begins: the zero State if nothing is known.
+// stateOf returns the state in which a backend begins, from the condition that an earlier process or another stack has noted: the
+// zero State if nothing is known.
 func stateOf(k telemetry.Condition) backend.State {
 	for _, c := range []backend.Condition{backend.Up, backend.Slow, backend.Gone} {
 		if c.String() == k.State {
@@ -241,7 +253,7 @@ func stateOf(k telemetry.Condition) backend.State {
 	return backend.State{}
 }
 
-// concerned returns how many pods and containers of the backend memory has, nil if it has no lists of them, or none yet.
+// concerned returns how many pods and containers of the backend its cache has, nil if it has no lists of them, or none yet.
 func (b *stack) concerned() (pods, containers *int) {
 	if !b.cached || !b.lastKnown.State().Seen {
 		return nil, nil
@@ -256,7 +268,8 @@ func (b *stack) concerned() (pods, containers *int) {
 	return of("sandbox"), of("container")
 }
 
-// changed logs one line for each change of the backend's condition.
+// changed notes the condition of the backend, and logs one line for each change. What the line says depends on the policy: it
+// says to an administrator what clients get from now on. It runs within [telemetry.Changes.Do].
 func (b *stack) changed(s backend.State) {
 	switch {
 	case b.retired.Load():
@@ -273,7 +286,7 @@ func (b *stack) changed(s backend.State) {
 	line := append([]any{"backend", b, "socket", b.cfg.Address}, counts(b.concerned())...)
 	switch {
 	case s.Condition == backend.Up && s.Err != nil:
-		klog.ErrorS(s.Err, "The memory of a backend could not be written", "backend", b)
+		klog.ErrorS(s.Err, "The cache of a backend could not be written", "backend", b)
 	case !changed && s.Condition != backend.Up && s.First:
 		klog.ErrorS(errors.New(change.Why), "Backend is still "+s.Condition.String()+", as before this process", append(line, "since", change.Time.Local().Format(time.DateTime))...)
 	case !changed:
@@ -287,7 +300,7 @@ func (b *stack) changed(s backend.State) {
 	case s.Condition == backend.Slow && b.cfg.Policy == string(backend.Skip):
 		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", line...)
 	case s.Condition == backend.Slow:
-		klog.ErrorS(s.Err, "Backend is slow: memory gives the answers that are late, all else goes on as usual", line...)
+		klog.ErrorS(s.Err, "Backend is slow: the cache gives the answers that are late, all else goes on as usual", line...)
 	case !s.Seen:
 		klog.ErrorS(s.Err, "Backend is gone, and was not seen since this node booted: lists leave it out while no process listens at its socket, and fail otherwise", line...)
 	case b.cfg.Policy == string(backend.Fail):
@@ -299,7 +312,7 @@ func (b *stack) changed(s backend.State) {
 	}
 }
 
-// ask makes a call of criproxy's own, as clients make theirs.
+// ask makes a call of criproxy's own, as clients make theirs: the cache may answer it. Such an answer is not counted.
 func (b *stack) ask(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
 	return b.lastKnown.Invoke(context.WithValue(ctx, ownCall{}, true), method, request, reply, options...)
 }
@@ -307,7 +320,7 @@ func (b *stack) ask(ctx context.Context, method string, request, reply any, opti
 // ownCall is a key of the contexts of criproxy's own calls.
 type ownCall struct{}
 
-// answers counts the answers from memory. It is safe for concurrent use.
+// answers counts the answers from the caches of the backends. It is safe for concurrent use.
 type answers struct {
 	mu  sync.Mutex
 	all map[[2]string]uint64 // :: name of the backend, and method
@@ -337,7 +350,8 @@ func (a *answers) each(backend string, do func(method string, n uint64)) {
 	}
 }
 
-// AskTimeout bounds how long a backend may take to answer calls that criproxy makes itself.
+// AskTimeout bounds how long a backend may take to answer calls that criproxy makes itself, apart from those of the cache and of
+// reports, which have bounds of their own.
 const AskTimeout = 5 * time.Second
 
 // makeStateDir creates the state folder, unless there is only one runtime: then it logs that a folder which somebody has

@@ -8,7 +8,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// beat is how often criproxy looks at the clock, and late is how much later a look must be before it says that criproxy did not
+// beat is how often criproxy reads the clock, and late is how much later that must be before it says that criproxy did not
 // run: on a busy node, each goroutine waits now and then.
 const (
 	beat = 2 * time.Second
@@ -16,7 +16,7 @@ const (
 )
 
 // watchItself records each time in which this process did not run, until ctx ends. In such a time, calls of clients are not
-// recorded, and answers of backends wait: neither is their fault.
+// recorded, and answers of backends wait: neither is their fault. now is monotonic, so a clock that is set is no such time.
 func watchItself(ctx context.Context, beats <-chan time.Time, now func() time.Time, record func(capture.Change)) {
 	before := now()
 	for {

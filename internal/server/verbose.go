@@ -54,12 +54,13 @@ func names(pattern, method string) bool {
 }
 
 // A VerboseFilter removes secrets from replies to clients that may only read. The caller must call
-// Set before the first call.
+// Set before the first call. It is safe for concurrent use: a call has the redactor of its beginning until its end.
 type VerboseFilter struct {
 	now atomic.Pointer[capture.Redactor]
 }
 
-// NewRedactor returns a redactor that hides the secrets in replies, or nil if no socket has rules.
+// NewRedactor returns a redactor that hides the secrets in replies, or nil if no socket has rules: then every client may see
+// everything. What is secret is what the profile calls so, in all versions of the API.
 func NewRedactor(cfg *config.Config, p *director.Profile, schema *codec.Schema) (*capture.Redactor, error) {
 	if !slices.ContainsFunc(cfg.Listeners, func(l config.Listener) bool { return len(l.Access) > 0 }) {
 		return nil, nil
@@ -92,7 +93,8 @@ func (v *VerboseFilter) Intercept(srv any, ss grpc.ServerStream, info *grpc.Stre
 	return handler(srv, ss)
 }
 
-// filteredStream is a stream whose replies have no secrets.
+// filteredStream is a stream whose replies have no secrets. If they cannot be removed, because a reply is malformed, the call
+// fails.
 type filteredStream struct {
 	grpc.ServerStream
 	method string

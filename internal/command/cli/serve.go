@@ -81,11 +81,11 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	legacy, err := server.ReceiveLegacy(inherited.Memories)
+	predecessor, err := server.ReceivePredecessor(inherited.Backends)
 	if err != nil {
 		return err
 	}
-	p, err := server.New(cfg, server.Options{File: f.config, Flags: f.overriding(fs), Legacy: legacy, Stderr: errOut, Finder: &why.Look{}})
+	p, err := server.New(cfg, server.Options{File: f.config, Flags: f.overriding(fs), Predecessor: predecessor, Stderr: errOut, Finder: &why.Look{}})
 	if err != nil {
 		return err
 	}

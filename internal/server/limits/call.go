@@ -108,6 +108,7 @@ func (c *call) sent() {
 	}
 }
 
+// end returns all that the call has taken, and counts nothing of it any more.
 func (c *call) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,14 +150,14 @@ func (s *limitedStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// Keep takes n bytes until the call of ctx ends, for an answer from memory. It fails if they are
+// Keep takes n bytes until the call of ctx ends, for an answer from a cache. It fails if they are
 // not free now.
 func Keep(ctx context.Context, n int) error {
 	c := callOf(ctx)
 	if c == nil || n < smallMessage {
 		return nil
 	}
-	return c.keep(ctx, int64(n), "a list from memory")
+	return c.keep(ctx, int64(n), "a list from the cache")
 }
 
 // Streamed takes n bytes until the call of ctx ends, for a message of a list that a runtime streams. The

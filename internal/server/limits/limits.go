@@ -26,7 +26,7 @@ import (
 
 // Memory is the memory that the messages of all calls together may take. A message reserves its
 // part before it comes, and releases it when the message that was made of it is on its way. This
-// keeps the process below GOMEMLIMIT; docs/operations.md has the formula.
+// keeps the process below GOMEMLIMIT; docs/operations.md has the formula. It is safe for concurrent use.
 type Memory struct {
 	total      int64
 	maxMessage int
@@ -42,7 +42,7 @@ const (
 	// defaultMemory is the memory for messages if GOMEMLIMIT is not set.
 	defaultMemory = 1 << 30
 	// baseMemory is the memory of the process without messages and recorder, but with its
-	// memory of the runtimes.
+	// caches of the runtimes.
 	baseMemory = 128 << 20
 	// copies is how often a message may be in memory: as it came, edited, and as garbage that
 	// has not been collected yet.

@@ -40,7 +40,8 @@ func CheckCerts(cfg *config.Config) error {
 	return errors.Join(errs...)
 }
 
-// keyring reads the files of a config.TLS, and keeps their latest valid content.
+// keyring reads the files of a config.TLS, and keeps their latest valid content: while somebody replaces the files, one by one,
+// connections are secured as before. It is safe for concurrent use.
 type keyring struct {
 	files config.TLS
 
@@ -49,12 +50,13 @@ type keyring struct {
 	failed string    // the error that was logged last; empty after a success
 }
 
-// material is the content of the files.
+// material is the content of the files. It does not change.
 type material struct {
 	own []tls.Certificate
 	ca  *x509.CertPool // nil if there is no such file
 }
 
+// NewKeyring returns a keyring that has read nothing yet.
 func NewKeyring(t config.TLS) *keyring { return &keyring{files: t} }
 
 // load reads the files. If that fails, it returns their latest valid content, if there is one.
@@ -86,6 +88,7 @@ func (k *keyring) take(m *material, err error) (good *material, news bool) {
 	return k.good, news
 }
 
+// readKeys reads the files once.
 func readKeys(t config.TLS) (*material, error) {
 	m := &material{}
 	if t.Cert != "" {
@@ -108,7 +111,8 @@ func readKeys(t config.TLS) (*material, error) {
 	return m, nil
 }
 
-// Credentials secure connections with the certificates of a config.TLS.
+// Credentials secure connections with the certificates of a config.TLS. They are safe for concurrent use, and each connection
+// uses the files as they are when it is made.
 type Credentials struct {
 	Keys *keyring
 	name string // of the server, for clients
@@ -143,6 +147,7 @@ func (c *Credentials) Dial(ctx context.Context, network, address string) (net.Co
 	return (&tls.Dialer{Config: cfg}).DialContext(ctx, network, address)
 }
 
+// client returns the settings for the client's end of a connection.
 func (c *Credentials) client() (*tls.Config, error) {
 	m, err := c.Keys.load()
 	if err != nil {

@@ -14,30 +14,33 @@ import (
 	"github.com/criproxy/criproxy/internal/base/host"
 )
 
-// The environment of a process that takes over from another one.
+// The environment of a process that takes over from another one. Any version of criproxy may be the other one, so these stay:
+// names are promises, and what is missing was not known then.
 const (
 	// SocketsVariable has the paths of the sockets that the process gets as file descriptors 3
 	// and up, as JSON.
 	SocketsVariable = "CRIPROXY_SOCKETS"
 	// ReadyVariable is the descriptor on which the process says that it serves.
 	ReadyVariable = "CRIPROXY_READY_FD"
-	// MemoriesVariable is the descriptor of a socket. The process writes a byte to it, and then
-	// reads from it the memories of the other process.
-	MemoriesVariable = "CRIPROXY_MEMORIES_FD"
+	// BackendsVariable is the descriptor of a socket. The process writes a byte to it, and then
+	// reads from it the backends of the other process.
+	BackendsVariable = "CRIPROXY_MEMORIES_FD"
 	// foreignVariable is set if the files of the sockets belong to systemd, which keeps them.
 	foreignVariable = "CRIPROXY_FOREIGN_SOCKETS"
 )
 
 // Inheritance holds the sockets that were open before this process started. They come from systemd,
-// or from a process that hands over. A nil Inheritance has none.
+// or from a process that hands over. A nil Inheritance has none. Whoever takes a socket owns it; CloseRest closes the others. Only
+// the goroutine that starts the process uses it.
 type Inheritance struct {
 	listeners map[string]net.Listener // :: path
 	ready     *os.File                // to the process that hands over; nil if there is none
 	over      []*net.UnixListener     // the sockets that were handed over
-	Memories  *os.File                // to a process that hands over its memories; nil if there is none
+	Backends  *os.File                // to a process that hands over its backends; nil if there is none
 }
 
-// Inherit returns the sockets with which this process was started. It must be called only once.
+// Inherit returns the sockets with which this process was started. It must be called only once: it takes the descriptors, and
+// removes the variables, so that no program that this process starts takes them, too.
 func Inherit() (*Inheritance, error) {
 	in := &Inheritance{listeners: map[string]net.Listener{}}
 	paths, handedOver := os.LookupEnv(SocketsVariable)
@@ -68,18 +71,19 @@ func Inherit() (*Inheritance, error) {
 		return nil, fmt.Errorf("%s: %w", ReadyVariable, err)
 	}
 	in.ready = os.NewFile(uintptr(fd), "ready")
-	if text, ok := os.LookupEnv(MemoriesVariable); ok { // earlier versions wrote files only
+	if text, ok := os.LookupEnv(BackendsVariable); ok { // earlier versions wrote files only
 		if fd, err = strconv.Atoi(text); err != nil {
-			return nil, fmt.Errorf("%s: %w", MemoriesVariable, err)
+			return nil, fmt.Errorf("%s: %w", BackendsVariable, err)
 		}
-		in.Memories = os.NewFile(uintptr(fd), "memories")
-		os.Unsetenv(MemoriesVariable)
+		in.Backends = os.NewFile(uintptr(fd), "backends")
+		os.Unsetenv(BackendsVariable)
 	}
 	os.Unsetenv(SocketsVariable)
 	os.Unsetenv(ReadyVariable)
 	return in, nil
 }
 
+// add takes a socket, which f is, under its path or, if that is empty, its address. Of two for one path the later one counts.
 func (in *Inheritance) add(f *os.File, path string) error {
 	defer f.Close() // the listener has its own descriptor
 	l, err := net.FileListener(f)
@@ -112,7 +116,7 @@ func own(l *net.UnixListener) {
 	_ = raw.Control(func(fd uintptr) {
 		// The kernel notes the process that has called listen last: SO_PEERCRED, unix(7).
 		if err := unix.Listen(int(fd), asManyAsAllowed); err != nil {
-			klog.ErrorS(err, "Clients that ask the kernel which process serves the socket are told the previous one", "socket", l.Addr())
+			klog.ErrorS(err, "Clients that ask the kernel which process serves the socket get the previous one", "socket", l.Addr())
 		}
 	})
 }
@@ -146,7 +150,7 @@ func (in *Inheritance) CloseRest() {
 	}
 }
 
-// Serving tells the process that hands over to stop.
+// Serving says to the process that hands over that this one serves. From then on there is no way back.
 func (in *Inheritance) Serving() {
 	if in.ready == nil {
 		return
@@ -155,7 +159,7 @@ func (in *Inheritance) Serving() {
 		own(l)
 	}
 	if _, err := in.ready.WriteString(ReadyWord); err != nil {
-		klog.ErrorS(err, "Could not tell the process that hands over to stop")
+		klog.ErrorS(err, "Could not notify the process that hands over that this one serves")
 	}
 	_ = in.ready.Close() // the word has been written
 }

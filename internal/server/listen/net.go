@@ -36,7 +36,8 @@ func listenNet(address string) (net.Listener, error) {
 	return vsockListener(f)
 }
 
-// vsockListen is a listener that can be passed to another process.
+// vsockListen is a listener that can be passed to another process: vsock's own does not show its descriptor. It owns a second
+// descriptor of the socket for that.
 type vsockListen struct {
 	*vsock.Listener
 	file *os.File

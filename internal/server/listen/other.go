@@ -81,8 +81,8 @@ func (s *Socket) other(conn net.Conn, peer *Peer) error {
 	return credentials.ErrConnDispatched
 }
 
-// pass copies bytes from one connection to the other, and then closes the other one for writing. If that
-// fails, pass closes both, which ends the other direction as well.
+// pass copies bytes from one connection to the other, and then closes the other one for writing: a client that has sent its
+// request still gets the answer. If that fails, pass closes both, which ends the other direction as well.
 func pass(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })

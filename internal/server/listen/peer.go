@@ -12,7 +12,7 @@ import (
 )
 
 // Peer is the client at the other end of a connection. It comes with each call, as gRPC's
-// AuthInfo.
+// AuthInfo. The handshake fills it in; afterwards it does not change, except for its limits, which have locks of their own.
 type Peer struct {
 	Socket *Socket
 	Known  bool // the fields below are known; they are not over TCP
@@ -26,6 +26,7 @@ type Peer struct {
 	limits limits.Client
 }
 
+// newPeer returns a client of which nothing is known.
 func newPeer(s *Socket) *Peer {
 	return &Peer{Socket: s, limits: limits.Client{Socket: &s.Limits}}
 }
@@ -54,6 +55,7 @@ func (p *Peer) Program() string {
 	return p.Name + ", " + p.String()
 }
 
+// String says who the client is, for errors and the log: by its certificate, or else by what the kernel knows.
 func (p *Peer) String() string {
 	switch {
 	case p.certificate != "":
@@ -64,7 +66,8 @@ func (p *Peer) String() string {
 	return fmt.Sprintf("uid %d (process %d)", p.UID, p.PID)
 }
 
-// whoIs asks the kernel which process made the connection.
+// whoIs asks the kernel which process made the connection. It is the one that called connect: a descriptor that was passed on
+// does not change that.
 func whoIs(conn net.Conn, s *Socket) *Peer {
 	peer := newPeer(s)
 	p, err := host.Of(conn)

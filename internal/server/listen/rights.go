@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// rights are the mode and the owner of a socket's file.
+// rights are the mode and the owner of a socket's file. They decide who can connect: connect(2) needs the right to write.
 type rights struct {
 	mode     os.FileMode // 0 means unchanged
 	uid, gid int         // -1 means unchanged
@@ -59,7 +59,7 @@ func newRights(was, l config.Listener, model string) rights {
 }
 
 // openFile returns the socket of l, which has a file. It uses the inherited listener, or opens a
-// new one if that is nil.
+// new one if that is nil. An inherited file gets the mode and owner of l if l has some, and otherwise keeps its own.
 func openFile(l config.Listener, model string, inherited net.Listener) (*Socket, error) {
 	listen := func() (net.Listener, error) { return listenAt(l, model) }
 	if inherited == nil {

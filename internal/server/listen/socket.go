@@ -1,6 +1,9 @@
 // Package listen opens the sockets to which clients connect, and asks the kernel which process is at
 // the other end. There are unix sockets, whose files it restores after they were deleted, TCP with
 // TLS, vsock, and sockets that systemd or an earlier process passes on.
+//
+// A [Socket] is what the proxy serves: a listener with its settings. Under it may be a [File], whose listener changes when the
+// file was deleted. Which process owns the file of a socket changes with a handover: the one that called listen last.
 package listen
 
 import (
@@ -18,6 +21,9 @@ import (
 
 // Socket is a socket to which clients connect. It is safe for concurrent use, except for Cfg,
 // which only a reload uses.
+//
+// A socket lives as long as its path is in the configuration: a reload changes its settings in place, so that clients stay
+// connected. One that was taken out still has its connections, until each has no call; Access is nil then, and refuses calls.
 type Socket struct {
 	net.Listener
 	Path   string

@@ -17,6 +17,9 @@ import (
 // File listens on a socket whose file may be deleted, by a clean-up of /run or by a mount over the
 // folder. Connected clients would not notice, but no others could connect. Restore makes the
 // file again. As a net.Listener, File outlives its file.
+//
+// It removes only a file that is still the one that it has made: another process may have put its own socket there, and
+// that one is to stay. Accept does not take the lock, so a Restore that hangs on a disk delays no client of the current file.
 type File struct {
 	Path string
 	now  atomic.Pointer[net.Listener] // a *net.UnixListener
@@ -39,7 +42,8 @@ func KeepFile(path string, l net.Listener, make func() (net.Listener, error)) *F
 	return s
 }
 
-// Accept waits for a connection, at the current file.
+// Accept waits for a connection, at the current file. When Restore replaces the listener, it closes the old one, and Accept goes on
+// with the new one.
 func (s *File) Accept() (net.Conn, error) {
 	for {
 		now := s.now.Load()
@@ -143,7 +147,7 @@ func FileOf(l net.Listener) (*os.File, error) {
 	return duplicate(c, l.Addr().String())
 }
 
-// duplicate returns another descriptor of a socket.
+// duplicate returns another descriptor of a socket, which no program that is started inherits.
 func duplicate(c syscall.Conn, name string) (*os.File, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

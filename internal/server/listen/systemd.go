@@ -21,10 +21,10 @@ func Notify(lines ...string) {
 	}
 }
 
-// NotifyReady tells systemd that criproxy serves. systemctl status shows the text.
+// NotifyReady notifies systemd that criproxy serves. systemctl status shows the text.
 func NotifyReady(status string) { Notify(daemon.SdNotifyReady, "STATUS="+status) }
 
-// NotifyReloading tells systemd that a reload has begun; NotifyReady ends it.
+// NotifyReloading notifies systemd that a reload has begun; NotifyReady ends it.
 func NotifyReloading() {
 	Notify(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
 }
@@ -40,6 +40,8 @@ func StoreSocket(l net.Listener, path string) {
 	}
 }
 
+// sendSocket sends a descriptor of a unix socket to systemd, and keeps the file when this process closes the socket. Another kind
+// of socket stays with this process.
 func sendSocket(l net.Listener, path string) error {
 	unixListener, ok := Raw(l).(*net.UnixListener)
 	if !ok {
@@ -68,7 +70,7 @@ func sendSocket(l net.Listener, path string) error {
 	return sendErr
 }
 
-// RemoveSocket has systemd forget a socket.
+// RemoveSocket has systemd forget a socket. Otherwise the next start would get it, and clients would wait in it for ever.
 func RemoveSocket(path string) { Notify("FDSTOREREMOVE=1", "FDNAME="+storeName(path)) }
 
 // storeName is the name of a socket in systemd's store, which allows no colon.

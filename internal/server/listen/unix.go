@@ -24,6 +24,7 @@ func Unix(path string, mode os.FileMode, flag string) (net.Listener, error) {
 	return l, nil
 }
 
+// openSocket opens the socket. It holds a lock on the folder from the look at the old file until the new one is there.
 func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if errors.Is(err, os.ErrNotExist) {
@@ -35,7 +36,6 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 	if err := host.Folder(filepath.Dir(path), host.Sticky); err != nil {
 		return nil, fmt.Errorf("another user could put a socket in its place, and be taken for criproxy: %w; or choose another path with %s", err, flag)
 	}
-	// No other process may act between the look at the old file and the new one.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("locking the folder: %w", err)
 	}
@@ -53,7 +53,8 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 	return l, err
 }
 
-// makeWay removes a stale socket file at path.
+// makeWay removes a socket file at path that no process serves: only ECONNREFUSED shows that. Any other file, and one about which
+// there is doubt, stays.
 func makeWay(path, flag string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -138,10 +138,10 @@ type proxy struct {
 // a connection, if there is one.
 func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 	p := &proxy{world: w, successor: memories != nil, ok: map[string]int{}}
-	var legacy *server.Legacy
+	var predecessor *server.Predecessor
 	if memories != nil {
 		var err error
-		if legacy, err = server.ReadLegacy(memories); err != nil {
+		if predecessor, err = server.ReadPredecessor(memories); err != nil {
 			return nil, err
 		}
 	}
@@ -159,7 +159,7 @@ func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 	cfg.process, cfg.since = p.number, time.Now()
 	p.cfg = cfg
 	var err error
-	p.proxy, err = server.New(cfg.settings(w), server.Options{Legacy: legacy, Machine: server.Machine{
+	p.proxy, err = server.New(cfg.settings(w), server.Options{Predecessor: predecessor, Machine: server.Machine{
 		Dial:    func(ctx context.Context, address string) (net.Conn, error) { return w.dial(ctx, p, address) },
 		Succeed: func(_ context.Context, memories net.Conn) error { return p.succeed(memories) },
 		Boot:    cfg.boot,

@@ -13,18 +13,18 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// A predecessor is the process that hands over.
-type predecessor struct {
+// An oldProcess is the process that hands over.
+type oldProcess struct {
 	t    *testing.T
 	conn net.Conn
 	gob  *gob.Encoder
 }
 
 // follows returns what a process follows that records into rec, and the process before it.
-func follows(t *testing.T, rec *capture.Recorder) (*Legacy, *predecessor) {
+func follows(t *testing.T, rec *capture.Recorder) (*Predecessor, *oldProcess) {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	p := &predecessor{t, ours, gob.NewEncoder(ours)}
+	p := &oldProcess{t, ours, gob.NewEncoder(ours)}
 	require.NoError(t, ours.SetDeadline(time.Now().Add(time.Minute)))
 	given := make(chan error, 1)
 	go func() {
@@ -34,7 +34,7 @@ func follows(t *testing.T, rec *capture.Recorder) (*Legacy, *predecessor) {
 		}
 		given <- err
 	}()
-	l, err := ReadLegacy(theirs)
+	l, err := ReadPredecessor(theirs)
 	require.NoError(t, err)
 	require.NoError(t, <-given)
 	if rec != nil {
@@ -45,9 +45,9 @@ func follows(t *testing.T, rec *capture.Recorder) (*Legacy, *predecessor) {
 	return l, p
 }
 
-func (p *predecessor) send(n *successorNote) { require.NoError(p.t, p.gob.Encode(n)) }
+func (p *oldProcess) send(n *successorNote) { require.NoError(p.t, p.gob.Encode(n)) }
 
-func (p *predecessor) taken() {
+func (p *oldProcess) taken() {
 	_, err := p.conn.Read(make([]byte, 1))
 	require.NoError(p.t, err)
 }
