@@ -19,6 +19,9 @@ import (
 
 // Changes are in two files of a folder. The newer file becomes the older one when it is full. Each line is a change, but
 // for those that say which version of criproxy has written the lines after them.
+//
+// A file may end in half a line, after a crash or on a full disk, and another process may have written to it meanwhile. So a line
+// begins on its own, whatever is before it, and a reader names the lines that it cannot read, and goes on with the next one.
 const (
 	fileChanges   = 10_000   // that make a file full
 	fileBytes     = 16 << 20 // likewise; so many changes take less
@@ -110,7 +113,8 @@ func openRegular(path string, flags int) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// changeFiles are files of changes as they were when they were opened, the older one first.
+// changeFiles are files of changes as they were when they were opened, the older one first. What is written afterwards is not
+// read, so a reader ends.
 type changeFiles []changeFile
 
 type changeFile struct {
@@ -132,6 +136,7 @@ func openChanges(dir string) (files changeFiles, whole bool) {
 	return files, whole
 }
 
+// close closes the files.
 func (files changeFiles) close() {
 	for _, f := range files {
 		if f.File != nil {
@@ -157,6 +162,7 @@ func (files changeFiles) each(do func(*capture.Change) error) error {
 	return nil
 }
 
+// unread returns the change that stands for lines that cannot be read.
 func unread(why string, at time.Time) *capture.Change {
 	return &capture.Change{Time: at, What: capture.Unread, Why: why, PID: os.Getpid()}
 }

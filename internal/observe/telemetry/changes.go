@@ -11,9 +11,28 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// Changes keeps what happened to the proxy, its backends and its plugins: in the recording, in memory, and in two files of a
-// folder, which outlive the process and the recording. It has the conditions to which all of that has led, and nothing else
-// has them. It is safe for concurrent use.
+// Changes is the journal of the process: what happened to the proxy, its backends and its plugins. It keeps that in the recording,
+// in memory, and in two files of a folder, which outlive the process and the recording. It has the conditions to which all of
+// that has led, and nothing else has them: status, metrics, health, the page and events ask here. It is safe for concurrent use.
+//
+// The proxy owns it, from New to the end of the process. These hold at every moment:
+//
+//   - A condition is what its changes come to, in the order in which they were noted, whatever the clock said.
+//   - A change has a number, which it keeps: dropped changes are numbered, too. Those before written are in the files, if there
+//     are files.
+//   - Only one process notes conditions, and only one writes the files.
+//
+// A handover goes through these phases:
+//
+//	         notes conditions          writes the files
+//	before   this process              this process
+//	Hold     nobody: they wait         nobody
+//	PassOn   the next process          the next process, and this one what it had not written
+//	GoOn     this process, as before   this process
+//
+// Locks: noting is taken first, and held while a backend or plugin is asked for what it has become and while that is logged; then
+// mu, which is never held while something waits. Whoever writes or reads the files holds disk, and takes mu after it, for a moment:
+// so a disk that hangs delays no change.
 type Changes struct {
 	rec *Recording
 	dir string // of the files; empty if there are none
@@ -28,7 +47,7 @@ type Changes struct {
 	held   bool       // guarded by disk: another process may be about to write
 	unsure bool       // guarded by disk: more than written may be in a file
 
-	mu         sync.Mutex
+	mu         sync.Mutex // guards the fields below
 	conditions Conditions
 	latest     []capture.Change // of this process and of those that handed over to it, the oldest first
 	dropped    uint64           // how many older ones are no longer in latest
@@ -39,7 +58,7 @@ type Changes struct {
 }
 
 const (
-	latestChanges = 1000 // that memory holds
+	latestChanges = 1000 // that are in memory
 	changesRetry  = 5 * time.Second
 	maxWhy        = 1024 // bytes of a reason
 	maxWaiting    = 1000 // conditions that wait for [Changes.GoOn]
@@ -58,7 +77,8 @@ func (c *Changes) Add(change capture.Change) {
 	c.add(change)
 }
 
-// Do calls f, which notes and logs what a backend or plugin has become. Between [Changes.Hold] and [Changes.GoOn], f waits.
+// Do calls f, which notes and logs what a backend or plugin has become. Between [Changes.Hold] and [Changes.GoOn], f waits: Do
+// returns, and GoOn calls f. After [Changes.PassOn] f is never called. Of very many that wait, the oldest are dropped.
 func (c *Changes) Do(f func()) {
 	c.noting.RLock()
 	defer c.noting.RUnlock()
@@ -212,7 +232,7 @@ func (c *Changes) unwritten() []capture.Change {
 	return c.latest[max(c.written, c.dropped)-c.dropped:]
 }
 
-// put appends to latest. Changes that cannot be written stay longer. c.mu is held.
+// put appends to latest, and drops the oldest. Changes that cannot be written stay longer. c.mu is held.
 func (c *Changes) put(change capture.Change) {
 	c.latest = append(c.latest, change)
 	keep := latestChanges
@@ -284,7 +304,8 @@ func (c *Changes) Restore(all []capture.Change) {
 	c.unsure = true
 }
 
-// RestoreConditions goes on with the conditions of the process that hands over.
+// RestoreConditions goes on with the conditions of the process that hands over. They are exact: that process notes no more.
+// [Changes.Replay] is for a process that begins without a handover.
 func (c *Changes) RestoreConditions(handed Conditions) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// Keep writes the changes to the files until stop is closed, and then those that are left.
+// Keep writes the changes to the files until stop is closed, and then those that are left. A failure is logged once, until
+// writing works again; the changes wait meanwhile.
 func (c *Changes) Keep(stop <-chan struct{}) {
 	if c.dir == "" {
 		return
@@ -37,7 +38,7 @@ func (c *Changes) Keep(stop <-chan struct{}) {
 	}
 }
 
-// write writes the changes that wait. They stay if it fails.
+// write writes the changes that wait. They stay if it fails. Only write and compare move written, both with disk.
 func (c *Changes) write() error {
 	c.disk.Lock()
 	defer c.disk.Unlock()
@@ -91,13 +92,14 @@ func (c *Changes) compare() error {
 	return nil
 }
 
-// identity tells one change from another.
+// identity distinguishes one change from another: no process notes two of a kind about the same thing in one nanosecond.
 type identity struct {
 	at                    int64 // in nanoseconds since 1970
 	pid                   int
 	what, backend, plugin string
 }
 
+// identify returns the identity of a change, which is the same before it was written and after it was read.
 func identify(c *capture.Change) identity {
 	return identity{c.Time.UnixNano(), c.PID, c.What, c.Backend, c.Plugin}
 }
@@ -146,6 +148,10 @@ func (c *Changes) now() (files changeFiles, rest []capture.Change, next uint64) 
 // Replay calls do with the changes of the files, which the processes before this one have noted, and goes on with the
 // conditions to which they have led. evidence has what the latest process knew of them not long before it ended. Replay adds
 // to the recording the changes that it lacks, because a crash has cut off its end. It must be called before Add.
+//
+// Where both know something of a backend, the files count: they are written with each change, the evidence every few seconds.
+// But the files forget what is old, and the evidence does not: it has the condition of a backend that has not changed for
+// months.
 func (c *Changes) Replay(evidence Conditions, do func(*capture.Change)) {
 	if c.dir == "" {
 		return

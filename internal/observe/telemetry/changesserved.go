@@ -31,7 +31,8 @@ func (c *Changes) begins() (t time.Time) {
 }
 
 // Serve answers GET /changes: a line of JSON for each change since the time since, if it is given; with follow=true
-// later ones follow.
+// later ones follow. No change is missing between the two, and none is there twice: the first part ends with a number, and the
+// second begins with the next one.
 func (c *Changes) Serve(w http.ResponseWriter, r *http.Request) {
 	var since time.Time
 	if s := r.FormValue("since"); s != "" {

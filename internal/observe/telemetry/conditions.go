@@ -17,7 +17,16 @@ const maxOutages = 20
 
 // A Condition is what the changes of a backend or plugin come to. Status, metrics, health, the page and recordings show it.
 // It belongs to the name of the backend or plugin: it outlives connections, and a handover passes it on. Its JSON is in
-// files.
+// files. Its states, which capture names:
+//
+//	State                 of a backend                               of a plugin
+//	empty                 connecting: it has not been asked yet      it has not been asked yet
+//	up, plugin-ready      it answers                                 it is asked
+//	slow                  it answers late                            -
+//	gone, plugin-down     it cannot be reached, or answers nothing   it cannot be asked
+//
+// "removed" is a change, but no state: afterwards the state is empty. Each state but the empty and the good one is an outage, until
+// the next change. What changes the state of a backend is at memory.Condition.
 type Condition struct {
 	Runtime string         `json:"runtime,omitempty"`
 	At      string         `json:"at,omitempty"`      // the address at which the runtime said what it is
@@ -39,7 +48,8 @@ func (k *Condition) Reason() string {
 }
 
 // next completes a change to what is so now with what was before, and reports whether it is one. If it is none, the condition
-// goes on, perhaps for another reason; the change then says since when and why.
+// goes on, perhaps for another reason; the change then says since when and why. Only take changes the state: next only notes
+// the reason of now.
 func (k *Condition) next(to *capture.Change) bool {
 	switch {
 	case to.What == k.State:
@@ -124,7 +134,8 @@ func sameTrouble(a, b string) bool {
 	return a == b || at == other && strings.HasPrefix(at, "cannot be reached at ") || strings.HasPrefix(a, transport.Silent) && strings.HasPrefix(b, transport.Silent)
 }
 
-// Conditions are the conditions of all backends and plugins. The zero value has none.
+// Conditions are the conditions of all backends and plugins. The zero value has none. [Changes] guards its own; copies of it share
+// At and the outages, which are therefore never changed in place.
 type Conditions struct {
 	Backends map[string]Condition `json:"backends,omitempty"` // :: name
 	Plugins  map[string]Condition `json:"plugins,omitempty"`  // :: name of the file
