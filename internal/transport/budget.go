@@ -41,6 +41,7 @@ func (r *reservation) release() {
 	}
 }
 
+// released reports whether the memory was given back.
 func (r *reservation) released() bool { return r.over.Load() }
 
 // unlimited is the budget of a server or client whose configuration has none.

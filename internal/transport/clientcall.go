@@ -112,7 +112,7 @@ func (s *clientStream) sendNow(f *codec.Frame, end bool) error {
 	return err
 }
 
-// CloseSend tells the server that the client sends no more messages.
+// CloseSend says to the server that the client sends no more messages.
 func (s *clientCall) CloseSend() error {
 	at := s.attempt()
 	c := at.conn

@@ -156,8 +156,10 @@ func (c *clientConn) removed() {
 	c.nudge()
 }
 
+// settled has nothing to do: a client's calls begin in goroutines of their own.
 func (c *clientConn) settled() {}
 
+// known reports whether this client has ever opened a stream: clients use odd numbers, in order.
 func (c *clientConn) known(id uint32) bool { return id%2 == 1 && id < c.next }
 
 // setting takes the only setting that is for clients alone: how many calls the server takes at once.
@@ -168,6 +170,7 @@ func (c *clientConn) setting(s http2.Setting) {
 	}
 }
 
+// pinged allows every ping: the server may find out whether this end lives as often as it wants.
 func (c *clientConn) pinged(bool, [8]byte) error { return nil }
 
 // unwanted resets the call: the client has no handler that could answer.
@@ -199,4 +202,5 @@ func (c *clientConn) halfClosed(s *stream) {
 	cs.close(cs.notGRPC)
 }
 
+// aborted ends the wait for a header that will not come.
 func (c *clientConn) aborted(s *stream) { s.owner.(*clientStream).head() }

@@ -16,6 +16,7 @@ type encoder struct {
 	resize bool           // the next block must begin with a table size update
 }
 
+// A field is a header field to send, with its name in lower case.
 type field struct{ name, value string }
 
 const (
@@ -24,6 +25,7 @@ const (
 	fieldCost   = 32   // what an entry takes in addition to its name and value
 )
 
+// newEncoder returns an encoder whose table is empty, as that of the peer's decoder is at first.
 func newEncoder() *encoder {
 	return &encoder{fields: map[field]int{}, names: map[string]int{}, max: tableSize}
 }
@@ -131,6 +133,7 @@ func appendInt(b []byte, kind byte, bits, n int) []byte {
 	return append(b, byte(n))
 }
 
+// appendString appends a string as it is, without Huffman coding: RFC 7541, section 5.2.
 func appendString(b []byte, s string) []byte {
 	return append(appendInt(b, 0, 7, len(s)), s...)
 }

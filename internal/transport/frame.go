@@ -23,6 +23,7 @@ func appendFrame(b []byte, length int, kind http2.FrameType, flags http2.Flags, 
 		byte(stream>>24), byte(stream>>16), byte(stream>>8), byte(stream))
 }
 
+// appendSettings appends a SETTINGS frame.
 func appendSettings(b []byte, settings ...http2.Setting) []byte {
 	b = appendFrame(b, 6*len(settings), http2.FrameSettings, 0, 0)
 	for _, s := range settings {
@@ -32,18 +33,22 @@ func appendSettings(b []byte, settings ...http2.Setting) []byte {
 	return b
 }
 
+// appendPing appends a PING, or with the flag ACK the answer to one.
 func appendPing(b []byte, data [8]byte, flags http2.Flags) []byte {
 	return append(appendFrame(b, len(data), http2.FramePing, flags, 0), data[:]...)
 }
 
+// appendWindowUpdate appends a WINDOW_UPDATE by n bytes, of a stream, or with stream 0 of the connection. n must not be 0.
 func appendWindowUpdate(b []byte, stream uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(appendFrame(b, 4, http2.FrameWindowUpdate, 0, stream), uint32(n))
 }
 
+// appendReset appends a RST_STREAM.
 func appendReset(b []byte, stream uint32, code http2.ErrCode) []byte {
 	return binary.BigEndian.AppendUint32(appendFrame(b, 4, http2.FrameRSTStream, 0, stream), uint32(code))
 }
 
+// appendGoAway appends a GOAWAY: streams after last are not handled. why is for people.
 func appendGoAway(b []byte, last uint32, code http2.ErrCode, why string) []byte {
 	b = appendFrame(b, 8+len(why), http2.FrameGoAway, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, last)

@@ -36,6 +36,7 @@ func newGuard(streams int) guard {
 	return guard{balance: most, most: most, filled: time.Now()}
 }
 
+// earn adds n to the account, up to its bound: a peer cannot save up for a flood.
 func (g *guard) earn(n int) { g.balance = min(g.balance+n, g.most) }
 
 // spend takes n from the account, and reports whether the balance is still positive.

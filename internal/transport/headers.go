@@ -30,6 +30,7 @@ type headerBlock struct {
 	bad     string // why the block is malformed, by RFC 9113, section 8
 }
 
+// begin empties the block for a new HEADERS frame. It keeps the bounds, and the memory of the fields.
 func (h *headerBlock) begin(fh http2.FrameHeader) {
 	*h = headerBlock{stream: fh.StreamID, end: fh.Flags.Has(http2.FlagHeadersEndStream), fields: h.fields[:0], max: h.max, reply: h.reply}
 }

@@ -104,6 +104,7 @@ func validMetadataName(s string) bool {
 	return s != ""
 }
 
+// notPrintable reports whether a value has a byte that gRPC's metadata may not have.
 func notPrintable(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

@@ -49,6 +49,7 @@ func Printable(md metadata.MD, lost func(name string)) metadata.MD {
 // that is all of them. lost may be nil.
 func Sendable(md metadata.MD, lost func(name string)) metadata.MD { return only(md, lost, sendable) }
 
+// sendable reports whether HTTP/2 can carry a field. The values of a binary one are encoded, and so may have any bytes.
 func sendable(name string, values []string) bool {
 	return validName(name) && (strings.HasSuffix(name, binarySuffix) || !slices.ContainsFunc(values, func(v string) bool { return !validValue(v) }))
 }

@@ -14,6 +14,7 @@ import (
 // together.
 type settling struct{ *conn }
 
+// Read does what waits for the end of a batch of frames, and then reads the next batch.
 func (s settling) Read(p []byte) (int, error) {
 	s.side.settled()
 	s.mu.Lock()

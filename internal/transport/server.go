@@ -165,6 +165,7 @@ type chain struct {
 	self grpc.StreamHandler // next, allocated once
 }
 
+// next calls the next interceptor, or after the last one the handler.
 func (c *chain) next(srv any, ss grpc.ServerStream) error {
 	if len(c.rest) == 0 {
 		return c.last(srv, ss)

@@ -188,14 +188,19 @@ func (c *serverConn) halfClosed(s *stream) {
 	c.settled()
 }
 
+// known reports whether the client has ever opened a stream: clients use odd numbers, in order.
 func (c *serverConn) known(id uint32) bool { return id%2 == 1 && id <= c.last }
 
+// removed has nothing to do: a draining connection waits for its handlers, which outlast their streams.
 func (c *serverConn) removed() {}
 
+// setting ignores all settings but those that conn takes: the others are for clients.
 func (c *serverConn) setting(http2.Setting) {}
 
-func (c *serverConn) goAway(*http2.GoAwayFrame) error { return nil } // the client makes no more calls, and will close
+// goAway ignores that the client makes no more calls: it will close the connection.
+func (c *serverConn) goAway(*http2.GoAwayFrame) error { return nil }
 
+// wasReset ends a call that the client has given up.
 func (c *serverConn) wasReset(s *stream, _ http2.ErrCode) {
 	c.abort(s, false, errGone)
 }

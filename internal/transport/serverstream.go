@@ -218,7 +218,7 @@ func (s *serverStream) finish(err error) {
 	}
 	if !s.gone {
 		if !s.ended {
-			c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // tells the client not to send the rest of the request
+			c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // asks the client not to send the rest of the request
 		}
 		c.guard.earn(guardCall)
 		c.remove(&s.stream, !s.ended)

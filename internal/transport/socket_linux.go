@@ -266,7 +266,7 @@ func (s *socket) Close() error {
 	return os.NewSyscallError("close", err)
 }
 
-// CloseWrite tells the peer that nothing more will come.
+// CloseWrite says to the peer that nothing more will come.
 func (s *socket) CloseWrite() (err error) {
 	if used := s.use(func(fd int) { err = unix.Shutdown(fd, unix.SHUT_WR) }); used != nil {
 		return used

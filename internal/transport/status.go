@@ -135,6 +135,7 @@ func cutMessage(s string, n int) string {
 	return s[:n]
 }
 
+// plain reports whether grpc-message may have a byte as it is.
 func plain(c byte) bool { return c >= ' ' && c <= '~' && c != '%' }
 
 // DecodeMessage undoes encodeMessage. It leaves invalid escapes as they are.

@@ -228,6 +228,7 @@ type recentStreams struct {
 	next int
 }
 
+// add adds a stream in the place of the oldest.
 func (r *recentStreams) add(id uint32, ours bool) {
 	r.all[r.next].id, r.all[r.next].ours = id, ours
 	r.next = (r.next + 1) % len(r.all)

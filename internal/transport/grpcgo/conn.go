@@ -21,6 +21,7 @@ type listener struct {
 	shake  transport.Handshake
 }
 
+// Accept waits for a connection, and makes it known to the server.
 func (l *listener) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
 	if err != nil {
@@ -56,6 +57,7 @@ type conn struct {
 	announced bool // grpc-go has written that the client should connect elsewhere
 }
 
+// Read notes that the client has begun.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
@@ -64,6 +66,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Write notes a GOAWAY once all of it is written.
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if c.out.endsWith(b[:n]) {
@@ -83,6 +86,7 @@ func (c *conn) note(mark *bool) {
 	s.mu.Unlock()
 }
 
+// Close closes the connection, of which the server then knows no more. It may be called several times.
 func (c *conn) Close() error {
 	s := c.listener.server
 	s.mu.Lock()
@@ -123,6 +127,7 @@ func (f *frames) endsWith(b []byte) bool {
 // A greeter does the handshake that belongs to the listener of a connection.
 type greeter struct{}
 
+// ServerHandshake calls the handshake of the listener that has accepted nc.
 func (greeter) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c, ok := nc.(*conn)
 	if !ok {

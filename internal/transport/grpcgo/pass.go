@@ -33,6 +33,7 @@ type clientStream struct {
 	failed atomic.Pointer[error]
 }
 
+// RecvMsg receives a message, and notes an error. The end of the messages is none.
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -47,6 +48,7 @@ type headed struct {
 	client grpc.ServerStream
 }
 
+// NewStream opens a stream on the connection.
 func (h headed) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	cs, err := h.ClientConnInterface.NewStream(ctx, desc, name, opts...)
 	if err != nil {
@@ -55,12 +57,14 @@ func (h headed) NewStream(ctx context.Context, desc *grpc.StreamDesc, name strin
 	return &headedStream{ClientStream: cs, client: h.client}, nil
 }
 
+// A headedStream passes on the header itself if the call ends without a message, because grpc-proxy then does not.
 type headedStream struct {
 	grpc.ClientStream
 	client grpc.ServerStream
 	begun  bool // a message has come: grpc-proxy sends the header
 }
 
+// RecvMsg receives a message. If the first one is an error, the header goes to the client from here.
 func (s *headedStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil && !s.begun {

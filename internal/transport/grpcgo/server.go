@@ -82,6 +82,7 @@ func counted(budget transport.Budget, limit int, lost func(transport.Loss)) grpc
 	}
 }
 
+// A countedStream counts the messages that it receives. grpc-go says how long a message is only when it has all of it.
 type countedStream struct {
 	grpc.ServerStream
 	budget transport.Budget
@@ -103,6 +104,7 @@ func (s *countedStream) SetTrailer(md metadata.MD) {
 	_ = grpc.SetTrailer(s.Context(), transport.Sendable(md, s.lost)) // fails if the client has gone
 }
 
+// RecvMsg receives a message within the limit, and reserves its memory until it is freed.
 func (s *countedStream) RecvMsg(m any) error {
 	f := codec.ReplyFrame(m)
 	if err := s.ServerStream.RecvMsg(f); err != nil {

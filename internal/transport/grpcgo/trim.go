@@ -18,6 +18,7 @@ type address struct {
 	of *conn
 }
 
+// RemoteAddr returns the address of the client, with which a call gets at its connection.
 func (c *conn) RemoteAddr() net.Addr { return address{c.Conn.RemoteAddr(), c} }
 
 // busy counts the calls of a connection.
