@@ -28,6 +28,7 @@ func (a *affinities) put(value, backend string) {
 	a.now[value] = backend
 }
 
+// get returns the backend of a value, if one of the latest maxAffinities values at least was this one.
 func (a *affinities) get(value []byte) (backend string, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

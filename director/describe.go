@@ -84,6 +84,7 @@ func (t *table) goes(m *method) string {
 	return strings.Join(append(ways, last), ", else ")
 }
 
+// translated describes the fields that a plan edits.
 func (t *table) translated(p *rewrite.Plan) []Translated {
 	var fields []Translated
 	for _, path := range p.Paths() {

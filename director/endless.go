@@ -58,6 +58,7 @@ type memberKey struct {
 	bare bool
 }
 
+// keyOf returns the key of a backend of a table. With another key, a backend has other names in front: it is another member.
 func keyOf(t *table, backend int) memberKey {
 	return memberKey{t.backends[backend].Name, backend == 0 || t.native}
 }
@@ -182,6 +183,7 @@ func (s *endless) Recv() (*codec.Frame, error) {
 	}
 }
 
+// Trailer waits for the end of all streams.
 func (s *endless) Trailer() metadata.MD {
 	<-s.ended
 	return s.trailer

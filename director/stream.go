@@ -107,6 +107,7 @@ func (t *table) single(ctx context.Context, m *method, backend int, first *codec
 	return &single{s, t, m, backend, translate}, nil
 }
 
+// Send sends a message with back names.
 func (s *single) Send(f *codec.Frame) error {
 	f, err := s.table.toBack(s.method, s.backend, f)
 	if err != nil {

@@ -92,6 +92,7 @@ type link struct {
 	generation uint64
 }
 
+// linkOf returns where a connection leads now. Two links of one backend differ if calls through them may reach another runtime.
 func linkOf(conn grpc.ClientConnInterface) link {
 	l := link{conn: conn}
 	if c, ok := conn.(interface{ Generation() uint64 }); ok {

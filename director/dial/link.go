@@ -123,6 +123,7 @@ func (b *balanced) outgoing(ctx context.Context, method string) context.Context 
 	return metadata.AppendToOutgoingContext(ctx, transport.ViaField, b.via)
 }
 
+// Call makes a unary call, and counts the reply: gRPC's client has it in one piece by then.
 func (b *balanced) Call(ctx context.Context, call *codec.Call) error {
 	if err := b.calls.Call(b.outgoing(ctx, call.Method), call); err != nil {
 		return err
@@ -130,6 +131,7 @@ func (b *balanced) Call(ctx context.Context, call *codec.Call) error {
 	return transport.Count(ctx, b.budget, call.Reply)
 }
 
+// Open opens a stream whose messages are counted.
 func (b *balanced) Open(ctx context.Context, desc *grpc.StreamDesc, method string, first *codec.Frame) (codec.Stream, error) {
 	s, err := b.calls.Open(b.outgoing(ctx, method), desc, method, first)
 	if err != nil {
@@ -138,6 +140,7 @@ func (b *balanced) Open(ctx context.Context, desc *grpc.StreamDesc, method strin
 	return &balancedStream{s, b, ctx}, nil
 }
 
+// A balancedStream counts the messages that it receives.
 type balancedStream struct {
 	codec.Stream
 	link *balanced

@@ -71,6 +71,7 @@ func (s *stream) pass(f *codec.Frame, send func(*codec.Frame) error) error {
 
 func (s *stream) Send(f *codec.Frame) error { return s.pass(f, s.Stream.Send) }
 
+// Recv returns a message of the newest version. The leg sees it as the backend sent it.
 func (s *stream) Recv() (*codec.Frame, error) {
 	f, err := s.Stream.Recv()
 	if s.leg != nil {
