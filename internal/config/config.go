@@ -93,7 +93,7 @@ type Config struct {
 	IDs string `yaml:"ids"`
 
 	// ListBudget is how long a runtime may take for a list or a status. After that it counts as slow, and criproxy
-	// answers from memory. Keep it well below 3 minutes: without a list for so long, kubelet reports the node as not
+	// answers from its cache. Keep it well below 3 minutes: without a list for so long, kubelet reports the node as not
 	// ready. Default: 2s.
 	ListBudget time.Duration `yaml:"listBudget"`
 

@@ -6,7 +6,7 @@
 // A [Profile] is plain data, read from YAML by [Parse]. [Profile.Extend] adds rules to it, and
 // [Profile.Fit] removes rules for what another version of the API does not have. [VersionsOf] says how
 // a call is made in each version. The packages that compile a profile against a schema check that its
-// fields and methods exist: director, memory and drift.
+// fields and methods exist: director, inventory and drift.
 package profile
 
 import (
@@ -67,7 +67,7 @@ type Profile struct {
 	// one has the object.
 	Elsewhere []string `yaml:"elsewhere"`
 
-	// Known says which lists and replies of a backend memory keeps, to answer for it while it is
+	// Known says which lists and replies of a backend its cache keeps, to answer for it while it is
 	// slow or gone, and which lists exist in two forms. See [inventory.Spec].
 	Known inventory.Spec `yaml:"known"`
 
@@ -227,7 +227,7 @@ type PageForm struct {
 
 // A ChooseForm is one way to choose a backend: a kind of name, and the path of such a name in the
 // request. The kind "backend" is the name of a backend itself. "known" chooses the first backend
-// whose memory has an item that matches the request. "told" chooses the backend that an earlier
+// whose cache has an item that matches the request. "told" chooses the backend that an earlier
 // request told, see Tells. Both go before all other kinds.
 //
 //	handler: runtime_handler

@@ -54,9 +54,9 @@ type Backend struct {
 	Outages    []Outage      `json:"outages,omitempty"`    // the latest first
 	Runtime    string        `json:"runtime,omitempty"`    // "containerd v2.4.2", if known
 	API        []string      `json:"api,omitempty"`        // packages of CRI, the one in use first
-	Remembered uint64        `json:"remembered"`           // answers from memory to clients, since this process began
+	Remembered uint64        `json:"remembered"`           // answers from the cache to clients, since this process began
 	NeverSeen  bool          `json:"neverSeen,omitempty"`  // it has answered no list since the node booted, and does not now
-	LastKnown  bool          `json:"lastKnown"`            // the numbers below come from memory
+	LastKnown  bool          `json:"lastKnown"`            // the numbers below come from the cache
 	Pods       *int          `json:"pods,omitempty"`       // missing if not known
 	PodIDs     []string      `json:"podIds,omitempty"`     // those that clients see; only if it is not up
 	Containers *int          `json:"containers,omitempty"` // likewise

@@ -43,8 +43,8 @@ type BackendHealth struct {
 	State      string            // "up", "slow", "gone", or "connecting": not yet known
 	Since      time.Time         // since when it is so
 	Err        error             // why it is not up
-	Age        *time.Duration    // of its items in lists; nil for a backend without a memory
-	Remembered map[string]uint64 // :: method → answers from memory
+	Age        *time.Duration    // of its items in lists; nil for a backend without a cache
+	Remembered map[string]uint64 // :: method → answers from the cache
 	Items      map[string]int    // :: kind of name, such as "sandbox" → number of known items
 }
 

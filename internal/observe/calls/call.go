@@ -74,7 +74,7 @@ type Message struct {
 	Mono      time.Duration
 }
 
-// Remembered returns the backends for which memory answered.
+// Remembered returns the backends for which a cache answered.
 func (c *Call) Remembered() []string {
 	var names []string
 	for _, l := range c.Legs {
@@ -125,7 +125,7 @@ func (c *Call) Backends() []string {
 }
 
 // Meant returns the names of the backends that the call was meant for, in the order of Backends: those that were called,
-// those for which memory answered, and if there are none, the one that refused the call, by criproxy's error.
+// those for which a cache answered, and if there are none, the one that refused the call, by criproxy's error.
 func (c *Call) Meant() []string {
 	names := append(c.Backends(), c.Remembered()...)
 	if name := BackendIn(c.Message); name != "" && len(names) == 0 {
@@ -177,7 +177,7 @@ func (c *Call) HomeOf(item About) string {
 		return found
 	}
 	if remembered := c.Remembered(); whole && len(remembered) == 1 {
-		return remembered[0] // what no backend listed comes from memory
+		return remembered[0] // what no backend listed comes from a cache
 	}
 	return ""
 }

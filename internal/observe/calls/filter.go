@@ -15,7 +15,7 @@ import (
 // itself. pattern.go says what patterns are.
 type Filter struct {
 	Method    string        // patterns: "Run*|Stop*", or with the service: "ImageService/*"
-	Backend   string        // patterns for one of the backends that were called, or for which memory answered
+	Backend   string        // patterns for one of the backends that were called, or for which a cache answered
 	Client    string        // patterns for the client's name
 	Status    string        // patterns for the code of a call that has ended: "OK", "NotFound|Unavailable", "!OK"
 	Namespace string        // patterns
@@ -24,7 +24,7 @@ type Filter struct {
 	ID        string        // the beginning of an id, with or without the backend's prefix
 	Slower    time.Duration // calls that took at least this long
 	Own       bool          // also calls that criproxy makes itself
-	Memory    bool          // only calls that memory answered, for at least one backend
+	Memory    bool          // only calls that a cache answered, for at least one backend
 	Find      string        // words that occur anywhere: in names, ids, the status or its message
 	Call      uint64        // the number of a call; zero for all
 

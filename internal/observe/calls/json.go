@@ -24,7 +24,7 @@ type Printed struct {
 	Message  int               `json:"message,omitempty"` // on a streaming call: the message's number
 	Code     string            `json:"code,omitempty"`
 	Status   string            `json:"status,omitempty"`
-	Memory   []string          `json:"remembered,omitempty"` // backends for which memory answered
+	Memory   []string          `json:"remembered,omitempty"` // backends for which a cache answered
 	In       int               `json:"request_bytes"`
 	Out      int               `json:"reply_bytes"`
 	Requests []json.RawMessage `json:"requests,omitempty"`

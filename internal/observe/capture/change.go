@@ -13,7 +13,7 @@ import (
 const (
 	Connecting = "connecting" // a backend: not asked yet
 	Up         = "up"         // a backend answers
-	Slow       = "slow"       // memory answers what a backend does not answer in time
+	Slow       = "slow"       // the cache answers what a backend does not answer in time
 	Gone       = "gone"       // no call goes to a backend
 	Removed    = "removed"    // a backend is no longer in the configuration, or the file of a plugin is gone
 

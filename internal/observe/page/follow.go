@@ -183,7 +183,7 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 	}()
 	tick := time.NewTicker(longEnough)
 	defer tick.Stop()
-	quiet, behind := false, true
+	quiet, caughtUp := false, false // caughtUp: all that was recorded before has come
 	var changed []capture.Change
 	for {
 		select {
@@ -191,11 +191,11 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			changed = append(changed, c)
 		case ev, more := <-events:
 			if !more {
-				f.tell(changed, time.Now(), !behind)
+				f.update(changed, time.Now(), caughtUp)
 				return
 			}
 			if f.at = ev.Seq; f.at >= recorded {
-				behind = false
+				caughtUp = true
 				f.upTo()
 			}
 			quiet = false
@@ -227,11 +227,11 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			}
 		case now := <-tick.C:
 			if quiet { // the latest numbers have no events
-				behind = false
+				caughtUp = true
 				f.upTo()
 			}
 			quiet = true
-			f.tell(changed, now, !behind)
+			f.update(changed, now, caughtUp)
 			changed = nil
 			var long []*calls.Call
 			for _, c := range a.UnderWay() {
@@ -244,9 +244,9 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 	}
 }
 
-// tell passes changes on together with what the finder says then, if it is to say something: a page must not show the
+// update passes changes on together with what the finder says then, if it is to say something: a page must not show the
 // condition of a runtime beside what was wrong before.
-func (f *follower) tell(changed []capture.Change, now time.Time, find bool) {
+func (f *follower) update(changed []capture.Change, now time.Time, find bool) {
 	var wrong []byte
 	if f.finder != nil {
 		for i := range changed {
@@ -258,6 +258,6 @@ func (f *follower) tell(changed []capture.Change, now time.Time, find bool) {
 		}
 	}
 	if len(changed) > 0 || wrong != nil {
-		f.history.tell(changed, wrong)
+		f.history.update(changed, wrong)
 	}
 }

@@ -32,7 +32,7 @@ type history struct {
 	ended   uint64                 // how many calls have ended so far
 	story   Story
 	wrong   []byte // what the [Finder] says; nil if it has said nothing yet
-	told    uint64 // counts what is new in story and wrong
+	version uint64 // of story and wrong: grows with each change of them
 }
 
 // An entry is a call, or a newer state of an earlier entry's call, with the same key.
@@ -88,8 +88,8 @@ func (h *history) follow(p *calls.Printer, header *capture.FileHeader) {
 	h.news()
 }
 
-// tell takes changes of conditions, and what the [Finder] says with them: nil if it says nothing new.
-func (h *history) tell(changes []capture.Change, wrong []byte) {
+// update takes changes of conditions, and what the [Finder] says with them: nil if it says nothing new.
+func (h *history) update(changes []capture.Change, wrong []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range changes {
@@ -121,7 +121,7 @@ func (h *history) take(ev *capture.Event) {
 
 // news wakes the readers for what is new in the story.
 func (h *history) news() {
-	h.told++
+	h.version++
 	h.wake()
 }
 
@@ -132,14 +132,14 @@ func (h *history) nudge() {
 	h.wake()
 }
 
-// newer returns the story and what is wrong, as JSON and of one moment, if there is something new since told.
-func (h *history) newer(told uint64) (story, wrong []byte, now uint64) {
+// newer returns the story and what is wrong, as JSON and of one moment, with their version, if they have another one than have.
+func (h *history) newer(have uint64) (story, wrong []byte, now uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if told == h.told {
-		return nil, nil, told
+	if have == h.version {
+		return nil, nil, have
 	}
-	return h.story.JSON(), h.wrong, h.told
+	return h.story.JSON(), h.wrong, h.version
 }
 
 // end notes that the process that was followed has gone: the ends of its calls will not be known.
@@ -163,7 +163,7 @@ func (h *history) add(c *calls.Call) {
 	}
 	delete(h.open, c)
 	if h.story.Add(c) {
-		h.told++
+		h.version++
 	}
 	h.append(Row{Key: key, Call: c})
 	if end := c.Began.Add(c.Took); end.After(h.latest) {
@@ -187,7 +187,7 @@ func (h *history) underWay(calls []*calls.Call) {
 	}
 }
 
-// snapshot returns a copy of a call, which may change while browsers look at it.
+// snapshot returns a copy of a call, which may change while browsers read it.
 func snapshot(c *calls.Call) *calls.Call {
 	now := *c
 	now.Legs = make([]*calls.Leg, len(c.Legs))

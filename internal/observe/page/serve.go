@@ -194,7 +194,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	var at place // zero if the browser has nothing yet
 	_, _ = fmt.Sscanf(cmp.Or(r.Header.Get("Last-Event-ID"), r.FormValue("after")), "%d.%d", &at.seq, &at.ended)
-	var told uint64
+	var version uint64 // of the story that the browser has; zero: send it
 	f := s.shown.Load()
 	compare := f.history.endedBetween(place{}, at) // entries of which the page may not know what was rewritten
 	var shown link
@@ -229,7 +229,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		var story, wrong []byte
-		if story, wrong, told = f.history.newer(told); story != nil && !send("story", story, "") || wrong != nil && !send("wrong", wrong, "") {
+		if story, wrong, version = f.history.newer(version); story != nil && !send("story", story, "") || wrong != nil && !send("wrong", wrong, "") {
 			return
 		}
 		if b.Len() > 0 {
@@ -272,7 +272,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 			if report != nil && !send("status", report, "") {
 				return
 			}
-			told = 0 // lists have shown again which pods there are
+			version = 0 // lists have shown again which pods there are
 			f.wanted.Store(true)
 		}
 	}
@@ -308,7 +308,7 @@ func poll(ctx context.Context, pause time.Duration, ask func(context.Context) []
 }
 
 // status asks criproxy how it is doing. It returns nil if there is no answer. That makes criproxy list the pods of each
-// runtime that is up, which is recorded. A list of a runtime that is not up comes from memory, and is not: so the page
+// runtime that is up, which is recorded. A list of a runtime that is not up comes from the cache, and is not: so the page
 // gets criproxy's list of pods then.
 func (s *Server) status(ctx context.Context) []byte {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)

@@ -29,7 +29,7 @@ type call struct {
 	about   calls.About
 	stream  bool // it may go on for ever
 	legs    []leg
-	memory  []string // the runtimes for which memory answered
+	cached  []string // the runtimes for which a cache answered
 
 	asked time.Duration // the field timeout of a StopContainer or ExecSync
 	said  string        // of Version: the version; of Status: why the network or the runtime is not ready
@@ -138,7 +138,7 @@ func (c *call) answered(runtime string) bool {
 }
 
 // replied reports whether the one runtime that a call went to has answered it. It has not if the client gave up, or if criproxy
-// ended the call because it lost the runtime or had an answer from memory.
+// ended the call because it lost the runtime or had an answer from the cache.
 func (c *call) replied() bool {
 	one, lost := c.legs[0], c.code == codes.Unavailable && (c.own || calls.BackendIn(c.message) != "")
 	return one.ended && one.code != codes.Canceled && !c.gaveUp() && !lost
@@ -157,10 +157,10 @@ func (c *call) failedBy(runtime string) bool {
 
 // meant reports whether a call was meant for a runtime, as flags of criproxy view select it.
 func (c *call) meant(runtime string) bool {
-	if len(c.legs) == 0 && len(c.memory) == 0 {
+	if len(c.legs) == 0 && len(c.cached) == 0 {
 		return calls.BackendIn(c.message) == runtime
 	}
-	return slices.Contains(c.memory, runtime) || slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == runtime })
+	return slices.Contains(c.cached, runtime) || slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == runtime })
 }
 
 // saidBy returns what a runtime says of itself in the answer to a call.

@@ -222,7 +222,7 @@ func (l *Look) brief(c *calls.Call) *call {
 		b.code, b.message = codes.DeadlineExceeded, "context deadline exceeded"
 	}
 	for _, name := range c.Remembered() {
-		b.memory = append(b.memory, l.word(name))
+		b.cached = append(b.cached, l.word(name))
 	}
 	if b.began.After(l.last.Add(jump)) { // the clock was set back meanwhile
 		b.began = l.last.Add(-b.took)
@@ -313,7 +313,7 @@ func decoded[M proto.Message](method string, of calls.Messages, to M) M {
 // cutOff reports whether a part of the first message is missing.
 func cutOff(m calls.Messages) bool { return len(m.Kept) > 0 && m.Kept[0].Truncated }
 
-// lists remembers what long messages are about: on a node where nothing happens, all lists are alike.
+// lists caches what long messages are about: on a node where nothing happens, all lists are alike.
 type lists struct {
 	calls.Namer
 	seed  maphash.Seed

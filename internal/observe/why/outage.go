@@ -27,11 +27,11 @@ func (v *view) outages() []Finding {
 }
 
 const (
-	calm      = 2 * time.Minute // a runtime that was up for so long has another outage afterwards, which is told by itself
-	maxStreak = 4               // that are told by themselves, beside the first; of more, the earliest are told together
+	calm      = 2 * time.Minute // a runtime that was up for so long has another outage afterwards, which is a finding by itself
+	maxStreak = 4               // that are findings by themselves, beside the first; of more, the earliest are one finding
 )
 
-// apart returns the outages of a runtime that are told together: those between which it was not up for long.
+// apart returns the outages of a runtime that are one finding: those between which it was not up for long.
 func apart(all []outage) [][]outage {
 	var streaks [][]outage
 	for i, o := range all {
@@ -323,7 +323,7 @@ type stretch struct {
 // meanwhile says what happened in some stretches, the earliest first, to the calls that count, as far as calls of that time were
 // looked at, and returns those that failed.
 func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*call) {
-	remembered, sandboxes, waiting := 0, 0, 0
+	cached, sandboxes, waiting := 0, 0, 0
 	whose, counts := v.whose()
 	for _, c := range v.calls {
 		if !counts(c) || !slices.ContainsFunc(in, func(s stretch) bool { return !c.end().Before(s.from) && !c.began.After(s.to) }) {
@@ -335,8 +335,8 @@ func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*
 			if !c.stream && c.took >= leastWait && in[len(in)-1].goesOn && slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == backend && !one.ended }) {
 				waiting++
 			}
-		case len(c.memory) > 0:
-			remembered++
+		case len(c.cached) > 0:
+			cached++
 		case c.failedBy(backend):
 			failed = append(failed, c)
 		case c.method == "RunPodSandbox" && c.ok() && here:
@@ -347,7 +347,7 @@ func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*
 	for _, one := range []struct {
 		n    int
 		what string
-	}{{remembered, "answered from memory"}, {len(failed), "failed"}, {sandboxes, "made a new sandbox"}, {waiting, map[bool]string{true: "is waiting", false: "are waiting"}[waiting == 1]}} {
+	}{{cached, "answered from memory"}, {len(failed), "failed"}, {sandboxes, "made a new sandbox"}, {waiting, map[bool]string{true: "is waiting", false: "are waiting"}[waiting == 1]}} {
 		if one.n > 0 {
 			all = append(all, fmt.Sprintf("%d %s", one.n, one.what))
 		}

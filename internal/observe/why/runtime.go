@@ -21,7 +21,7 @@ var runtimeChanged = Rule{
 	Not:      "criproxy or its clients: they ran, and asked",
 	Cure:     "read the runtime's log at that time (journalctl -u containerd, or crio)" + sinceNobody,
 	find: func(v *view) []Finding {
-		return slices.Concat(v.outages(), v.unreached(), v.remembered(), v.hangs(), v.versions(), v.others(), v.moves())
+		return slices.Concat(v.outages(), v.unreached(), v.fromCache(), v.hangs(), v.versions(), v.others(), v.moves())
 	},
 }
 
@@ -68,14 +68,14 @@ func (v *view) unreached() []Finding {
 	return found
 }
 
-// remembered finds runtimes for which memory answered, in recordings that lack their conditions.
-func (v *view) remembered() []Finding {
+// fromCache finds runtimes for which a cache answered, in recordings that lack their conditions.
+func (v *view) fromCache() []Finding {
 	if !v.conditions.Lacking() {
 		return nil
 	}
 	byBackend := map[string][]*call{}
 	for _, c := range v.calls {
-		for _, name := range c.memory {
+		for _, name := range c.cached {
 			if !v.conditions.Known(name, c.end()) {
 				byBackend[name] = append(byBackend[name], c)
 			}

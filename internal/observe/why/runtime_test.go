@@ -227,11 +227,11 @@ func TestACallThatCriproxyEndsIsNoAnswer(t *testing.T) {
 	}
 	ping := made("Status", "primary", 2, takes, codes.Unavailable, "error reading from server: EOF")
 	ping.own = true
-	remembered := made("ListPodSandbox", "primary", 9, takes, codes.OK, "")
-	remembered.memory, remembered.legs[0].code = []string{"primary"}, codes.Canceled
+	cachedOne := made("ListPodSandbox", "primary", 9, takes, codes.OK, "")
+	cachedOne.cached, cachedOne.legs[0].code = []string{"primary"}, codes.Canceled
 	left := made("ContainerStatus", "primary", 11, takes, codes.OK, "")
 	left.legs[0].ended = false
-	v := &view{now: at(59), calls: []*call{lost("ListContainers", 0), ping, remembered, left, lost("Version", 20), made("Status", "primary", 30, time.Millisecond, codes.OK, "")}}
+	v := &view{now: at(59), calls: []*call{lost("ListContainers", 0), ping, cachedOne, left, lost("Version", 20), made("Status", "primary", 30, time.Millisecond, codes.OK, "")}}
 	v.hung = v.hangsOf()
 	require.Len(t, v.hung, 1)
 	assert.Contains(t, v.hangs()[0].Text, "primary answered nothing for 29s, from 09:00:00.000 on: 5 calls waited")
@@ -297,7 +297,7 @@ func TestACallThatWaitsInAnOutageCounts(t *testing.T) {
 // A page inferred bands from a recording without conditions of which why said that nothing was wrong (issue 27).
 func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
 	list := func(second int, memory ...string) *call {
-		c := &call{method: "ListContainers", from: "crictl", began: at(second), took: time.Second, ended: true, memory: memory, legs: []leg{{backend: "primary", ended: true}}}
+		c := &call{method: "ListContainers", from: "crictl", began: at(second), took: time.Second, ended: true, cached: memory, legs: []leg{{backend: "primary", ended: true}}}
 		if memory == nil {
 			c.legs = append(c.legs, leg{backend: "kata.io", ended: true})
 		}
@@ -305,13 +305,13 @@ func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
 	}
 	v := &view{now: at(59), calls: []*call{list(1), list(2, "kata.io"), list(8, "kata.io")}}
 	v.conditions.Begin(&capture.FileHeader{})
-	f := v.remembered()[0]
+	f := v.fromCache()[0]
 	assert.Contains(t, f.Text, "kata.io was slow or gone: memory answered for it in 2 calls, from 09:00:02.000 until 09:00:09.000")
 	assert.False(t, f.Over)
 	v.calls = append(v.calls, list(10))
-	assert.True(t, v.remembered()[0].Over)
+	assert.True(t, v.fromCache()[0].Over)
 	v.conditions.Change(&capture.Change{Backend: "kata.io", What: capture.Up})
-	assert.Empty(t, v.remembered())
+	assert.Empty(t, v.fromCache())
 }
 
 // Of five outages why left out the end of the first one, in a line of its own, and of seven it showed three times that the
