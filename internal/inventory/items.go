@@ -140,6 +140,7 @@ type tombstones struct {
 	now, old map[string]struct{} // :: id; old is dropped when now is full
 }
 
+// put adds an id. When now is full, it becomes old, and the ids that were old are forgotten.
 func (f *tombstones) put(id string) {
 	if f.now == nil || len(f.now) >= maxTombstones {
 		f.now, f.old = map[string]struct{}{}, f.now
@@ -147,12 +148,14 @@ func (f *tombstones) put(id string) {
 	f.now[id] = struct{}{}
 }
 
+// has reports whether an item had this id and is gone.
 func (f *tombstones) has(id string) bool {
 	_, now := f.now[id]
 	_, old := f.old[id]
 	return now || old
 }
 
+// remove forgets an id: the backend lists it again.
 func (f *tombstones) remove(id string) {
 	delete(f.now, id)
 	delete(f.old, id)

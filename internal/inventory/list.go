@@ -139,7 +139,7 @@ func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
 	if seq <= l.answered {
 		return false
 	}
-	of := func(p *ListPlan) *items { // a filter may look into another list
+	of := func(p *ListPlan) *items { // a filter may be about the items of another list
 		other := l.inv.List(p)
 		other.settle()
 		return other.items

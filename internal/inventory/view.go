@@ -44,6 +44,7 @@ func (v *View) Answer(l *ListPlan, request []byte) ([]byte, error) {
 	return l.reply(v.items(l), matches), nil
 }
 
+// items returns the items of a list. v has each list of the plan with which its Inventory was used last.
 func (v *View) items(l *ListPlan) *items { return v.lists[l.key].items }
 
 // Any reports whether is returns true for an item of a list in v.
