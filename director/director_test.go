@@ -359,7 +359,7 @@ methods:
 5:3: names.b: has both front and map, want one
 7:3: edits.a: is a kind of name already
 9:3: fields.A.b: "c" is neither under names nor under edits
-11:3: methods.[: "[" is no pattern
+11:3: methods.[: invalid pattern "[": want one such as List*
 11:21: methods.[.missing: is "ignore", want "fail" or "skip"
 11:38: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
 11:57: methods.[.resync: is for all: endless

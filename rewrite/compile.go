@@ -116,7 +116,7 @@ func rankOf(message, field string) int {
 func (c *Classes) classify(all *Messages, message, name string, rule Rule, by map[protoreflect.FullName]Rule) error {
 	exact := rankOf(message, name) == exactRank
 	if _, err := path.Match(name, ""); err != nil {
-		return errors.New("is not a valid pattern; want a name, or one with * for any text")
+		return errors.New("invalid pattern: want a name, or one with * for any text")
 	}
 	named := all.named(message)
 	matched := false

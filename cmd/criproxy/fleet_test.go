@@ -335,7 +335,7 @@ func TestNamesOfNodesCannotControlTheTerminal(t *testing.T) {
 	assert.True(t, strings.HasPrefix(out, "1 of 5 up\n"), out)
 	assert.NotContains(t, out+errOut, "\x1b")
 	for _, name := range []string{"red", "ProxyCommand", "up", "lines"} {
-		assert.Regexp(t, "(?m)^criproxy: .*"+name+".*is not a name in Kubernetes", errOut)
+		assert.Regexp(t, "(?m)^criproxy: .*invalid name .*"+name+".* for Kubernetes", errOut)
 	}
 }
 

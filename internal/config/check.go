@@ -258,7 +258,7 @@ func CheckSocketPath(path string) error {
 	case path == "":
 		return errors.New("has no path; want the absolute path of a socket")
 	case !filepath.IsAbs(path):
-		return fmt.Errorf("%q is not an absolute path", path)
+		return fmt.Errorf("invalid path %q: want an absolute one", path)
 	case len(path) > maxSocketPath:
 		return fmt.Errorf("%q has %d bytes; the path of a unix socket can have at most %d", path, len(path), maxSocketPath)
 	}

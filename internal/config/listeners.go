@@ -166,7 +166,7 @@ func (l Listener) IsFile() bool {
 // checkPattern returns what is wrong with a pattern for methods.
 func checkPattern(pattern string) error {
 	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-		return fmt.Errorf("%q is not a pattern; want one such as List* or /runtime.v1.ImageService/*", pattern)
+		return fmt.Errorf("invalid pattern %q: want one such as List* or /runtime.v1.ImageService/*", pattern)
 	}
 	if strings.Contains(pattern, "/") && strings.Count(pattern, "/") != 2 || strings.Index(pattern, "/") > 0 {
 		return fmt.Errorf("%q matches no method; want one such as List* or /runtime.v1.ImageService/*", pattern)
@@ -181,7 +181,7 @@ func (l Listener) Perm() (os.FileMode, error) {
 	}
 	m, err := strconv.ParseUint(l.Mode, 8, 32)
 	if err != nil || m == 0 || m > 0o777 {
-		return 0, fmt.Errorf(`%q is not a mode; want octal digits in quotes, such as "0660"`, l.Mode)
+		return 0, fmt.Errorf(`invalid mode %q: want octal digits in quotes, such as "0660"`, l.Mode)
 	}
 	return os.FileMode(m), nil
 }

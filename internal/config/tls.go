@@ -25,7 +25,7 @@ func (t *TLS) check(at string, listener bool, fail func(string, ...any)) {
 	}
 	for _, f := range []struct{ key, path string }{{"ca", t.CA}, {"cert", t.Cert}, {"key", t.Key}} {
 		if f.path != "" && !filepath.IsAbs(f.path) {
-			fail("%s.tls.%s: %q is not an absolute path", at, f.key, f.path)
+			fail("%s.tls.%s: invalid path %q: want an absolute one", at, f.key, f.path)
 		}
 	}
 	if (t.Cert == "") != (t.Key == "") {

@@ -43,7 +43,7 @@ func (c *Config) Collector() (url string, warnings []string) {
 		url = endpoint
 	}
 	if !isHTTP(url) {
-		return "", []string{fmt.Sprintf("%s is no address of a collector, so no spans are sent; want http://HOST:PORT or https://HOST:PORT, where a collector accepts OTLP over gRPC", given)}
+		return "", []string{fmt.Sprintf("invalid address of a collector in %s, so no spans are sent; want http://HOST:PORT or https://HOST:PORT, where a collector accepts OTLP over gRPC", given)}
 	}
 	if protocol, by := otel("PROTOCOL"); protocol != "" && protocol != "grpc" {
 		warnings = append(warnings, fmt.Sprintf("%s=%s is ignored: criproxy sends spans over gRPC; give the port at which %s accepts that, by default 4317", by, protocol, endpoint))

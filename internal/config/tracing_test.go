@@ -23,9 +23,9 @@ func TestTheCollectorIsThatOfOpenTelemetrysVariables(t *testing.T) {
 		{traces + "=[::1]:5312 OTEL_EXPORTER_OTLP_INSECURE=true", "http://[::1]:5312", ""},
 		{all + "=c:1 OTEL_EXPORTER_OTLP_INSECURE=true OTEL_EXPORTER_OTLP_TRACES_INSECURE=False", "https://c:1", "has no scheme"},
 		{all + "=c:1 OTEL_EXPORTER_OTLP_INSECURE=1", "https://c:1", "OTEL_EXPORTER_OTLP_INSECURE=1 counts as false"},
-		{all + "=grpc://c:1", "", all + "=grpc://c:1 is no address of a collector"},
-		{all + "=http://", "", all + "=http:// is no address of a collector"},
-		{all + "=/run/c.sock", "", all + "=/run/c.sock is no address of a collector"},
+		{all + "=grpc://c:1", "", "invalid address of a collector in " + all + "=grpc://c:1"},
+		{all + "=http://", "", "invalid address of a collector in " + all + "=http://"},
+		{all + "=/run/c.sock", "", "invalid address of a collector in " + all + "=/run/c.sock"},
 		{all + "=http://c:4318 OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "http://c:4318", "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf is ignored"},
 		{all + "=c:1 OTEL_SDK_DISABLED=True", "", ""},
 	} {

@@ -42,10 +42,11 @@ type ListPlan struct {
 	wholeID     *rewrite.Path // where an item has the id of its whole
 }
 
+// A filter is a compiled [Filter].
 type filter struct {
 	request, item *rewrite.Path
 	match         string
-	of            *ListPlan // nil: the filter looks into the list itself
+	of            *ListPlan // whose items have the field; nil: those of the list itself
 }
 
 // A StatusPlan is a compiled [Status].
@@ -249,7 +250,7 @@ func (l *ListPlan) compileFilter(f Filter, lists []*ListPlan) (filter, error) {
 			err = errors.New("match: equal is for numbers and enums only")
 		}
 	default:
-		err = fmt.Errorf("match: is %q, want prefix, equal or within", f.Match)
+		err = fmt.Errorf("invalid match %q: want prefix, equal or within", f.Match)
 	}
 	return c, err
 }

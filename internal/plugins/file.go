@@ -102,7 +102,7 @@ func parseEndpoint(s string) (string, error) {
 	case s == "":
 		return "", errors.New("is missing; want the absolute path of the plugin's socket")
 	case !filepath.IsAbs(path):
-		return "", fmt.Errorf("%q is no absolute path of a socket", s)
+		return "", fmt.Errorf("invalid socket %q: want an absolute path", s)
 	case strings.ContainsRune(path, 0):
 		return "", fmt.Errorf("%q has a zero byte", s)
 	}
@@ -124,7 +124,7 @@ func parseTimeout(raw json.RawMessage) (time.Duration, error) {
 	case json.Unmarshal(raw, &text) == nil:
 		var err error
 		if d, err = time.ParseDuration(text); err != nil {
-			return 0, fmt.Errorf("%q is no time such as \"500ms\" or \"2s\"", text)
+			return 0, fmt.Errorf("invalid time %q: want one such as \"500ms\" or \"2s\"", text)
 		}
 	case json.Unmarshal(raw, &seconds) == nil:
 		if seconds > maxTimeout.Seconds() {

@@ -108,7 +108,7 @@ var ruleKinds = []string{"positive", "nonzero", "nonempty", "any", "merge", "rep
 func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
 	*r = Rule{Min: math.MinInt64, Max: math.MaxInt64}
 	if read, err := fmt.Sscanf(n.Value, "%s %d..%d", &r.Kind, &r.Min, &r.Max); read != 1 && err != nil || !slices.Contains(ruleKinds, r.Kind) {
-		return fmt.Errorf("%q is no rule: want one of %s, or one of the first two with a range, as in -1000..1000", n.Value, strings.Join(ruleKinds, ", "))
+		return fmt.Errorf("invalid rule %q: want one of %s, or one of the first two with a range, as in -1000..1000", n.Value, strings.Join(ruleKinds, ", "))
 	}
 	return nil
 }

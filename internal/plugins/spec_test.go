@@ -33,6 +33,6 @@ func TestAMistakeInTheSpecIsNamed(t *testing.T) {
 	assert.ErrorContains(t, err, "calls.StopContainer: no plugin has a method PostHaltContainerHook that takes a ContainerResourceHookRequest")
 	assert.ErrorContains(t, err, "calls.CreateContainer: answers: LinuxContainerResources.unified has no rule")
 	_, err = plugins.ParseSpec([]byte("answers: {M: {a: nonzero -1..x, b: positive, c: some}}"))
-	assert.ErrorContains(t, err, `"nonzero -1..x" is no rule`)
-	assert.ErrorContains(t, err, `"some" is no rule`)
+	assert.ErrorContains(t, err, `invalid rule "nonzero -1..x"`)
+	assert.ErrorContains(t, err, `invalid rule "some"`)
 }

@@ -60,14 +60,14 @@ func (p *Profile) Check() error {
 	patterns := func(section string, all []string) {
 		for i, pattern := range all {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-				fail("%s[%d]: %q is no pattern; want one such as List*", section, i, pattern)
+				fail("%s[%d]: invalid pattern %q: want one such as List*", section, i, pattern)
 			}
 		}
 	}
 	patterns("unimplemented", p.Unimplemented)
 	for i, name := range p.Elsewhere {
 		if service, method, ok := strings.Cut(name, "/"); !ok || service == "" || method == "" || strings.Contains(method, "/") {
-			fail("elsewhere[%d]: %q is no method; want one such as package.Service/Method", i, name)
+			fail("elsewhere[%d]: invalid method %q: want one such as package.Service/Method", i, name)
 		}
 	}
 	patterns("reads", p.Reads)
@@ -80,7 +80,7 @@ func (p *Profile) Check() error {
 	for pattern, form := range p.Methods {
 		for _, one := range strings.Split(pattern, "|") {
 			if _, err := path.Match(one, ""); err != nil {
-				fail("methods.%s: %q is no pattern", pattern, one)
+				fail("methods.%s: invalid pattern %q: want one such as List*", pattern, one)
 			}
 		}
 		if len(form.Winners) > 0 && form.All != "concat" {

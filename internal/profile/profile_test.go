@@ -48,8 +48,8 @@ func TestBareIsTheNameBehindAPrefix(t *testing.T) {
 
 func TestMistakesAreNamedAtOnceWithTheirLines(t *testing.T) {
 	_, err := profile.Parse([]byte(notes + "unimplemented: ['']\nvolatile: ['[']\n"))
-	assert.EqualError(t, err, `11:17: unimplemented[0]: "" is no pattern; want one such as List*`+"\n"+
-		`12:12: volatile[0]: "[" is no pattern; want one such as List*`)
+	assert.EqualError(t, err, `11:17: unimplemented[0]: invalid pattern "": want one such as List*`+"\n"+
+		`12:12: volatile[0]: invalid pattern "[": want one such as List*`)
 }
 
 func TestExtendAddsToListsOfPatterns(t *testing.T) {

@@ -314,7 +314,7 @@ func TestAddressesThatCannotBeMeantAreRefused(t *testing.T) {
 		`backends[0]: invalid address "vsock:2:port": want vsock:CID:PORT, two numbers`:                                             func(c *config.Config) { c.Backends[0].Address = "vsock:2:port" },
 		`backends[0].balance: invalid policy "fair": want round_robin, pick_first or least_request_experimental`:                    func(c *config.Config) { c.Backends[0].Balance = "fair" },
 		`backends[0].tls: has only one of cert and key; want both or neither`:                                                       func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: files.CA, Cert: files.Cert} },
-		`backends[0].tls.ca: "ca.pem" is not an absolute path`:                                                                      func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: "ca.pem"} },
+		`backends[0].tls.ca: invalid path "ca.pem": want an absolute one`:                                                           func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: "ca.pem"} },
 		`listeners[0]: 10.0.0.1:99 is on a network and needs tls: {cert: FILE, key: FILE}`:                                          func(c *config.Config) { c.Listeners = []config.Listener{{Path: "10.0.0.1:99"}} },
 		`listeners[0].tls: has no cert; clients cannot verify a server without one`: func(c *config.Config) {
 			c.Listeners = []config.Listener{{Path: "10.0.0.1:99", TLS: &config.TLS{CA: files.CA}}}

@@ -44,7 +44,7 @@ func TestDoctorNamesAWrongVariableOfOpenTelemetry(t *testing.T) {
 	for _, f := range d.Findings {
 		said = append(said, f.Text)
 	}
-	assert.Contains(t, said, "OTEL_EXPORTER_OTLP_ENDPOINT=grpc://c:4317 is no address of a collector, so no spans are sent")
+	assert.Contains(t, said, "invalid address of a collector in OTEL_EXPORTER_OTLP_ENDPOINT=grpc://c:4317, so no spans are sent")
 }
 
 // It warned of what kubelet makes of the names of backends that no kubelet knows.

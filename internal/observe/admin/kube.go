@@ -37,7 +37,7 @@ type Node struct {
 func (k Kube) Check(more ...string) error {
 	for _, value := range append(more, k.Context, k.Kubeconfig) {
 		if strings.ContainsFunc(value, unicode.IsControl) || strings.HasPrefix(value, "-") {
-			return fmt.Errorf("%q is no value for kubectl: it begins with a dash, or has control characters", value)
+			return fmt.Errorf("invalid value %q for kubectl: it begins with a dash, or has control characters", value)
 		}
 	}
 	return nil

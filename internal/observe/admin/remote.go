@@ -62,7 +62,7 @@ func parseRemote(address string) (*remote, error) {
 		return nil, nil
 	}
 	refuse := func(why string) (*remote, error) {
-		return nil, fmt.Errorf("the address %q: %s; want a path, ssh://[USER@]HOST[:PORT][/PATH], kube://NODE or kube://NAMESPACE/POD", address, why)
+		return nil, fmt.Errorf("invalid address %q: %s; want a path, ssh://[USER@]HOST[:PORT][/PATH], kube://NODE or kube://NAMESPACE/POD", address, why)
 	}
 	u, err := url.Parse(address)
 	if err != nil {
@@ -85,11 +85,11 @@ func parseRemote(address string) (*remote, error) {
 		case len(query) > 0:
 			return refuse("nothing may follow a ?")
 		case !hostName.MatchString(r.host):
-			return refuse(fmt.Sprintf("%q is not the name of a host", r.host))
+			return refuse(fmt.Sprintf("invalid host %q", r.host))
 		case u.User != nil && !userName.MatchString(r.user):
-			return refuse(fmt.Sprintf("%q is not the name of a user", r.user))
+			return refuse(fmt.Sprintf("invalid user %q", r.user))
 		case r.path != "" && r.path != path.Clean(r.path):
-			return refuse(fmt.Sprintf("the path %q is not clean", r.path))
+			return refuse(fmt.Sprintf("invalid path %q: it has a part too many, such as . or a second slash", r.path))
 		}
 	case u.Scheme == "kube":
 		r.kube = Kube{Context: query.Get("context"), Kubeconfig: query.Get("kubeconfig")}
@@ -107,7 +107,7 @@ func parseRemote(address string) (*remote, error) {
 		}
 		for _, name := range []string{u.Host, r.pod} {
 			if name != "" && !kubeName.MatchString(name) || u.Host == "" || u.User != nil {
-				return refuse(fmt.Sprintf("%q is not a name in Kubernetes", name))
+				return refuse(fmt.Sprintf("invalid name %q for Kubernetes", name))
 			}
 		}
 	default:

@@ -86,7 +86,7 @@ func checkPatterns(flag, patterns string) error {
 	}
 	for _, p := range parts {
 		if _, err := path.Match(p, ""); err != nil {
-			return fmt.Errorf("-%s: %q is not a pattern: want letters, *, ? and [a-z]; %s", flag, p, grammar)
+			return fmt.Errorf("-%s: invalid pattern %q: want letters, *, ? and [a-z]; %s", flag, p, grammar)
 		}
 		if not && strings.Trim(p, "*") == "" {
 			return fmt.Errorf("-%s: %q selects nothing: * is any text, and a leading ! selects all others", flag, patterns)

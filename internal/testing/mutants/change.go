@@ -32,7 +32,7 @@ func parse(operation string) (c change, err error) {
 	case "return":
 		return change{operator, nil, rest}, nil
 	default:
-		return c, fmt.Errorf("%q is no operator", operator)
+		return c, fmt.Errorf("unknown operator %q", operator)
 	}
 	if hasCode != wantsCode || len(c.words) == 0 {
 		return c, fmt.Errorf("%q does not have the form of its operator", operation)

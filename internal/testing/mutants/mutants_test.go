@@ -253,7 +253,7 @@ func TestMalformedMutantsAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"it: It.\n\tin p.F: drop a b\n":                    "it: want a description, in, and by",
 		"it\n\tin p.F: drop a\n\tby TestA\n":               "it: want a description, in, and by",
-		"it: It.\n\tin p.F: dorp a\n\tby TestA\n":          `it: "dorp" is no operator`,
+		"it: It.\n\tin p.F: dorp a\n\tby TestA\n":          `it: unknown operator "dorp"`,
 		"it: It.\n\tin p.F: drop a: b\n\tby TestA\n":       `it: "drop a: b" does not have the form of its operator`,
 		"it: It.\n\tin p.F: swap a b\n\tby TestA\n":        `it: "swap a b" does not have the form of its operator`,
 		"it: It.\n\tin p.F: drop a\n\tbye TestA\n":         `it: "bye" is neither`,
