@@ -108,7 +108,11 @@ func TestThePageOfTheFirstNodeHolds(t *testing.T) {
 		return r.Ready && !strings.Contains(text, "OUTAGES") && strings.Contains(text, ", ready") && r.Backends[0].State == "up"
 	})
 	text, _, _ := p.doctor()
-	assert.Contains(t, text, "Nothing here prevents criproxy from working.")
+	well := "Nothing here prevents criproxy from working."
+	if strings.Contains(text, "kubelet bypasses criproxy") { // a kubelet of this machine, which other tests may have started
+		well = "Errors found: 1."
+	}
+	assert.Contains(t, text, well)
 
 	const section = "6. Look"
 	second := block(t, "first-node.md", section, "yaml")

@@ -25,12 +25,17 @@ var moved = map[string]string{
 - Config.Profile: changed from *Profile to *Profile
 - Conn: removed
 - ConnConfig: removed
-- Memory: changed from github.com/criproxy/criproxy/internal/backend.Conn to github.com/criproxy/criproxy/internal/backend.Backend
+- Fail: changed from github.com/criproxy/criproxy/internal/memory.Policy to github.com/criproxy/criproxy/internal/backend.Policy
+- LastKnown: changed from github.com/criproxy/criproxy/internal/memory.Policy to github.com/criproxy/criproxy/internal/backend.Policy
+- Memory: changed from github.com/criproxy/criproxy/internal/memory.Conn to github.com/criproxy/criproxy/internal/backend.Backend
+- MemoryConfig.Policy: changed from github.com/criproxy/criproxy/internal/memory.Policy to github.com/criproxy/criproxy/internal/backend.Policy
 - MemoryConfig: old is comparable, new is not
 - NewConn: removed
 - ParseProfile: changed from func([]byte) (*Profile, error) to func([]byte) (*Profile, error)
+- Policy: changed from github.com/criproxy/criproxy/internal/memory.Policy to github.com/criproxy/criproxy/internal/backend.Policy
 - Profile: changed from github.com/criproxy/criproxy/internal/settings/profile.Profile to github.com/criproxy/criproxy/internal/profile.Profile
-- Remember: changed from func(*Conn, Config, MemoryConfig) (Backend, func(ctx context.Context) error, error) to func(Backend, Config, MemoryConfig) (Backend, func(ctx context.Context) error, error)`,
+- Remember: changed from func(*Conn, Config, MemoryConfig) (Backend, func(ctx context.Context) error, error) to func(Backend, Config, MemoryConfig) (Backend, func(ctx context.Context) error, error)
+- Skip: changed from github.com/criproxy/criproxy/internal/memory.Policy to github.com/criproxy/criproxy/internal/backend.Policy`,
 	"criadapter": `- Hooks: changed from func(HookOptions) (Plugins, error) to func(HookOptions) (Plugins, error)
 - Options.Rules: changed from *github.com/criproxy/criproxy/director.Profile to *github.com/criproxy/criproxy/director.Profile
 - Plugins: changed from github.com/criproxy/criproxy/internal/hook.Config to github.com/criproxy/criproxy/internal/plugins.Config`,
