@@ -9,12 +9,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// An attempt is a call to the backend in whose place memory may answer.
+// An attempt is a call to the backend in whose place the cache may answer. It belongs to the goroutine of the call, which makes
+// it and waits for it; timers, and whoever learns of an answer, may end it. It goes through these states, never back:
+//
+//	state      until                                       the cache answers if
+//	under way  the backend answers, or the budget is used  -
+//	overdue    the time long has passed                    its answer has every change that the client may know of
+//	long       the client leaves                           it has any answer
+//	ended      -                                           -
 type attempt struct {
 	method string
 	lag    *lag
 	list   *list // the list that it asks for; nil if it asks for something else
-	// usable reports whether memory has the answer. If long is set, it may be older than a change that a client made: the call
+	// usable reports whether the cache has the answer. If long is set, it may be older than a change that a client made: the call
 	// has waited for long. Backend.mu is held.
 	usable func(long bool) bool
 	// anyAnswer says that an error counts as an answer in time, as with statuses: it is about
@@ -32,12 +39,14 @@ type attempt struct {
 	ended   bool
 }
 
-// errRemembered ends an attempt: memory answers in its place.
-var errRemembered = errors.New("memory has the answer")
+// errUseCache ends an attempt: the cache answers in its place.
+var errUseCache = errors.New("the cache has the answer")
 
-// try calls f, which asks the backend. Once f has used up its budget, its method is late, and when memory has the answer, try
-// returns errRemembered. Otherwise f goes on until the client's time is over. If f is nil, another goroutine asks the backend,
-// and try only waits until memory has the answer.
+// try calls f, which asks the backend. Once f has used up its budget, its method is late, and when the cache has the answer, try
+// returns errUseCache. Otherwise f goes on until the client's time is over. If f is nil, another goroutine asks the backend,
+// and try only waits until the cache has the answer.
+//
+// A backend that goes ends f at once, with its epoch. try returns after f, never before.
 func (c *Link) try(ctx context.Context, a *attempt, f func(context.Context) error) error {
 	epoch, err := c.alive()
 	if err != nil {
@@ -66,16 +75,16 @@ func (c *Link) try(ctx context.Context, a *attempt, f func(context.Context) erro
 	c.leave(a)
 	answered := err == nil || a.anyAnswer && ctx.Err() == nil && !unreachable(err)
 	if answered && !a.late {
-		c.isInTime(a.lag)
+		c.markOnTime(a.lag)
 	}
 	c.mu.Unlock()
-	if err != nil && context.Cause(ctx) == errRemembered {
-		return errRemembered
+	if err != nil && context.Cause(ctx) == errUseCache {
+		return errUseCache
 	}
 	return c.judge(epoch, err)
 }
 
-// wait ends an attempt as soon as memory has its answer; after the time long an old one suffices. c.mu is held.
+// wait ends an attempt as soon as the cache has its answer; after the time long an old one suffices. c.mu is held.
 func (c *Link) wait(a *attempt, long time.Duration) {
 	a.overdue = true
 	c.waiting = append(c.waiting, a)
@@ -86,9 +95,9 @@ func (c *Link) wait(a *attempt, long time.Duration) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		a.long = true
-		c.relieve(a)
+		c.useCache(a)
 	})
-	c.relieve(a)
+	c.useCache(a)
 }
 
 // leave ends an attempt. c.mu is held.
@@ -109,20 +118,22 @@ func (c *Link) overdue(a *attempt, budget time.Duration) {
 	}
 	if budget == c.cfg.Budget {
 		a.late = true
-		c.isLate(a.lag, lateError(a.method, budget))
+		c.markLate(a.lag, lateError(a.method, budget))
 	}
 	c.wait(a, c.cfg.Silence-a.spent-budget)
 }
 
-// relieveAll ends the calls in whose place memory can answer by now. c.mu is held.
-func (c *Link) relieveAll() {
+// wakeWaiting ends the calls in whose place the cache can answer by now. Whoever puts an answer into the cache calls it. c.mu is
+// held.
+func (c *Link) wakeWaiting() {
 	for _, a := range c.waiting {
-		c.relieve(a)
+		c.useCache(a)
 	}
 }
 
-func (c *Link) relieve(a *attempt) {
+// useCache ends a call if the cache can answer in its place. c.mu is held.
+func (c *Link) useCache(a *attempt) {
 	if !a.ended && a.overdue && a.usable(a.long) {
-		a.cancel(errRemembered)
+		a.cancel(errUseCache)
 	}
 }

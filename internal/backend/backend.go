@@ -18,13 +18,20 @@ import (
 //
 // One lock guards what a Backend and its links know. Nothing waits or makes a call with the lock held. Three goroutines of Run
 // work beside the calls: one makes lists and decides, one writes the file, one calls Watch. A disk or a log that hangs delays
-// only its own.
+// only its own. The lock of the file is taken before this one, never after it.
+//
+// These hold whenever the lock is free:
+//
+//   - Only the current link changes the condition. What an earlier link notices is about its own connection.
+//   - back is an open channel exactly while the backend is gone.
+//   - Each state that Watch is to get is in undelivered, in the order of the changes, until Run takes it out.
+//   - Once listedSinceBoot or answeredSinceBoot is set, no list leaves the backend out: see hasNothing.
 type Backend struct {
 	codec.Conn // itself, for Invoke and NewStream
 	file       file
 	current    atomic.Pointer[Link] // that new calls use, and that decides the condition; nil before the first Commit
 	check      chan struct{}        // holds a token if Run is to begin its next round now
-	notify     chan struct{}        // holds a token if there are states in unwatched
+	notify     chan struct{}        // holds a token if there are states in undelivered
 
 	running    atomic.Bool     // Run is under way
 	life       context.Context // of the requests in the background
@@ -34,22 +41,22 @@ type Backend struct {
 	mu                sync.Mutex // guards the fields below, and what the links say it guards
 	name              string
 	inv               *inventory.Inventory
-	seen              bool                 // the backend has answered a list since the machine was booted
+	listedSinceBoot   bool                 // the backend has answered a list since the machine was booted
 	answeredSinceBoot bool                 // the backend has answered another call: it may have items
 	late              map[string]string    // :: method → why its answers come late
 	gone              bool                 // the backend is gone, or has not answered a list since
-	unsure            error                // why an earlier memory could not be read, until the backend is seen
+	unsure            error                // why an earlier cache could not be read, until the backend is seen
 	failing           bool                 // the latest attempt to write the file failed, and was reported
 	news              bool                 // the file is out of date, apart from the inventory
 	successor         func(inventory.Note) // passes the calls of this process to its successor; nil if there is none
 
-	state     State
-	back      chan struct{} // closed when the backend comes back; nil unless it is gone
-	stays     bool          // it is gone, and waiting for it is useless: it has answered nothing, or must be mended
-	waiting   []*attempt    // those that have used up their budgets, the first one first
-	refused   time.Time     // when a change was last refused because the backend is gone
-	notified  bool          // Watch was notified of a condition
-	unwatched []State       // states for which Watch has not been called yet
+	state       State
+	back        chan struct{} // closed when the backend comes back; nil unless it is gone
+	stays       bool          // it is gone, and waiting for it is useless: it has answered nothing, or must be mended
+	waiting     []*attempt    // those that have used up their budgets, the first one first
+	refused     time.Time     // when a change was last refused because the backend is gone
+	notified    bool          // Watch was notified of a condition
+	undelivered []State       // states for which Watch has not been called yet
 }
 
 // newBackend returns a Backend of which nothing is known.
@@ -72,12 +79,12 @@ func (b *Backend) Use(cfg Config) error {
 	return err
 }
 
-// Call makes a unary call.
+// Call makes a unary call, on the link that is current when it begins.
 func (b *Backend) Call(ctx context.Context, call *codec.Call) error {
 	return b.current.Load().Call(ctx, call)
 }
 
-// Open opens a streaming call.
+// Open opens a streaming call, which keeps the link that is current now.
 func (b *Backend) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
 	return b.current.Load().Open(ctx, desc, name, first)
 }
@@ -85,7 +92,7 @@ func (b *Backend) Open(ctx context.Context, desc *grpc.StreamDesc, name string, 
 // Generation returns the number of the link, which grows with each [Link.Commit].
 func (b *Backend) Generation() uint64 { return b.current.Load().generation }
 
-// Err returns why an earlier memory could not be read, nil if it could, or if the backend has answered since.
+// Err returns why an earlier cache could not be read, nil if it could, or if the backend has answered since.
 func (b *Backend) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,7 +117,7 @@ func (b *Backend) Back() <-chan struct{} {
 	return b.back
 }
 
-// Age returns the age of the oldest list that memory answers with. It is zero while the backend is up.
+// Age returns the age of the oldest list that the cache answers with. It is zero while the backend is up.
 func (b *Backend) Age() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -138,7 +145,7 @@ func wake(c chan<- struct{}) {
 }
 
 // unseen reports whether the backend has answered nothing since the machine was booted. b.mu is held.
-func (b *Backend) unseen() bool { return !b.seen && !b.answeredSinceBoot }
+func (b *Backend) unseen() bool { return !b.listedSinceBoot && !b.answeredSinceBoot }
 
 // noteAnswer notes that the backend has answered something, and so may have items. b.mu is held.
 func (b *Backend) noteAnswer() {

@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/inventory"
 )
 
-// Bridge returns a connection to a backend without memory on which each list has both its methods, even if the backend has
+// Bridge returns a connection to a backend without a cache on which each list has both its methods, even if the backend has
 // only one of them: List, which answers in one message, or Stream. A client may stop streaming for good, from all backends, at
 // the first Unimplemented. A backend that has both methods gets exactly the calls that clients make.
 func Bridge(conn codec.Caller, lists []inventory.List, schema *codec.Schema, pkg string) (codec.Caller, error) {
@@ -45,6 +45,7 @@ func Lacks(err error) bool {
 	return false
 }
 
+// bridge is the connection of Bridge. It is immutable.
 type bridge struct {
 	codec.Caller
 	pairs map[string]*inventory.ListPlan // :: full method → its list

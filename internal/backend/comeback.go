@@ -15,11 +15,14 @@ import (
 
 // comeBack asks a backend that is gone for its gates, after asking Alive, and reports whether it is up or slow: see [Condition].
 // A backend without gates is up when it answers Alive, with any status: that it accepts connections proves nothing.
+//
+// The answers to the gates are in the cache before any call reaches the backend again, so the first list after the return lacks
+// nothing. The condition changes only after a pause in which no change was refused: see lockAfterRefusals.
 func (c *Link) comeBack(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.serving, cancel)() // another link asks the backend
-	bound := mostPatience
+	bound := maxSilence
 	var dead error
 	if c.cfg.Alive != "" {
 		if dead = c.isAlive(ctx); unreachable(dead) || status.Code(dead) == codes.DeadlineExceeded || ctx.Err() != nil {
@@ -36,7 +39,7 @@ func (c *Link) comeBack(ctx context.Context) bool {
 		c.stillGone(dead) // it answers every call with an error
 		return false
 	}
-	c.lockWhenQuiet(ctx)
+	c.lockAfterRefusals(ctx)
 	defer c.mu.Unlock()
 	if c.replaced() {
 		return false
@@ -62,7 +65,7 @@ func (c *Link) comeBack(ctx context.Context) bool {
 		}
 	}
 	c.gone = false
-	c.seeLocked()
+	c.noteListed()
 	if why := c.whyLate(); why != nil {
 		c.become(Slow, why)
 	} else {
@@ -73,14 +76,14 @@ func (c *Link) comeBack(ctx context.Context) bool {
 	return true
 }
 
-// lockWhenQuiet locks c.mu once no change has been refused for the time quiet. A caller whose change
+// lockAfterRefusals locks c.mu once no change has been refused for the time refusalGrace. A caller whose change
 // was refused may be halfway through a sequence of calls, which must fail as a whole: it may make
 // the last call of it whatever the others returned, within milliseconds.
-func (c *Link) lockWhenQuiet(ctx context.Context) {
-	end := time.Now().Add(mostQuiet)
+func (c *Link) lockAfterRefusals(ctx context.Context) {
+	end := time.Now().Add(maxRefusalGrace)
 	for {
 		c.mu.Lock()
-		wait := min(time.Until(c.refused.Add(quiet)), time.Until(end))
+		wait := min(time.Until(c.refused.Add(refusalGrace)), time.Until(end))
 		if wait <= 0 || ctx.Err() != nil {
 			return
 		}
@@ -96,7 +99,8 @@ func (b *Backend) noteRefusal() {
 	b.refused = time.Now()
 }
 
-// beginEpoch begins a new epoch: the backend has come back, perhaps as another version of it. c.mu is held.
+// beginEpoch begins a new epoch: the backend has come back, perhaps as another version of it. No method is late, and no list
+// but the gates, which were just asked for, shows what happened meanwhile. c.mu is held.
 func (c *Link) beginEpoch() {
 	for _, g := range c.lags {
 		g.inTime, g.failing, g.odd = 0, false, 0
@@ -107,7 +111,7 @@ func (c *Link) beginEpoch() {
 			l.Invalidate(time.Now())
 		}
 	}
-	for _, k := range c.kept {
+	for _, k := range c.cached {
 		k.lag.asked = time.Time{}
 	}
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
@@ -116,10 +120,10 @@ func (c *Link) beginEpoch() {
 }
 
 // isAlive calls Alive. If the backend is slow to answer even that, and not because a hang has
-// just ended, isAlive raises c.patience, so that it counts as gone only after a longer silence.
+// just ended, isAlive raises c.silenceLimit, so that it counts as gone only after a longer silence.
 func (c *Link) isAlive(ctx context.Context) error {
 	c.mu.Lock()
-	bound := max(c.probeTime, c.patience)
+	bound := max(c.probeTime, c.silenceLimit)
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -136,16 +140,17 @@ func (c *Link) isAlive(ctx context.Context) error {
 	defer c.mu.Unlock()
 	switch {
 	case err != nil && ctx.Err() != nil: // it may answer later than that: wait longer next time
-		c.probeTime = min(2*bound, mostPatience)
+		c.probeTime = min(2*bound, maxSilence)
 	case err == nil:
 		c.probeTime = 0
-		if took > c.patience {
-			c.patience = min(2*took, mostPatience)
+		if took > c.silenceLimit {
+			c.silenceLimit = min(2*took, maxSilence)
 		}
 	}
 	return err
 }
 
+// callAlive calls Alive once.
 func (c *Link) callAlive(ctx context.Context) error {
 	return c.next.Call(ctx, &codec.Call{Method: c.cfg.Alive, Request: &codec.Frame{}})
 }
@@ -177,7 +182,7 @@ func (c *Link) stillGone(err error) {
 	}
 }
 
-// gateAnswer is the backend's answer to one gate.
+// gateAnswer is the backend's answer to one gate. The goroutine that asks writes it, and comeBack reads it once all have ended.
 type gateAnswer struct {
 	list   *list
 	answer *codec.Frame
@@ -219,12 +224,12 @@ func (c *Link) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 	return gates
 }
 
-// seeLocked notes, once, that the backend has been seen. One complete gate is enough: the other gates then fail with
+// noteListed notes, once, that the backend has answered a list. One complete gate is enough: the other gates then fail with
 // Unavailable while the backend is gone, and are not taken to be empty. c.mu is held.
-func (c *Link) seeLocked() {
+func (c *Link) noteListed() {
 	complete := slices.ContainsFunc(c.gates, func(l *list) bool { return l.Complete })
-	if (complete || len(c.gates) == 0) && (!c.seen || c.unsure != nil) {
-		c.seen, c.unsure, c.news = true, nil, true
+	if (complete || len(c.gates) == 0) && (!c.listedSinceBoot || c.unsure != nil) {
+		c.listedSinceBoot, c.unsure, c.news = true, nil, true
 		c.state.Seen = true
 	}
 }

@@ -12,7 +12,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Condition says whether a backend answers. These events change it, and no others:
+// A Condition says whether a backend answers. With the policy LastKnown it means for a call:
+//
+//	          a list, a status or a kept reply                       any other call
+//	up, slow  goes to the backend; past its budget the cache         goes to the backend
+//	          answers, if it has what the client may know of
+//	slow      of a method that is late: the cache answers at once,   goes to the backend
+//	          and the backend is asked in the background
+//	gone      the cache answers, or the call fails                   fails at once: Unavailable
+//
+// With Skip a list without an answer is empty, and with Fail it fails. These events change the condition, and no others:
 //
 //	from      event                                                        to
 //	up        a list, status or kept reply takes longer than Budget        slow
@@ -35,10 +44,11 @@ type Condition int
 // The conditions.
 const (
 	Up   Condition = iota
-	Slow           // memory answers the calls that would come late; all others pass as usual
+	Slow           // the cache answers the calls that would come late; all others pass as usual
 	Gone           // no call goes to it
 )
 
+// String returns the word for the condition in the log, in status and in JSON.
 func (c Condition) String() string { return [...]string{"up", "slow", "gone"}[c] }
 
 // State is the condition of a backend, with its time and reason.
@@ -55,22 +65,23 @@ const calm = 3
 
 // lag says whether the answers of one method come late. Backend.mu guards it.
 type lag struct {
-	method  string
-	why     error         // why it is late; nil if it is not
-	before  bool          // why is the reason of an earlier link or process
-	failing bool          // its latest answers were errors
-	odd     uint64        // its latest answer was an error, the first: the latest request of before; zero: there is none
-	inTime  int           // how many answers came in time since one was late
-	since   time.Time     // when an answer was last late
-	asked   time.Time     // when the latest request in the background was made
-	took    time.Duration // how long the latest such request that has ended took
-	flying  int           // how many such requests are under way
+	method   string
+	why      error         // why it is late; nil if it is not
+	before   bool          // why is the reason of an earlier link or process
+	failing  bool          // its latest answers were errors
+	odd      uint64        // its latest answer was an error, the first: the latest request of before; zero: there is none
+	inTime   int           // how many answers came in time since one was late
+	since    time.Time     // when an answer was last late
+	asked    time.Time     // when the latest request in the background was made
+	took     time.Duration // how long the latest such request that has ended took
+	underWay int           // how many such requests are under way
 }
 
+// late reports whether the latest answers came late, or not at all.
 func (g *lag) late() bool { return g.why != nil }
 
-// isLate notes that a method has not answered within its budget. c.mu is held.
-func (c *Link) isLate(g *lag, why error) {
+// markLate notes that a method has not answered within its budget. c.mu is held.
+func (c *Link) markLate(g *lag, why error) {
 	if g.why == nil || g.before {
 		c.setLate(g, why)
 	}
@@ -86,7 +97,7 @@ func (c *Link) isLate(g *lag, why error) {
 func (c *Link) fails(l *list, seq uint64, err error) {
 	g := &l.lag
 	if g.late() || status.Code(err) == codes.Unimplemented || g.odd > 0 && seq > g.odd {
-		c.isFailing(g, failedError(l.Method().Name, err))
+		c.markFailing(g, failedError(l.Method().Name, err))
 		return
 	}
 	if g.odd == 0 {
@@ -95,14 +106,14 @@ func (c *Link) fails(l *list, seq uint64, err error) {
 	}
 }
 
-// isFailing notes that a method has answered with an error, and ends the calls that wait for its answer. c.mu is held.
-func (c *Link) isFailing(g *lag, why error) {
+// markFailing notes that a method has answered with an error, and ends the calls that wait for its answer. c.mu is held.
+func (c *Link) markFailing(g *lag, why error) {
 	g.failing, g.odd = true, 0
-	c.isLate(g, why)
+	c.markLate(g, why)
 	for _, a := range c.waiting {
 		if a.lag == g {
 			a.long = true
-			c.relieve(a)
+			c.useCache(a)
 		}
 	}
 }
@@ -120,8 +131,8 @@ func (c *Link) setLate(g *lag, why error) {
 	c.news = true
 }
 
-// isInTime notes an answer within the budget. c.mu is held.
-func (c *Link) isInTime(g *lag) {
+// markOnTime notes an answer within the budget. c.mu is held.
+func (c *Link) markOnTime(g *lag) {
 	g.failing, g.odd = false, 0
 	if g.why == nil {
 		return
@@ -158,7 +169,7 @@ func (c *Link) reconsider() {
 
 // become changes the condition. Run calls Watch later: a Watch that blocks, as a log can, must not stop a call. c.mu is held.
 func (c *Link) become(condition Condition, why error) {
-	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.seen, Err: why}
+	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.listedSinceBoot, Err: why}
 	first := c.state
 	first.First = !c.notified
 	c.notified = true
@@ -217,15 +228,15 @@ func (c *Link) notifySlow(alive bool) {
 
 // queueNotice queues a state for Watch, which Run calls. b.mu is held.
 func (b *Backend) queueNotice(s State) {
-	b.unwatched = append(b.unwatched, s)
+	b.undelivered = append(b.undelivered, s)
 	wake(b.notify)
 }
 
 // notifyAll calls Watch for each state in the queue, unless the backend was taken away.
 func (b *Backend) notifyAll() {
 	b.mu.Lock()
-	states := b.unwatched
-	b.unwatched = nil
+	states := b.undelivered
+	b.undelivered = nil
 	b.mu.Unlock()
 	for _, s := range states {
 		if c := b.current.Load(); c.cfg.Watch != nil && !c.replaced() {
@@ -323,7 +334,7 @@ func failedError(method string, err error) error {
 func mustBeMended(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
 // ours reports whether a call failed because of a limit of this process: such errors have a method Ours. Such an error says
-// nothing about the backend, and there is no room for an answer from memory either.
+// nothing about the backend, and there is no room for an answer from the cache either.
 func ours(err error) bool {
 	var o interface{ Ours() bool }
 	return errors.As(err, &o) && o.Ours()

@@ -33,7 +33,7 @@ const (
 	DefaultMaxBytes = 64 << 20
 )
 
-// HeaderKey is the key of the header that marks an answer from memory. Its value
+// HeaderKey is the key of the header that marks an answer from the cache. Its value
 // is the backend's name.
 const HeaderKey = "criproxy-last-known"
 
@@ -50,7 +50,7 @@ type Config struct {
 	Package string // of the methods that Spec names
 	Spec    inventory.Spec
 
-	// Pass says that every call passes, and that nothing is remembered: see [Link.Reached]. Schema, Package and Spec do not matter.
+	// Pass says that every call passes, and that nothing is cached: see [Link.Reached]. Schema, Package and Spec do not matter.
 	Pass bool
 
 	// Equivalents returns all names under which an item with this name may be listed, the name itself included. Optional.
@@ -58,7 +58,7 @@ type Config struct {
 
 	Policy Policy // what lists do while the backend is down; empty means LastKnown
 
-	// Primary marks the backend without which there is no node. It is never left out of a list, and memory never answers a
+	// Primary marks the backend without which there is no node. It is never left out of a list, and the cache never answers a
 	// Reply that is Live in its place.
 	Primary bool
 
@@ -71,7 +71,7 @@ type Config struct {
 	Required     bool
 	RequiredWait time.Duration // zero means Silence
 
-	Budget   time.Duration // how long an answer may take before memory answers in its place; zero means DefaultBudget
+	Budget   time.Duration // how long an answer may take before the cache answers in its place; zero means DefaultBudget
 	Silence  time.Duration // how long a backend may answer nothing at all before it is gone; zero means DefaultSilence
 	Interval time.Duration // how often Run asks a backend that no client asks; zero means DefaultInterval
 
@@ -80,7 +80,7 @@ type Config struct {
 	// answer to HealthCheck.
 	Alive string
 
-	MaxBytes int // bounds the memory; zero means DefaultMaxBytes
+	MaxBytes int // bounds the cache; zero means DefaultMaxBytes
 
 	// Watch is called by Run for each change of state, one after another. A Watch that blocks delays only the next call of
 	// Watch. Optional.
@@ -90,12 +90,12 @@ type Config struct {
 	// on, with the time of Before. Optional.
 	Before State
 
-	// Remembered is called for each answer from memory, with the context of its call and the method's full name. It must
+	// CacheHit is called for each answer from the cache, with the context of its call and the method's full name. It must
 	// return at once. Optional.
-	Remembered func(ctx context.Context, method string)
+	CacheHit func(ctx context.Context, method string)
 
-	// Reserve reserves n bytes for a list that memory gives to the call of ctx; Streamed, for a message of a list that the
-	// backend streams, which memory keeps until the list is complete. They must not wait. If they fail, so does the call.
+	// Reserve reserves n bytes for a list that the cache gives to the call of ctx; Streamed, for a message of a list that the
+	// backend streams, which stays in memory until the list is complete. They must not wait. If they fail, so does the call.
 	// Nil means that there is always room.
 	Reserve, Streamed func(ctx context.Context, n int) error
 

@@ -19,7 +19,7 @@ import (
 // bootIDFile changes with each boot of the machine, random(4).
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// A File says where a [Backend] is kept.
+// A File says where a [Backend] is kept, for the process that starts after a crash of this one. A handover does without it.
 type File struct {
 	Path     string // empty: nowhere
 	Replaces string // the file that the backend had under an earlier name, which is removed once Path is written
@@ -33,7 +33,7 @@ type file struct {
 	File
 	write    func(string, *fileContent) error // writeFile
 	written  bool                             // this process has written it, at Path
-	read     bool                             // the memory began with what it held
+	read     bool                             // the cache began with what it held
 	released bool                             // another process has it now
 }
 
@@ -56,7 +56,7 @@ func Open(name string, at File) *Backend {
 	case errors.Is(err, fs.ErrNotExist):
 		err = nil
 	case err != nil:
-		err = fmt.Errorf("reading what was remembered: %w", err)
+		err = fmt.Errorf("reading the cache: %w", err)
 	default:
 		err = b.decode(data, at.Path, false)
 	}
@@ -82,7 +82,7 @@ func writable(path string) error {
 // Receive returns the Backend that another process has encoded. It is kept in a file from now on, as after [Open].
 func Receive(name string, at File, data []byte) (*Backend, error) {
 	b := newBackend(name, at)
-	if err := b.decode(data, "the memory that was handed over", true); err != nil {
+	if err := b.decode(data, "the cache that was handed over", true); err != nil {
 		return nil, err
 	}
 	b.news = true
@@ -109,12 +109,12 @@ func (b *Backend) decode(data []byte, from string, handed bool) error {
 		}
 	}
 	b.inv.RestoreReplies(content.Replies)
-	b.seen, b.gone = !content.Unseen, content.Gone
+	b.listedSinceBoot, b.gone = !content.Unseen, content.Gone
 	maps.Copy(b.late, content.Late)
 	return nil
 }
 
-// brokenError is why a memory cannot be read.
+// brokenError is why a cache cannot be read.
 func brokenError(from string, why error) error {
 	return fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", from, why)
 }
@@ -132,7 +132,7 @@ func (b *Backend) Save() error {
 		b.news = true
 		b.mu.Unlock()
 		distrust(b.file.Path)
-		return fmt.Errorf("writing the memory of the runtime: %w", err)
+		return fmt.Errorf("writing the cache of the runtime: %w", err)
 	}
 	b.file.written = true
 	if b.file.Replaces != "" {
@@ -170,7 +170,7 @@ func (b *Backend) Name() string {
 	return b.name
 }
 
-// NameAndAddress returns the name and the address of the backend whose memory is in data: a file, or what [Backend.Encode]
+// NameAndAddress returns the name and the address of the backend whose cache is in data: a file, or what [Backend.Encode]
 // has returned. ok is false if it cannot be read or is of another boot.
 func NameAndAddress(data []byte, boot string) (name, address string, ok bool) {
 	content, err := decodeFile(data)
@@ -180,7 +180,7 @@ func NameAndAddress(data []byte, boot string) (name, address string, ok bool) {
 	return content.Backend, content.Address, true
 }
 
-// Encode returns it for [Receive].
+// Encode returns all that is to outlive the process, as of one moment, for [Receive].
 func (b *Backend) Encode() ([]byte, error) {
 	var body bytes.Buffer
 	if err := b.content().encode(gob.NewEncoder(&body)); err != nil {
@@ -222,13 +222,13 @@ func (f *file) disturbed() bool {
 func (b *Backend) takeNews() (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.seen || b.answeredSinceBoot {
+	if b.listedSinceBoot || b.answeredSinceBoot {
 		news, b.news = b.inv.TakeNews() || b.news, false
 	}
 	return news
 }
 
-// content returns the content for the file.
+// content returns the content for the file, as of one moment.
 func (b *Backend) content() *fileContent {
 	content := &fileContent{BootID: b.file.bootID(), Saved: time.Now()}
 	b.mu.Lock()

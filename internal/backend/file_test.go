@@ -57,7 +57,7 @@ func TestTheFileIsWrittenInLittleMemory(t *testing.T) {
 func TestAFileThatIsRemovedIsWrittenAnew(t *testing.T) {
 	at := File{Path: filepath.Join(t.TempDir(), "state", "beta.io.known")}
 	m := Open("beta.io", at)
-	m.seen, m.news = true, true
+	m.listedSinceBoot, m.news = true, true
 	require.NoError(t, m.Save())
 	require.FileExists(t, at.Path)
 	require.NoError(t, os.RemoveAll(filepath.Dir(at.Path)))
@@ -68,7 +68,7 @@ func TestAFileThatIsRemovedIsWrittenAnew(t *testing.T) {
 func TestAHandoverThatFailsLeavesTheNewsToTheFile(t *testing.T) {
 	at := File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
 	m := Open("beta.io", at)
-	m.seen, m.gone, m.news = true, true, true
+	m.listedSinceBoot, m.gone, m.news = true, true, true
 	_, err := m.Encode()
 	require.NoError(t, err)
 	require.NoError(t, m.Save())
@@ -79,18 +79,18 @@ func TestAHandoverThatFailsLeavesTheNewsToTheFile(t *testing.T) {
 func TestAFileOfAnEarlierProcessIsReplaced(t *testing.T) {
 	at := File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
 	earlier := Open("beta.io", at)
-	earlier.seen, earlier.news = true, true
+	earlier.listedSinceBoot, earlier.news = true, true
 	require.NoError(t, earlier.Save())
 	m := newBackend("beta.io", File{})
 	require.NoError(t, m.Save())
 	m.KeepAs("beta.io", at)
 	require.NoError(t, m.Save())
-	assert.False(t, Open("beta.io", at).seen, "the next process knows what this one knew")
+	assert.False(t, Open("beta.io", at).listedSinceBoot, "the next process knows what this one knew")
 
 	earlier.news = true
 	require.NoError(t, earlier.Save())
 	require.NoError(t, Open("beta.io", at).Save())
-	assert.True(t, Open("beta.io", at).seen, "a process that has read the file keeps it")
+	assert.True(t, Open("beta.io", at).listedSinceBoot, "a process that has read the file keeps it")
 }
 
 // A reload moves the memory to another folder. The next process may use the first folder again, and would believe the file
@@ -99,13 +99,13 @@ func TestAFolderThatIsLeftIsCleaned(t *testing.T) {
 	for name, to := range map[string]string{"to another": filepath.Join(t.TempDir(), "beta.io.known"), "to none": ""} {
 		at := File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
 		m := Open("beta.io", at)
-		m.seen, m.news = true, true
+		m.listedSinceBoot, m.news = true, true
 		require.NoError(t, m.Save())
 		m.KeepAs("beta.io", File{Path: to})
 		require.NoError(t, m.Save())
 		assert.NoFileExists(t, at.Path, name)
 		if to != "" {
-			assert.True(t, Open("beta.io", File{Path: to}).seen)
+			assert.True(t, Open("beta.io", File{Path: to}).listedSinceBoot)
 		}
 	}
 }

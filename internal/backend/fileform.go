@@ -19,7 +19,7 @@ import (
 
 // A file is a line that identifies the format, the SHA-256 of the rest, and the rest: gobs of a
 // fileContent without its lists, and of filePieces, which hold the lists. The only reader is the
-// next process, of this or a later version. A memory that is handed over has the same form.
+// next process, of this or a later version. A cache that is handed over has the same form.
 const fileMagic = "criproxy known 2\n"
 
 // filePiece is a status, or a part of a reply. gob copies what it writes, so pieces are small.
@@ -33,25 +33,28 @@ type filePiece struct {
 // pieceSize is the length of the parts of a reply.
 const pieceSize = 64 << 10
 
+// fileContent is what a file says. Fields are only added: a gob without one leaves it zero, and one that a reader does not know
+// is ignored.
 type fileContent struct {
 	Backend string
 	BootID  string
 	Address string
 	Late    map[string]string // :: method → why its answers came late
 	Gone    bool              // the backend was gone when this was written
-	Unseen  bool              // the backend has never answered; only in memories that are handed over
+	Unseen  bool              // the backend has never answered; only in caches that are handed over
 	Saved   time.Time
 	Lists   map[string]inventory.Saved // :: method
 	Replies map[string][]byte          // :: method
 }
 
+// decodeFile reads a file, and checks it before it believes anything.
 func decodeFile(data []byte) (*fileContent, error) {
 	if len(data) == 0 { // see distrust
 		return nil, errors.New("it is empty: an earlier process could not write it, as on a full disk")
 	}
 	rest, ok := bytes.CutPrefix(data, []byte(fileMagic))
 	if !ok || len(rest) < sha256.Size {
-		return nil, errors.New("it is not a memory of criproxy, or one of another version")
+		return nil, errors.New("it is not a cache of criproxy, or one of another version")
 	}
 	if sum := sha256.Sum256(rest[sha256.Size:]); !bytes.Equal(sum[:], rest[:sha256.Size]) {
 		return nil, errors.New("its checksum is wrong")
@@ -84,6 +87,7 @@ func decodeFile(data []byte) (*fileContent, error) {
 	}
 }
 
+// writeFile writes a new file and puts it in the place of the old one: whoever opens the path finds one of the two, whole.
 func writeFile(path string, content *fileContent) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil { // an administrator may have removed it
 		return err
@@ -116,6 +120,7 @@ func (c *fileContent) writeTo(f io.WriteSeeker) error {
 	return err
 }
 
+// encode writes the content in pieces.
 func (c *fileContent) encode(e *gob.Encoder) error {
 	head := *c
 	head.Lists = make(map[string]inventory.Saved, len(c.Lists))

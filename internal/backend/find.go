@@ -13,10 +13,10 @@ func (b *Backend) Match(kind string, name []byte) inventory.Match {
 	return b.inv.Match(b.current.Load().plan, kind, string(name))
 }
 
-// Items returns how many items memory has of each kind.
+// Items returns how many items the cache has of each kind.
 func (b *Backend) Items() map[string]int { return b.view().Counts(b.current.Load().plan) }
 
-// MayHold reports whether the backend may have items of a kind that memory lacks: because it has
+// MayHold reports whether the backend may have items of a kind that the cache lacks: because it has
 // never listed them, or because it was too slow, or gone, to show what a call has changed.
 func (b *Backend) MayHold(kind string) bool {
 	c := b.current.Load()
@@ -29,28 +29,28 @@ func (b *Backend) MayHold(kind string) bool {
 	return may && !c.hasNothing(c.life)
 }
 
-// Named reports whether memory has an item with a name: its id, another name, or the beginning of only its id. The item is
+// Named reports whether the cache has an item with a name: its id, another name, or the beginning of only its id. The item is
 // in the list that a method, by its full name, returns.
 func (b *Backend) Named(method, name string) bool {
 	l := b.current.Load().roles[method].list
 	return l != nil && b.view().Named(l.ListPlan, name)
 }
 
-// Any reports whether is returns true for an item in memory of the list that a method returns.
+// Any reports whether is returns true for a cached item of the list that a method returns. is runs without the lock.
 func (b *Backend) Any(method string, is func(item []byte) bool) bool {
 	l := b.current.Load().roles[method].list
 	return l != nil && b.view().Any(l.ListPlan, is)
 }
 
-// view returns all lists as memory has them now.
+// view returns all lists as the cache has them now.
 func (b *Backend) view() *inventory.View {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.inv.View()
 }
 
-// Renew asks the backend for the list that a method returns if the remembered one may be out of date, so that memory has
-// an item that was made a moment ago. If the backend is gone, the remembered items stay.
+// Renew asks the backend for the list that a method returns if the cached one is stale, so that the cache has
+// an item that was made a moment ago. If the backend is gone, the cached items stay.
 func (b *Backend) Renew(ctx context.Context, method string) {
 	c := b.current.Load()
 	l := c.roles[method].list

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	followers  = 4                // status calls of ours that may be under way at once
-	followTime = 30 * time.Second // bounds each of them: one that hangs must not hold up the others for ever
+	statusRequests = 4                // status calls of ours that may be under way at once
+	statusTime     = 30 * time.Second // bounds each of them: one that hangs must not hold up the others for ever
 )
 
-// follow asks, without waiting, for statuses that are due, unless that is under way. c.mu is held.
-func (c *Link) follow() {
-	if c.follows || c.life.Err() != nil {
+// refreshStatuses asks, without waiting, for statuses that are due, unless that is under way. c.mu is held.
+func (c *Link) refreshStatuses() {
+	if c.refreshingStatuses || c.life.Err() != nil {
 		return
 	}
 	var due []func()
@@ -29,11 +29,11 @@ func (c *Link) follow() {
 	if len(due) == 0 {
 		return
 	}
-	c.follows = true
+	c.refreshingStatuses = true
 	epoch := c.epoch
 	c.background.Go(func() {
 		var all sync.WaitGroup
-		room := make(chan struct{}, followers)
+		room := make(chan struct{}, statusRequests)
 		for _, ask := range due {
 			room <- struct{}{}
 			all.Go(func() {
@@ -51,7 +51,7 @@ func (c *Link) follow() {
 		all.Wait()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.follows = false
+		c.refreshingStatuses = false
 	})
 }
 
@@ -73,8 +73,9 @@ func (c *Link) dueStatuses(l *list) []string {
 	return ids
 }
 
+// askStatus asks the backend for the status of an item, and caches it. An item without a status is cached as one that has none.
 func (c *Link) askStatus(l *list, id string) {
-	ctx, cancel := context.WithTimeout(c.life, followTime)
+	ctx, cancel := context.WithTimeout(c.life, statusTime)
 	defer cancel()
 	c.mu.Lock()
 	asked := c.inv.BeginStatus()

@@ -658,7 +658,7 @@ func TestThePoliciesFailAndSkip(t *testing.T) {
 		}, "a1")
 	}
 	err := backend.Open("", backend.File{}).Use(backend.Config{Policy: "maybe"})
-	assert.EqualError(t, err, `policy: is "maybe", want "last-known", "fail" or "skip"`)
+	assert.EqualError(t, err, `invalid policy "maybe": want "last-known", "fail" or "skip"`)
 }
 
 // An error of one backend's whole list does not reach the client.

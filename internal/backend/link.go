@@ -19,17 +19,26 @@ import (
 // A Link is a configuration of a [Backend], with its connection. A call uses the same link from its beginning to its end. One
 // that another link has replaced only serves the calls under way: it makes no requests of its own, and what it notices says
 // nothing about the backend. Links have generations: each has the number of the one before it, plus one.
+//
+//	state      begins with                    requests of its own  changes the condition  ends its calls
+//	staged     Stage                          no                   no                     -
+//	current    Commit                         yes                  yes                    when the backend goes
+//	replaced   the next Commit, or Retire     no                   no                     when the backend is silent on it
+//	ended      End: no call uses it any more  no                   no                     -
+//
+// An epoch of a link is the time in which its backend answers: it ends when the backend goes, and with it all calls of the epoch.
+// A list that was asked for in an earlier epoch is not cached: the runtime may have been restarted since.
 type Link struct {
 	*Backend
-	cfg   Config
-	next  codec.Caller
-	plan  *inventory.Plan
-	lists []*list
-	gates []*list // those that are gates
-	kept  []*kept
-	lags  []*lag
-	roles map[string]role // :: full method
-	pulse pulse
+	cfg    Config
+	next   codec.Caller
+	plan   *inventory.Plan
+	lists  []*list
+	gates  []*list // those that are gates
+	cached []*cachedMethod
+	lags   []*lag
+	roles  map[string]role // :: full method
+	pulse  pulse
 
 	unasked bool // see Unasked
 
@@ -41,14 +50,14 @@ type Link struct {
 	release    context.CancelFunc
 
 	// Backend.mu guards the fields below.
-	epoch     context.Context // the time since the backend came back; ends when the backend goes
-	endEpoch  context.CancelCauseFunc
-	patience  time.Duration // how long it may be silent: Silence, or more if it is known to answer that late
-	probeTime time.Duration // how long the next call of Alive may take while it is gone
-	probing   bool          // Alive is under way
-	follows   bool          // statuses are being asked for
-	down      bool          // with Config.Pass: there is no connection
-	answers   uint64        // with Config.Pass: of pulse, when the backend went
+	epoch              context.Context // the time since the backend came back; ends when the backend goes
+	endEpoch           context.CancelCauseFunc
+	silenceLimit       time.Duration // how long it may be silent: Silence, or more if it is known to answer that late
+	probeTime          time.Duration // how long the next call of Alive may take while it is gone
+	probing            bool          // Alive is under way
+	refreshingStatuses bool          // statuses are being asked for
+	down               bool          // with Config.Pass: there is no connection
+	answers            uint64        // with Config.Pass: of pulse, when the backend went
 }
 
 // list joins what a Link has of one list of its Spec: how to read it, what the backend last said, and how long it takes to answer.
@@ -62,21 +71,21 @@ type list struct {
 	round     *round // the latest list for look-ups, perhaps one that has not begun yet; nil: none
 }
 
-// role says what memory does about a method.
+// role says what the cache does about a method. The zero role is that of a method that only passes.
 type role struct {
-	list   *list // it returns this list
-	kept   *kept // its reply is kept
-	status *list // its reply is the status of an item of this list
+	list   *list         // it returns this list
+	cached *cachedMethod // its reply is kept
+	status *list         // its reply is the status of an item of this list
 }
 
-// Stage returns a link for the Backend, and changes nothing before the caller commits the link. A memory that could not be read
+// Stage returns a link for the Backend, and changes nothing before the caller commits the link. A cache that could not be read
 // is no error of Stage: the backend's lists fail, and say why, until the backend has answered.
 func (b *Backend) Stage(cfg Config) (*Link, error) {
 	switch {
 	case cfg.Policy == "":
 		cfg.Policy = LastKnown
 	case cfg.Policy != LastKnown && cfg.Policy != Fail && cfg.Policy != Skip:
-		return nil, fmt.Errorf("policy: is %q, want %q, %q or %q", cfg.Policy, LastKnown, Fail, Skip)
+		return nil, fmt.Errorf("invalid policy %q: want %q, %q or %q", cfg.Policy, LastKnown, Fail, Skip)
 	}
 	cfg.Budget = cmp.Or(cfg.Budget, DefaultBudget)
 	cfg.Silence = max(cmp.Or(cfg.Silence, DefaultSilence), cfg.Budget)
@@ -91,7 +100,7 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: plan, roles: map[string]role{}, patience: cfg.Silence}
+	c := &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: plan, roles: map[string]role{}, silenceLimit: cfg.Silence}
 	for _, m := range cfg.Schema.Methods() {
 		if strings.HasPrefix(m.Name, "/"+cfg.Package+".") {
 			c.roles[m.Name] = role{}
@@ -115,10 +124,10 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 		}
 	}
 	for _, p := range plan.Replies {
-		k := &kept{ReplyPlan: p}
-		c.kept = append(c.kept, k)
+		k := &cachedMethod{ReplyPlan: p}
+		c.cached = append(c.cached, k)
 		c.addLag(&k.lag, p.Method.Name)
-		c.roles[p.Method.Name] = role{kept: k}
+		c.roles[p.Method.Name] = role{cached: k}
 	}
 	if cfg.Alive == "" && len(c.gates) == 0 {
 		c.cfg.Alive, c.unasked = HealthCheck, true
@@ -126,6 +135,7 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 	return c, nil
 }
 
+// addLag makes g the lag of a method.
 func (c *Link) addLag(g *lag, method string) {
 	g.method = method
 	c.lags = append(c.lags, g)
@@ -137,12 +147,12 @@ func (c *Link) addLag(g *lag, method string) {
 func (c *Link) Commit() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cfg.Pass { // what is remembered would be out of date when the backend is one of several again
-		c.inv, c.seen, c.answeredSinceBoot, c.unsure = inventory.New(), false, false, nil
+	if c.cfg.Pass { // what is cached would be stale when the backend is one of several again
+		c.inv, c.listedSinceBoot, c.answeredSinceBoot, c.unsure = inventory.New(), false, false, nil
 		clear(c.late)
 	}
 	if err := c.inv.Use(c.plan); err != nil {
-		c.seen, c.unsure = false, brokenError(c.file.Path, err) // lists fail: there may have been items
+		c.listedSinceBoot, c.unsure = false, brokenError(c.file.Path, err) // lists fail: there may have been items
 	}
 	for _, l := range c.lists {
 		l.Listing = c.inv.List(l.ListPlan)
@@ -167,9 +177,9 @@ func (c *Link) Commit() {
 	case c.cfg.Pass && c.cfg.Before.Condition == Gone:
 		c.state, c.back = c.cfg.Before, make(chan struct{})
 	case why != nil: // it was so for the previous process
-		c.state = State{Condition: Slow, Since: time.Now(), Seen: c.seen, Err: why}
+		c.state = State{Condition: Slow, Since: time.Now(), Seen: c.listedSinceBoot, Err: why}
 	default:
-		c.state = State{Since: time.Now(), Seen: c.seen}
+		c.state = State{Since: time.Now(), Seen: c.listedSinceBoot}
 	}
 	c.Check()
 }
@@ -212,7 +222,8 @@ func (c *Link) End() {
 	}
 }
 
-// Call makes a unary call.
+// Call makes a unary call: one that the cache can answer in one of three ways, and any other one only while the backend is not
+// gone. Of a call that reached the backend, the cache then knows that it may have changed something, also if it failed.
 func (c *Link) Call(ctx context.Context, call *codec.Call) error {
 	if c.cfg.Pass {
 		return c.pulse.of(ctx, func(ctx context.Context) error { return c.next.Call(ctx, call) })
@@ -223,8 +234,8 @@ func (c *Link) Call(ctx context.Context, call *codec.Call) error {
 		return c.next.Call(ctx, call) // the Spec does not name it
 	case r.list != nil:
 		return c.elsewhere(ctx, call, c.list(ctx, r.list, call))
-	case r.kept != nil:
-		return c.elsewhere(ctx, call, c.keptReply(ctx, r.kept, call))
+	case r.cached != nil:
+		return c.elsewhere(ctx, call, c.callCached(ctx, r.cached, call))
 	case r.status != nil:
 		return c.elsewhere(ctx, call, c.statusOf(ctx, r.status, call))
 	}
@@ -259,7 +270,7 @@ func (c *Link) elsewhere(ctx context.Context, call *codec.Call, err error) error
 	return err
 }
 
-// Open opens a streaming call.
+// Open opens a streaming call. A list in several messages is answered as a list; any other stream ends when the backend goes.
 func (c *Link) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
 	r, described := c.roles[name]
 	if !described {
@@ -291,6 +302,7 @@ type guardedStream struct {
 	end   func()
 }
 
+// Recv returns the next message. An error may show that the backend is gone.
 func (s *guardedStream) Recv() (*codec.Frame, error) {
 	f, err := s.Stream.Recv()
 	if err != nil {
@@ -302,10 +314,10 @@ func (s *guardedStream) Recv() (*codec.Frame, error) {
 	return f, err
 }
 
-// mark marks the answer to a method as one from memory, for the caller of ctx. c.mu may be held.
+// mark marks the answer to a method as one from the cache, for the caller of ctx. c.mu may be held.
 func (c *Link) mark(ctx context.Context, method string, call *codec.Call) {
 	call.Header = metadata.Pairs(HeaderKey, c.cfg.Name)
-	if c.cfg.Remembered != nil {
-		c.cfg.Remembered(ctx, method)
+	if c.cfg.CacheHit != nil {
+		c.cfg.CacheHit(ctx, method)
 	}
 }

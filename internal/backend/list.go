@@ -13,12 +13,15 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// list answers a list, from the backend if that answers within its budget, otherwise from memory.
+// list answers a list, from the backend if that answers within its budget, otherwise from the cache.
 // The call is of the unary or of the streaming method; both have the same request.
+//
+// An error of the backend about the whole list is its own trouble: it must not fail the lists of all backends. So the client gets
+// an error only if its own request is at fault, if a limit of this process is, or if the cache does not know the items.
 func (c *Link) list(ctx context.Context, l *list, call *codec.Call) error {
 	now, soon, usable := c.answersFor(l)
 	if now {
-		return c.remembered(ctx, l, call)
+		return c.fromCache(ctx, l, call)
 	}
 	began := time.Now()
 	var err error
@@ -33,8 +36,8 @@ func (c *Link) list(ctx context.Context, l *list, call *codec.Call) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errRemembered):
-		return c.remembered(ctx, l, call)
+	case errors.Is(err, errUseCache):
+		return c.fromCache(ctx, l, call)
 	case ended(ctx), ours(err), aboutTheRequest(err) && !l.Unfiltered(call.Request.Bytes()):
 		return err
 	case c.State().Condition == Gone:
@@ -43,8 +46,8 @@ func (c *Link) list(ctx context.Context, l *list, call *codec.Call) error {
 	return c.listInstead(ctx, l, call, err)
 }
 
-// answersFor decides what to do about a list with which the backend is late. now: memory answers at once. soon: a client has
-// changed something, and memory answers when the backend has answered a request that answersFor makes in the background.
+// answersFor decides what to do about a list with which the backend is late. now: the cache answers at once. soon: a client has
+// changed something, and the cache answers when the backend has answered a request that answersFor makes in the background.
 // Neither: the caller asks the backend. usable is [Link.usableList] for a call that begins now.
 func (c *Link) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
 	c.mu.Lock()
@@ -58,7 +61,7 @@ func (c *Link) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 	return now, !now && l.Complete && !l.lag.failing, usable
 }
 
-// usableList returns a function that reports whether memory has the answer to a list that begins now: the whole list, with
+// usableList returns a function that reports whether the cache has the answer to a list that begins now: the whole list, with
 // every change that a client knew of before the call, unless that was Silence ago. A change that failed, or whose call is still
 // under way, need not be there: no client knows whether the backend has made it. An optional list may be empty, so that a late
 // backend does not delay the others. c.mu is held.
@@ -70,14 +73,15 @@ func (c *Link) usableList(l *list) func(long bool) bool {
 	}
 }
 
-// never is the usable of calls that only the backend can answer, and enough that of calls that end after their budget.
+// never is the usable of an attempt that only the backend can answer. enough is that of one for which any answer will do, once
+// its budget is used up.
 func never(bool) bool  { return false }
 func enough(bool) bool { return true }
 
 // errCameBack is the error of a list during which the backend went and came back.
 var errCameBack = status.Error(codes.Unavailable, "criproxy: the backend was gone and came back meanwhile")
 
-// ask asks the backend, and remembers what it answers. Earlier requests for the same call of a client have spent a part
+// ask asks the backend, and caches what it answers. Earlier requests for the same call of a client have spent a part
 // of the budget.
 func (c *Link) ask(ctx context.Context, l *list, call *codec.Call, usable func(bool) bool, spent time.Duration) error {
 	epoch, err := c.alive()
@@ -94,14 +98,14 @@ func (c *Link) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
-		case errors.Is(err, errRemembered), ended(ctx):
+		case errors.Is(err, errUseCache), ended(ctx):
 		case epoch.Err() != nil:
 			if c.state.Condition != Gone {
 				err = errCameBack
 			}
 		case ours(err):
 		case l.spares(err): // it is an answer in time
-			c.isInTime(&l.lag)
+			c.markOnTime(&l.lag)
 		case all || !aboutTheRequest(err):
 			c.fails(l, seq, err)
 			c.noteAnswer()
@@ -114,8 +118,8 @@ func (c *Link) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 	return nil
 }
 
-// askWhole asks for the whole list after an answer to a request with a filter has lacked items of memory: they have
-// changed, or are gone. Only the whole list shows which, and memory must learn that before the client gets the answer.
+// askWhole asks for the whole list after an answer to a request with a filter has lacked cached items: they have
+// changed, or are gone. Only the whole list shows which, and the cache must have that before the client gets the answer.
 func (c *Link) askWhole(ctx context.Context, l *list, method string, spent time.Duration) error {
 	c.mu.Lock()
 	usable := c.usableList(l)
@@ -125,7 +129,7 @@ func (c *Link) askWhole(ctx context.Context, l *list, method string, spent time.
 	switch {
 	case err == nil:
 		whole.Reply.Free()
-	case errors.Is(err, errRemembered):
+	case errors.Is(err, errUseCache):
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.invalidateWhole(l)
@@ -141,17 +145,17 @@ func (c *Link) invalidateWhole(l *list) {
 	c.refreshInBackground(l)
 }
 
-// observe remembers the answer to request seq, made at a time in an epoch. lacks is that of [inventory.Listing.Merge].
+// observe caches the answer to request seq, made at a time in an epoch. lacks is that of [inventory.Listing.Merge].
 func (c *Link) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.epoch != epoch: // the answer is older than what memory has learned since
+	case c.epoch != epoch: // the answer is older than what the cache has got since
 	case all:
 		l.Observe(seq, at, answer)
 		c.notifyFirst(l)
-		c.seeLocked() // from the first answer on, later lists must not lack what a client has seen
-		c.relieveAll()
+		c.noteListed() // from the first answer on, later lists must not lack what a client has seen
+		c.wakeWaiting()
 	default:
 		if lacks = l.Merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
 			c.invalidateWhole(l)
@@ -162,7 +166,7 @@ func (c *Link) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 }
 
 // spares reports whether an error in place of the list says nothing about the backend: it has no such list, or Run never asks
-// for it and clients can do without it, or memory does not have all of it. Such a list may fail once, because a container was
+// for it and clients can do without it, or the cache does not have all of it. Such a list may fail once, because a container was
 // removed meanwhile, or for ever, as ListPodSandboxStats of containerd 1.6 does while there is a sandbox that has ended.
 // Backend.mu is held.
 func (l *list) spares(err error) bool {
@@ -184,35 +188,35 @@ func (c *Link) refreshInBackground(l *list) {
 }
 
 const (
-	mostFlying  = 3 // bounds how many requests for one answer may be under way in the background
-	flightTimes = 3 // bounds how long each of them waits, in times of Silence
+	mostUnderWay = 3 // bounds how many requests for one answer may be under way in the background
+	waitTimes    = 3 // bounds how long each of them waits, in times of Silence
 )
 
 // askInBackground runs f, which makes a request of the method of g, in a goroutine. It reports
-// false if enough requests are under way: one; or two, if more is set; or up to mostFlying, while
+// false if enough requests are under way: one; or two, if more is set; or up to mostUnderWay, while
 // the latest has taken so long that its answer may never come. c.mu is held.
 func (c *Link) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
-	room := g.flying == 0 || g.flying == 1 && more || g.flying < mostFlying && time.Since(g.asked) >= c.cfg.Silence
+	room := g.underWay == 0 || g.underWay == 1 && more || g.underWay < mostUnderWay && time.Since(g.asked) >= c.cfg.Silence
 	if !room || c.replaced() || c.life.Err() != nil {
 		return false
 	}
-	g.flying++
+	g.underWay++
 	g.asked = time.Now() // also if it fails: a backend need not have the method
 	began := g.asked
 	c.background.Go(func() {
-		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
+		ctx, cancel := context.WithTimeout(c.life, waitTimes*c.cfg.Silence)
 		defer cancel()
 		_ = c.cfg.Panicked.Run(method, func() { f(ctx) }) // the hook reports a panic; the request is repeated
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		g.flying--
+		g.underWay--
 		g.took = time.Since(began)
 		c.Check() // its statuses may be wanted now
 	})
 	return true
 }
 
-// renew asks the backend for the whole list and remembers the answer.
+// renew asks the backend for the whole list and caches the answer.
 func (c *Link) renew(ctx context.Context, l *list, usable func(long bool) bool) {
 	call := &codec.Call{Method: l.Method().Name, Request: &codec.Frame{}}
 	if err := c.ask(ctx, l, call, usable, 0); err == nil {
@@ -221,7 +225,7 @@ func (c *Link) renew(ctx context.Context, l *list, usable func(long bool) bool) 
 }
 
 // renewWithin is renew for callers that wait until ctx ends, or for the budget. It does not wait for a backend that is late
-// if memory is no older than the latest change.
+// if the cache is no older than the latest change.
 func (c *Link) renewWithin(ctx context.Context, l *list, usable func(long bool) bool) {
 	switch now, soon, shows := c.answersFor(l); {
 	case soon:
@@ -249,8 +253,8 @@ func (c *Link) fetch(ctx context.Context, l *list, call *codec.Call) error {
 	return or(l.ListPlan, whole(), streamed)
 }
 
-// remembered answers a list from memory.
-func (c *Link) remembered(ctx context.Context, l *list, call *codec.Call) error {
+// fromCache answers a list from the cache.
+func (c *Link) fromCache(ctx context.Context, l *list, call *codec.Call) error {
 	if c.cfg.Policy == Skip {
 		call.Reply = &codec.Frame{}
 		return nil
@@ -274,18 +278,18 @@ func (c *Link) remembered(ctx context.Context, l *list, call *codec.Call) error 
 }
 
 // listInstead answers a list for a backend that is not gone and that answered err. The lists of
-// the other backends do not fail because of that, as long as memory has this backend's items.
+// the other backends do not fail because of that, as long as the cache has this backend's items.
 func (c *Link) listInstead(ctx context.Context, l *list, call *codec.Call, err error) error {
 	c.mu.Lock()
 	complete, lacking := l.Complete, l.lacking(err)
 	c.mu.Unlock()
 	switch {
 	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
-		return c.remembered(ctx, l, call)
+		return c.fromCache(ctx, l, call)
 	case lacking, c.cfg.Primary, errors.Is(err, errCameBack):
 		return err // the client gets the backend's own error
 	case c.cfg.Policy == LastKnown && l.Spec.Optional:
-		return c.remembered(ctx, l, call)
+		return c.fromCache(ctx, l, call)
 	}
 	if c.cfg.Policy == Fail {
 		return status.Error(codes.Unavailable, status.Convert(err).Message())
@@ -293,7 +297,8 @@ func (c *Link) listInstead(ctx context.Context, l *list, call *codec.Call, err e
 	return c.unknown(failedError(l.Method().Name, err))
 }
 
-// listOfGone answers a list for a backend that is gone, because of err.
+// listOfGone answers a list for a backend that is gone, because of err: from the cache, or empty if there is evidence that the
+// backend has nothing. Otherwise it waits for a backend that may just be starting, and in the end the list fails.
 func (c *Link) listOfGone(ctx context.Context, l *list, call *codec.Call, err error) error {
 	if c.cfg.Policy == Fail {
 		return status.Error(codes.Unavailable, status.Convert(err).Message())
@@ -303,7 +308,7 @@ func (c *Link) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 	c.mu.Unlock()
 	switch {
 	case enough:
-		return c.remembered(ctx, l, call)
+		return c.fromCache(ctx, l, call)
 	case c.hasNothing(ctx):
 		call.Reply = &codec.Frame{}
 		return nil
@@ -319,7 +324,7 @@ func (c *Link) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 }
 
 // hasNothing reports whether there is evidence that the backend has no items: no process listens
-// at its address, and memory has nothing of it. The primary always counts as having items.
+// at its address, and the cache has nothing of it. The primary always counts as having items.
 func (c *Link) hasNothing(ctx context.Context) bool {
 	c.mu.Lock()
 	may := c.state.Condition == Gone && c.unseen() && c.unsure == nil && !c.cfg.Primary && !c.cfg.Required
@@ -347,19 +352,19 @@ func (c *Link) comesBack(ctx context.Context) bool {
 	return false
 }
 
-// unknown is the error of a list of which memory lacks items. why is nil if the backend's condition says it.
+// unknown is the error of a list of which the cache lacks items. why is nil if the backend's condition says it.
 func (c *Link) unknown(why error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	why = cmp.Or(why, c.state.Err)
 	what := "it has not listed them since this node was booted"
 	switch {
-	case !c.seen && c.cfg.Required:
+	case !c.listedSinceBoot && c.cfg.Required:
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s is required, has not been seen since this node was booted, and did not come within %s: %v",
 			c.cfg.Name, c.cfg.RequiredWait, why)
 	case c.unsure != nil:
 		what = c.unsure.Error()
-	case c.seen:
+	case c.listedSinceBoot:
 		what = fmt.Sprintf("its first answer has not come yet, or it has more items than fit in the %d bytes of memory for it", c.cfg.MaxBytes)
 	}
 	return status.Errorf(codes.Unavailable,

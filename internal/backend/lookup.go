@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// lookUpEvery is the least time between two lists that a link makes because calls look for items that memory lacks,
-// however many calls look. An id that no backend has costs its client that time at most, and the backend four lists a second.
+// lookUpEvery is the least time between two lists that a link makes because calls need items that the cache lacks,
+// however many calls do. An id that no backend has costs its client that time at most, and the backend four lists a second.
 const lookUpEvery = 250 * time.Millisecond
 
-// A round is one answer to a list, for all calls that look for an item and began before the list was asked for. An
-// item that existed when the call began is in it, whoever created the item.
+// A round is one answer to a list, for all calls that need an item and began before the list was asked for. An
+// item that existed when the call began is in it, whoever created the item. Backend.mu guards began.
 type round struct {
 	began time.Time     // zero: it has not begun yet
-	ended chan struct{} // closed when memory has the answer, or after Config.Budget
+	ended chan struct{} // closed when the cache has the answer, or after Config.Budget
 }
 
 // Refresh asks for the lists of a kind, and returns when they have come, or have used up their budgets.
@@ -50,6 +50,7 @@ func (c *Link) nextRound(l *list) *round {
 	return l.round
 }
 
+// runRound makes the round mine, after the one before it.
 func (c *Link) runRound(l *list, before, mine *round) {
 	if before != nil {
 		<-before.ended

@@ -28,15 +28,15 @@ func (c *Link) noteCall(call *codec.Call, failure error) {
 	c.Learn(n)
 }
 
-// Learn remembers what a call may have changed, even if it failed: one of this process, or of another one. It hands the Note on.
+// Learn notes what a call may have changed, even if it failed: one of this process, or of another one. It hands the Note on.
 func (b *Backend) Learn(n inventory.Note) {
-	if successor := b.remember(n); successor != nil {
+	if successor := b.learn(n); successor != nil {
 		successor(n)
 	}
 }
 
-// remember does the work of Learn. It returns the function that takes the Note for another process, nil if there is none.
-func (b *Backend) remember(n inventory.Note) (successor func(inventory.Note)) {
+// learn does the work of Learn. It returns the function that takes the Note for another process, nil if there is none.
+func (b *Backend) learn(n inventory.Note) (successor func(inventory.Note)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.current.Load()

@@ -12,12 +12,13 @@ import (
 // pulse measures for how long a backend has left all calls unanswered. It counts the calls under way, too: a backend that
 // nobody has called is not silent. It is safe for concurrent use, except that only one goroutine may call beat.
 type pulse struct {
-	underWay atomic.Int64
-	answers  atomic.Uint64
+	underWay atomic.Int64  // calls
+	answers  atomic.Uint64 // so far, of any kind that only the backend can have given
 
-	seen   uint64 // answers, at the latest beat
-	at     time.Time
-	silent time.Duration
+	// Only beat uses these.
+	seen   uint64        // answers, at the latest beat
+	at     time.Time     // of the latest beat
+	silent time.Duration // until then
 }
 
 // of calls f, which makes a call, and counts its answer.

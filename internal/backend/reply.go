@@ -13,16 +13,16 @@ import (
 	"github.com/criproxy/criproxy/internal/inventory"
 )
 
-// kept is a Reply of the Spec.
-type kept struct {
+// cachedMethod is a Reply of the Spec, whose latest answer the Inventory has.
+type cachedMethod struct {
 	*inventory.ReplyPlan
 	lag lag // guarded by Backend.mu
 }
 
-// keptReply answers a call whose reply is kept, from the backend if that answers within its budget, otherwise from memory.
-func (c *Link) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
+// callCached answers a call whose reply is kept, from the backend if that answers within its budget, otherwise from the cache.
+func (c *Link) callCached(ctx context.Context, k *cachedMethod, call *codec.Call) error {
 	live := c.cfg.Primary && k.Spec.Live
-	// Calls wait for a late primary if memory has no reply. Other backends must not delay calls.
+	// Calls wait for a late primary if the cache has no reply. Other backends must not delay calls.
 	usable := func(bool) bool {
 		_, known := c.inv.Reply(k.Spec.Method)
 		return !live && (c.cfg.Policy == LastKnown && known || !c.cfg.Primary)
@@ -33,14 +33,14 @@ func (c *Link) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 		c.refreshReplyInBackground(k)
 	}
 	c.mu.Unlock()
-	err := errRemembered
+	err := errUseCache
 	if !late {
 		if err = c.askReply(ctx, k, call, usable); err == nil {
 			return nil
 		}
 	}
-	remembered := errors.Is(err, errRemembered)
-	if live || !remembered && (c.cfg.Policy != LastKnown || ended(ctx) || ours(err)) {
+	useCache := errors.Is(err, errUseCache)
+	if live || !useCache && (c.cfg.Policy != LastKnown || ended(ctx) || ours(err)) {
 		return err
 	}
 	if c.cfg.Policy == LastKnown && c.hasNothing(ctx) {
@@ -51,20 +51,20 @@ func (c *Link) keptReply(ctx context.Context, k *kept, call *codec.Call) error {
 	defer c.mu.Unlock()
 	reply, known := c.inv.Reply(k.Spec.Method)
 	switch {
-	case c.state.Condition == Up && !remembered:
+	case c.state.Condition == Up && !useCache:
 		return err
 	case known && c.cfg.Policy == LastKnown:
 		c.mark(ctx, call.Method, call)
 		call.Reply = codec.NewFrame(bytes.Clone(reply))
 		return nil
-	case remembered:
-		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and criproxy remembers no earlier answer", c.cfg.Name, k.lag.why)
+	case useCache:
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and criproxy has no earlier answer in its cache", c.cfg.Name, k.lag.why)
 	}
 	return err
 }
 
-// askReply asks the backend. It remembers the answer if the request is empty.
-func (c *Link) askReply(ctx context.Context, k *kept, call *codec.Call, usable func(bool) bool) error {
+// askReply asks the backend. It caches the answer if the request is empty.
+func (c *Link) askReply(ctx context.Context, k *cachedMethod, call *codec.Call, usable func(bool) bool) error {
 	at := time.Now()
 	err := c.try(ctx, &attempt{method: call.Method, lag: &k.lag, usable: usable, anyAnswer: true}, func(ctx context.Context) error {
 		if err := c.next.Call(ctx, call); err != nil {
@@ -82,7 +82,7 @@ func (c *Link) askReply(ctx context.Context, k *kept, call *codec.Call, usable f
 }
 
 // refreshReplyInBackground asks for a reply in the background, unless such a request is under way. c.mu is held.
-func (c *Link) refreshReplyInBackground(k *kept) {
+func (c *Link) refreshReplyInBackground(k *cachedMethod) {
 	c.askInBackground(&k.lag, k.Method.Name, false, func(ctx context.Context) {
 		call := &codec.Call{Method: k.Method.Name, Request: &codec.Frame{}}
 		if err := c.askReply(ctx, k, call, never); err == nil {

@@ -14,13 +14,13 @@ const (
 	firstWait = 100 * time.Millisecond
 	lastWait  = 3 * time.Second
 
-	quiet     = 500 * time.Millisecond // how long a backend stays gone after a change was refused: see lockWhenQuiet
-	mostQuiet = 2 * time.Second        // bounds that if refusals keep coming
-	breath    = 50 * time.Millisecond  // the least time between two rounds, however much changes
+	refusalGrace    = 500 * time.Millisecond // how long a backend stays gone after a change was refused: see lockAfterRefusals
+	maxRefusalGrace = 2 * time.Second        // bounds that if refusals keep coming
+	breath          = 50 * time.Millisecond  // the least time between two rounds, however much changes
 
-	// mostPatience bounds how long a backend that has shown that it answers late may be silent: as long as the most patient
+	// maxSilence bounds how long a backend that has shown that it answers late may be silent: as long as the most patient
 	// client waits for an answer.
-	mostPatience = 2 * time.Minute
+	maxSilence = 2 * time.Minute
 )
 
 // Run looks after the backend until ctx ends: it asks for answers that no client has asked for,
@@ -38,14 +38,14 @@ func (b *Backend) Run(ctx context.Context) error {
 	// In goroutines of their own: a disk or a log that hangs must not delay the rounds.
 	b.background.Go(func() {
 		for range rounds {
-			b.do("writing the memory of", b.save) // after a panic the next round tries again
+			b.do("writing the cache of", b.save) // after a panic the next round tries again
 		}
 	})
 	b.background.Go(func() {
 		for {
 			select {
 			case <-b.notify:
-				b.do("telling of", b.notifyAll)
+				b.do("notifying of", b.notifyAll)
 			case <-ctx.Done():
 				return
 			}
@@ -68,7 +68,7 @@ func (b *Backend) Run(ctx context.Context) error {
 				next, wait = wait, min(wait*2, lastWait)
 			}
 		})
-		wake(rounds) // if the goroutine is behind, it will write the results of this round as well
+		wake(rounds) // if the goroutine has not finished the last round, it will write the results of this one as well
 		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, b.check) {
 			b.mu.Lock()
 			b.end() // from here on nothing new goes on in the background
@@ -132,8 +132,8 @@ func (c *Link) checkSilence() {
 	if silent > 0 || slices.ContainsFunc(c.lags, (*lag).late) {
 		c.probe()
 	}
-	if silent >= c.patience {
-		c.goneNow(&transport.SilentError{Lasted: c.patience}, true)
+	if silent >= c.silenceLimit {
+		c.goneNow(&transport.SilentError{Lasted: c.silenceLimit}, true)
 	}
 }
 
@@ -148,8 +148,8 @@ func (c *Link) askDue() {
 			c.refreshInBackground(l)
 		}
 	}
-	c.follow()
-	for _, k := range c.kept {
+	c.refreshStatuses()
+	for _, k := range c.cached {
 		if k.Spec.Every > 0 && older(k.lag.asked, k.Spec.Every) || k.lag.late() && older(k.lag.asked, c.pause(&k.lag)) {
 			c.refreshReplyInBackground(k)
 		}

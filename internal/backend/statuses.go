@@ -11,7 +11,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// statusOf answers a status call, from the backend if that answers within its budget, otherwise from memory.
+// statusOf answers a status call, from the backend if that answers within its budget, otherwise from the cache. An answer of the
+// backend about the item, such as NotFound, goes to the client, whatever the cache has.
 func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 	body := call.Request.Bytes()
 	named, _, err := l.Status.ID.Lookup(body)
@@ -27,7 +28,7 @@ func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 		c.Check()
 	}
 	c.mu.Unlock()
-	err = errRemembered
+	err = errUseCache
 	if !late {
 		a := &attempt{method: call.Method, lag: &l.statusLag, anyAnswer: true, usable: func(bool) bool { return c.usableStatus(l, id) }}
 		err = c.try(ctx, a, func(ctx context.Context) error { return c.next.Call(ctx, call) })
@@ -40,7 +41,7 @@ func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 		}
 		return nil
 	}
-	if c.cfg.Policy != LastKnown || ended(ctx) && !errors.Is(err, errRemembered) || ours(err) || aboutTheRequest(err) {
+	if c.cfg.Policy != LastKnown || ended(ctx) && !errors.Is(err, errUseCache) || ours(err) || aboutTheRequest(err) {
 		return err
 	}
 	if !l.AsksStatus() && c.hasNothing(ctx) {
@@ -50,8 +51,8 @@ func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// The error of a backend that is up is its answer. A slow backend is most likely starting, or
-	// in trouble, and memory knows better.
-	if c.state.Condition == Up && !errors.Is(err, errRemembered) {
+	// in trouble, and the cache knows better.
+	if c.state.Condition == Up && !errors.Is(err, errUseCache) {
 		return err
 	}
 	if known, ok := l.StatusOf(id); ok {
@@ -59,13 +60,13 @@ func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 		call.Reply = codec.NewFrame(known)
 		return nil
 	}
-	if c.state.Condition == Gone || errors.Is(err, errRemembered) {
+	if c.state.Condition == Gone || errors.Is(err, errUseCache) {
 		return c.unavailable()
 	}
 	return err
 }
 
-// usableStatus reports whether memory can answer for a backend that is late with a status. c.mu is held.
+// usableStatus reports whether the cache can answer for a backend that is late with a status. c.mu is held.
 func (c *Link) usableStatus(l *list, id string) bool {
 	if c.cfg.Policy != LastKnown || !l.AsksStatus() && l.Stale() {
 		return false
@@ -74,7 +75,7 @@ func (c *Link) usableStatus(l *list, id string) bool {
 	return ok
 }
 
-// keep remembers the status of an item, which request asked has asked for, if there is room.
+// keep caches the status of an item, which request asked has asked for, if there is room.
 func (c *Link) keep(l *list, id string, asked uint64, reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

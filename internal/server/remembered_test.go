@@ -180,10 +180,10 @@ func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	n.loseStateDir()
 	n.run(1, "db2", 1)
 	testkit.Eventually(t, "it is said", func() bool {
-		return len(testkit.LogLines("diskfull.io", n.cfg.StateDir, "writing the memory of the runtime")) > 0
+		return len(testkit.LogLines("diskfull.io", n.cfg.StateDir, "writing the cache of the runtime")) > 0
 	})
 	n.known() // more rounds, after each of which it tries again
-	assert.Len(t, testkit.LogLines("diskfull.io", n.cfg.StateDir, "writing the memory of the runtime"), 1)
+	assert.Len(t, testkit.LogLines("diskfull.io", n.cfg.StateDir, "writing the cache of the runtime"), 1)
 	require.NoError(t, os.Remove(n.cfg.StateDir))
 	n.run(1, "db3", 1)
 	testkit.Eventually(t, "it is kept again", func() bool { _, err := os.Stat(stateFile(n.cfg, n.cfg.Backends[1]).Path); return err == nil })

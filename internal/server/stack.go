@@ -119,7 +119,7 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 	link.Schema, link.Package, link.Spec, link.Equivalents = d.Schema, pkg, d.Profile.Known, equivalents
 	link.Policy, link.Primary, link.Required, link.Absent = backend.Policy(b.cfg.Policy), i == 0, b.cfg.Required, b.conn.Absent
 	link.Budget = cfg.ListBudget
-	link.Remembered = func(ctx context.Context, method string) { p.answers.count(ctx, b.String(), method) }
+	link.CacheHit = func(ctx context.Context, method string) { p.answers.count(ctx, b.String(), method) }
 	link.Reserve, link.Streamed = limits.Keep, limits.Streamed
 	if err := b.stage(s, link); err != nil {
 		return nil, fmt.Errorf("backend %s: %w", b, err)
