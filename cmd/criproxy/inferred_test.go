@@ -26,7 +26,7 @@ func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
 		_, err := client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox})
 		require.Error(t, err)
 	}
-	_, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}) // memory answers
+	_, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}) // the cache answers
 	require.NoError(t, err)
 	p.restartRuntime(false, true)
 	newer, cut, older := filepath.Join(p.dir, "newer.jsonl"), filepath.Join(p.dir, "cut.jsonl"), filepath.Join(p.dir, "older.jsonl")
@@ -70,7 +70,7 @@ func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(asJSON.String()), &r), "%s%s", &asJSON, &out)
 		assert.Equal(t, infers, r.Seen.Inferred, path)
 		require.NotEmpty(t, r.Findings, path)
-		assert.Equal(t, infers, strings.Contains(text.String(), "memory answered for it"), "%s", &text)
+		assert.Equal(t, infers, strings.Contains(text.String(), "the cache answered for it"), "%s", &text)
 		require.NoError(t, run(t.Context(), []string{"view", path}, &out, &out), "%s", &out)
 		require.NoError(t, run(t.Context(), []string{"view", "-html", path + ".html", path}, &out, &out), "%s", &out)
 	}

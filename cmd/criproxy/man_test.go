@@ -103,7 +103,7 @@ func manualPage() string {
 	item(".I "+config.DefaultListen, "the socket that kubelet connects to")
 	item(".I "+config.DefaultAdmin, "the socket for criproxy's own commands, only for the user that criproxy runs as")
 	item(".I "+config.DefaultHooks, "the folder in which plugins register, which may change or refuse calls")
-	item(".I "+config.DefaultStateDir, "remembered answers of the runtimes, for restarts")
+	item(".I "+config.DefaultStateDir, "cached answers of the runtimes, for restarts")
 	line(".SH SIGNALS")
 	item(".B SIGHUP", "read the configuration again")
 	item(".B SIGUSR1", "save the latest calls to a file")

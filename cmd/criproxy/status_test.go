@@ -96,7 +96,7 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	assert.Equal(t, 1, *r.Backends[1].Pods)
 	assert.True(t, r.Backends[1].LastKnown)
 	assert.True(t, r.Ready, "another runtime's health is not the node's")
-	assert.Contains(t, text, "beta.io: the counts are from memory")
+	assert.Contains(t, text, "beta.io: the counts are from the cache")
 	assert.Contains(t, text, "NOT RELOADED ")
 	assert.Contains(t, text, `did you mean "listBudget"?`)
 	p.end()

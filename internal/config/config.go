@@ -107,9 +107,9 @@ type Config struct {
 	// 1s.
 	EventInterval time.Duration `yaml:"eventInterval"`
 
-	// StateDir is the folder in which criproxy stores the remembered answers of the runtimes, so that it can restart
+	// StateDir is the folder in which criproxy stores the cached answers of the runtimes, so that it can restart
 	// during an outage and still answer, and the latest calls, errors and changes, so that they survive a crash and a
-	// reboot. With a single runtime criproxy makes no folder, and uses it if it exists. A reload moves the remembered
+	// reboot. With a single runtime criproxy makes no folder, and uses it if it exists. A reload moves the cached
 	// answers to another folder; the rest is there from the next start on. The folder belongs to one API, and to one
 	// process, which locks it: any other reads and stores nothing there, and logs whose folder it is. "none" stores
 	// nothing. Default: /var/lib/criproxy.
@@ -238,7 +238,7 @@ const (
 	NativeIDs = "native"
 )
 
-// DefaultStateDir is where criproxy stores the remembered answers of the runtimes.
+// DefaultStateDir is where criproxy stores the cached answers of the runtimes.
 const DefaultStateDir = "/var/lib/criproxy"
 
 // DefaultHooks is the folder in which plugins register, KoordRuntimeProxy's.

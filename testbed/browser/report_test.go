@@ -269,9 +269,9 @@ func TestLatencyAndTalkCountCalls(t *testing.T) {
 	p.see(`document.querySelectorAll(".talk g.who").length === 4`)
 	who := strings.Join(p.texts(".talk g.who"), "\n")
 	assert.Contains(t, who, "kubelet")
-	assert.Contains(t, who, "84 from memory")
+	assert.Contains(t, who, "84 from cache")
 	memory := `[...document.querySelectorAll(".ways tbody tr")].reduce((n, tr) => n + Number(tr.lastChild.textContent.replaceAll(",", "")), 0)`
-	assert.Equal(t, p.texts(".hub text")[3], fmt.Sprintf("%d from memory", value[int](p, memory)), "the table has the calls that the picture has")
+	assert.Equal(t, p.texts(".hub text")[3], fmt.Sprintf("%d from cache", value[int](p, memory)), "the table has the calls that the picture has")
 	value[bool](p, `(document.querySelector(".talk g.who").dispatchEvent(new MouseEvent("click")), true)`)
 	p.see(`document.querySelector("input[name=client]").value === "kubelet"`)
 }

@@ -135,7 +135,7 @@ func (n *node) shownByTail(t *testing.T, o outage) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		seen = append(seen, lines.Text())
-		if strings.HasSuffix(lines.Text(), o.name()+" from memory") {
+		if strings.HasSuffix(lines.Text(), o.name()+" from the cache") {
 			return
 		}
 	}

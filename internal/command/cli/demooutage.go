@@ -52,7 +52,7 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	_ = s.list(ctx) // which says so itself
 	var header metadata.MD
 	if st, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}, grpc.Header(&header)); err == nil {
-		s.say("ContainerStatus", short(vm.container), "%s%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"), fromMemory(header))
+		s.say("ContainerStatus", short(vm.container), "%s%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"), fromCache(header))
 	}
 	_ = s.sayExec(ctx, vm) // it fails
 	_ = s.sayExec(ctx, s.pods[0])
@@ -106,14 +106,14 @@ func (s *session) list(ctx context.Context) error {
 	}
 	s.say("ListPodSandbox", "", "%s%s", each(list.GetItems(), func(p *runtimeapi.PodSandbox) string {
 		return short(p.GetId()) + " " + p.GetMetadata().GetName()
-	}), fromMemory(header))
+	}), fromCache(header))
 	return nil
 }
 
-// fromMemory returns a note that names the runtimes whose items are from memory, empty if there are none.
-func fromMemory(header metadata.MD) string {
+// fromCache returns a note that names the runtimes whose items are from the cache, empty if there are none.
+func fromCache(header metadata.MD) string {
 	if names := header[backend.HeaderKey]; len(names) > 0 {
-		return "    (" + strings.Join(names, ", ") + " from memory)"
+		return "    (" + strings.Join(names, ", ") + " from the cache)"
 	}
 	return ""
 }

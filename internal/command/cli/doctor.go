@@ -158,14 +158,14 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 		}
 	}
 	if cfg.StateDir == "" && len(cfg.Backends) > 1 && cfg.Profile == "" {
-		d.add(why.Warning, about, "memory-is-not-kept", "the remembered answers of the runtimes are not stored: if criproxy restarts while a runtime is gone, kubelet kills the pods of that runtime", "set stateDir")
+		d.add(why.Warning, about, "the-cache-is-not-kept", "the cached answers of the runtimes are not stored: if criproxy restarts while a runtime is gone, kubelet kills the pods of that runtime", "set stateDir")
 	}
 	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
 		for _, err := os.Stat(path); err != nil && path != "/"; _, err = os.Stat(path) {
 			path = filepath.Dir(path) // criproxy makes missing folders when it starts
 		}
 		if err := unix.Access(path, unix.W_OK); err != nil && os.Getuid() == 0 {
-			d.add(why.Error, about, "memory-is-not-kept", fmt.Sprintf("the state folder %s cannot be written to: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
+			d.add(why.Error, about, "the-cache-is-not-kept", fmt.Sprintf("the state folder %s cannot be written to: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
 		}
 	}
 	if os.Getuid() != 0 {
@@ -199,7 +199,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 			}
 			d.add(why.Error, about, "a-runtime-is-gone", fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), cmp.Or(d.served(cfg, b.Name, b.Address), cure))
 		case backend.Slow.String():
-			cure := "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late"
+			cure := "look at the load of the node and at the runtime's log; criproxy answers from its cache where the runtime is late"
 			d.add(why.Warning, about, "a-runtime-is-slow", fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), cmp.Or(d.served(cfg, b.Name, b.Address), cure))
 		}
 	}

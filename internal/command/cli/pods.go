@@ -19,7 +19,7 @@ func Pods(ctx context.Context, args []string, out, errOut io.Writer) error {
 	a.StringVar(&filter.Backend, "backend", "", "only pods on runtimes that match `PATTERN`; a primary without a name is called primary")
 	again := a.Bool("watch", false, "repeat every two seconds, until Ctrl-C")
 	about := `pods shows the pods of all runtimes behind a running criproxy: the runtime that each is on, its state, its
-age, and how many of its containers run. It marks pods that are shown from memory because their runtime
+age, and how many of its containers run. It marks pods that are shown from the cache because their runtime
 does not answer. It fails if the list is not complete.`
 	if err := a.parse(args, out, about, 0); err != nil {
 		return err

@@ -243,7 +243,7 @@ func (p *Printer) line(c *Call, streamed string) {
 		status = p.colour(dim, "under way")
 	}
 	if names := c.Remembered(); len(names) > 0 {
-		status += p.colour(dim, ", "+Sanitize(strings.Join(names, ", "))+" from memory")
+		status += p.colour(dim, ", "+Sanitize(strings.Join(names, ", "))+" from the cache")
 	}
 	if c.Partial {
 		status += p.colour(dim, ", its beginning was not recorded")

@@ -104,7 +104,7 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 			out.Paint(Yellow, 2, "%s: it was not seen since this node booted", b.Name)
 		}
 		if b.LastKnown {
-			out.Paint(Yellow, 2, "%s: the counts are from memory", b.Name)
+			out.Paint(Yellow, 2, "%s: the counts are from the cache", b.Name)
 		}
 	}
 	printOutages(out, r.Backends, now)

@@ -27,10 +27,10 @@ var described = []struct {
 }{
 	{"criproxy_ready", "1 if the primary is up, so that calls are answered.", nil},
 	{"criproxy_backend_up", "1 if a backend is up or slow, 0 if it is gone.", []string{"backend"}},
-	{"criproxy_backend_slow", "1 if a backend is slow: memory answers calls that it does not answer in time.", []string{"backend"}},
+	{"criproxy_backend_slow", "1 if a backend is slow: the cache answers calls that it does not answer in time.", []string{"backend"}},
 	{"criproxy_backend_since_timestamp_seconds", "Since when a backend is up, slow or gone.", []string{"backend"}},
 	{"criproxy_backend_last_known_age_seconds", "Age of a backend's items in lists: 0 while it is up.", []string{"backend"}},
-	{"criproxy_backend_remembered_answers_total", "Answers from memory in place of a backend that is slow or gone.", []string{"backend", "method"}},
+	{"criproxy_backend_remembered_answers_total", "Answers from the cache in place of a backend that is slow or gone.", []string{"backend", "method"}},
 	{"criproxy_backend_items", "Known items of a backend, by kind: sandbox (pods), container.", []string{"backend", "kind"}},
 	{"criproxy_message_memory_bytes", "Memory that messages of calls under way take or have reserved.", nil},
 	{"criproxy_message_memory_limit_bytes", "Memory that messages of calls under way may take.", nil},

@@ -347,7 +347,7 @@ func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*
 	for _, one := range []struct {
 		n    int
 		what string
-	}{{cached, "answered from memory"}, {len(failed), "failed"}, {sandboxes, "made a new sandbox"}, {waiting, map[bool]string{true: "is waiting", false: "are waiting"}[waiting == 1]}} {
+	}{{cached, "answered from the cache"}, {len(failed), "failed"}, {sandboxes, "made a new sandbox"}, {waiting, map[bool]string{true: "is waiting", false: "are waiting"}[waiting == 1]}} {
 		if one.n > 0 {
 			all = append(all, fmt.Sprintf("%d %s", one.n, one.what))
 		}

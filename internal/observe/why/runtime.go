@@ -87,7 +87,7 @@ func (v *view) fromCache() []Finding {
 		f, last := shown(all), all[len(all)-1]
 		f.About, f.Pods, f.Backends, f.Show = name, nil, []string{name}, "-memory -backend "+name
 		f.Cure = v.readLog(name) + sinceNobody
-		f.Text = fmt.Sprintf("%s was slow or gone: memory answered for it in %s, from %s until %s", name, capture.Count(len(all), "call"), clock(f.Since), clock(f.Last))
+		f.Text = fmt.Sprintf("%s was slow or gone: the cache answered for it in %s, from %s until %s", name, capture.Count(len(all), "call"), clock(f.Since), clock(f.Last))
 		f.Over = v.next(last, name, (*call).ok) != nil
 		found = append(found, f)
 	}

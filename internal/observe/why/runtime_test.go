@@ -306,7 +306,7 @@ func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
 	v := &view{now: at(59), calls: []*call{list(1), list(2, "kata.io"), list(8, "kata.io")}}
 	v.conditions.Begin(&capture.FileHeader{})
 	f := v.fromCache()[0]
-	assert.Contains(t, f.Text, "kata.io was slow or gone: memory answered for it in 2 calls, from 09:00:02.000 until 09:00:09.000")
+	assert.Contains(t, f.Text, "kata.io was slow or gone: the cache answered for it in 2 calls, from 09:00:02.000 until 09:00:09.000")
 	assert.False(t, f.Over)
 	v.calls = append(v.calls, list(10))
 	assert.True(t, v.fromCache()[0].Over)

@@ -4,7 +4,7 @@ const compare = { other: null }; // the calls of the other recording, and its na
 
 // fieldsOf returns the values of a call's fields: path → value. A field that occurs several times has a number.
 function fieldsOf(call, d) {
-  const all = new Map([["client", call.client], ["runtime", call.backend], ["about", Object.values(aboutOf(call)).filter(Boolean).join(" ")], ["status", `${statusOf(call)} ${call.message}`.trim()], ["took", duration(call.took)], ["from memory", call.memory.join(", ")]]);
+  const all = new Map([["client", call.client], ["runtime", call.backend], ["about", Object.values(aboutOf(call)).filter(Boolean).join(" ")], ["status", `${statusOf(call)} ${call.message}`.trim()], ["took", duration(call.took)], ["from cache", call.memory.join(", ")]]);
   const names = new Set();
   const put = (path, value) => {
     let key = path;

@@ -68,7 +68,7 @@ function drawDetail(box, call, d) {
     [call.pod && plain("Pod", "only the calls about this pod", () => setFilter("pod", call.pod)), plain("Select", "add to the sequence diagram, or remove (x)", () => toggleSelected(call))],
     el("div", { class: "says" }, el("span", { class: failed(call) ? "bad" : call.code < 0 ? "soft" : "good" }, statusOf(call)), ` after ${duration(call.took)}`,
       el("span", { class: "soft" }, ` · ${day(call.began)} ${clock(call.began)}`), about.name ? ` · ${about.name}` : "",
-      lack && chip("", `its beginning is ${lack}`), call.memory.length ? chip("memory", `${call.memory.join(", ")} from memory`) : null))];
+      lack && chip("", `its beginning is ${lack}`), call.memory.length ? chip("memory", `${call.memory.join(", ")} from cache`) : null))];
   if (d.problem) sections.push(el("section", {}, el("div", { class: "message" }, d.problem)));
   if (failed(call) && call.message) sections.push(el("section", {}, el("div", { class: "message" }, call.message)));
   if (d.legs.length) sections.push(el("section", {}, waterfall(call, d.legs)));
@@ -148,7 +148,7 @@ function rewritten(call, d) {
   const legs = d.legs.filter((l) => l.backend).length;
   const changes = d.changes || [];
   const box = el("section", {}, el("h3", {}, "Rewritten on the way"));
-  if (call.memory.length) box.append(el("p", { class: "soft" }, `${call.memory.join(", ")} was late, slow or gone: values that no runtime sees here are from memory.`));
+  if (call.memory.length) box.append(el("p", { class: "soft" }, `${call.memory.join(", ")} was late, slow or gone: values that no runtime sees here are from cache.`));
   for (const g of d.gaps || []) box.append(el("p", { class: "soft" }, `Not compared${g.way ? `, ${g.way}` : ""}${g.backend ? ` of ${g.backend}` : ""}: ${g.why}.`));
   if (!changes.length) {
     if (!(d.gaps || []).length) {

@@ -15,7 +15,7 @@ const FILTERS = [
 const CHIPS = [
   { name: "failed", label: "failed", filter: "status", value: "!OK,Canceled", title: "calls that failed" },
   { name: "slow", label: "slow", filter: "slower", value: "1s", title: "calls that took a second or longer" },
-  { name: "memory", label: "from memory", title: "calls that criproxy answered from memory, for a runtime that was late, slow or gone" },
+  { name: "memory", label: "from cache", title: "calls that criproxy answered from its cache, for a runtime that was late, slow or gone" },
 ];
 
 const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, memory: false, wrong: [], shown: [], seen: 0, version: 0, made: 0 };

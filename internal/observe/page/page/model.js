@@ -180,7 +180,7 @@ function bandsOf() {
 }
 
 // inferred guesses bands, for a recording that has no changes of conditions: from the first call that a runtime did not
-// accept, or that memory answered, to the next one that it answered.
+// accept, or that the cache answered, to the next one that it answered.
 function inferred(calls) {
   const open = new Map(), all = [];
   for (const call of calls) {

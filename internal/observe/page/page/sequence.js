@@ -23,7 +23,7 @@ function drawSequence() {
     const front = `c${c.client}`;
     if (!(c.flags & OWN)) {
       arrows.push({ t: c.began, order: 0, a: front, b: "p", call: c, text: [c.name, podOf(c) && `${podOf(c)}${c.container ? `/${c.container}` : ""}`].filter(Boolean).join(" ") });
-      if (ended(c)) arrows.push({ t: c.began + c.took, order: 3, a: "p", b: front, call: c, back: true, bad: failed(c), text: failed(c) ? `${statusOf(c)} ${c.message}` : c.code === LEFT ? statusOf(c) : `${c.memory.length ? "from memory, " : ""}${duration(c.took)}` });
+      if (ended(c)) arrows.push({ t: c.began + c.took, order: 3, a: "p", b: front, call: c, back: true, bad: failed(c), text: failed(c) ? `${statusOf(c)} ${c.message}` : c.code === LEFT ? statusOf(c) : `${c.memory.length ? "from cache, " : ""}${duration(c.took)}` });
     }
     for (const l of c.legs) {
       const to = `b${l.backend}`;

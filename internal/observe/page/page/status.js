@@ -16,7 +16,7 @@ function drawStatus() {
     if (!b) continue; // criproxy itself, above
     const sum = (counter) => b.points?.reduce((n, point) => n + point[counter], 0);
     cards.push(el("div", { class: `card ${classOf(c.what)}` }, el("h3", {}, signOf(classOf(c.what)), c.name, el("span", { class: "state" }, c.what)),
-      listOf([["runtime", b.runtime], ["socket", b.address || b.socket], [c.what, c.since && sinceOf(c.since)], ["policy", c.plugin?.policy], ["asked", sum("calls")], ["failed", sum("failed")], ["refused", sum("refused")], ["changes", sum("changes")], ["pods", c.pods], ["containers", c.containers], ["images", c.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", c.tookNs && c.what === "up" ? duration(c.tookNs / 1e6) : ""]]),
+      listOf([["runtime", b.runtime], ["socket", b.address || b.socket], [c.what, c.since && sinceOf(c.since)], ["policy", c.plugin?.policy], ["asked", sum("calls")], ["failed", sum("failed")], ["refused", sum("refused")], ["changes", sum("changes")], ["pods", c.pods], ["containers", c.containers], ["images", c.images], ["from cache", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", c.tookNs && c.what === "up" ? duration(c.tookNs / 1e6) : ""]]),
       c.what !== "up" && c.why && el("div", { class: "error" }, c.why)));
   }
   if (model.story.changes.length) {

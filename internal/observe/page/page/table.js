@@ -126,7 +126,7 @@ function rowOf(call, i) {
       about.items > 0 && el("span", { class: "soft" }, ` ${plural(about.items, "item")}`)),
     tookOf(call),
     cell("status", el("span", { class: call.code < 0 ? "soft" : "" }, statusOf(call)), failed(call) && call.message && el("span", { class: "soft" }, ` ${call.message}`), lack && chip("", `beginning ${lack}`),
-      call.memory.length > 0 && chip("memory", "from memory"), call.changes > 0 && !call.memory.length && chip("rewritten", `${call.changes} rewritten`)));
+      call.memory.length > 0 && chip("memory", "from cache"), call.changes > 0 && !call.memory.length && chip("rewritten", `${call.changes} rewritten`)));
 }
 
 // tookOf returns the duration of a call, with a bar on a logarithmic scale from 100 µs to 100 s.

@@ -67,11 +67,11 @@ function drawTalk() {
     b.took.sort((x, y) => x - y);
     const half = b.took.length && sign === "up" ? `, half within ${duration(b.took[Math.floor(b.took.length / 2)])}` : "";
     who(tall ? 0 : W - boxW, yOf(i, right), b.name || "primary", [[`${state}${half}`, { gone: "bad", slow: "slow", connecting: "slow" }[sign] || ""],
-      [`${b.failed ? `${number(b.failed)} failed` : "none failed"}${b.memory ? `, ${number(b.memory)} from memory` : ""}`, b.failed ? "bad" : b.memory ? "slow" : ""]], "backend", b.name, b.count, sign);
+      [`${b.failed ? `${number(b.failed)} failed` : "none failed"}${b.memory ? `, ${number(b.memory)} from cache` : ""}`, b.failed ? "bad" : b.memory ? "slow" : ""]], "backend", b.name, b.count, sign);
   });
   const rewritten = filter.shown.reduce((n, c) => n + (c.changes > 0 && !c.memory.length ? c.changes : 0), 0);
   parts.push(svg("g", { class: "hub" }, svg("rect", { x: hub.x, y: hub.y, width: hub.w, height: hub.h, rx: 8 }), svg("text", { class: "t", x: hub.x + 18, y: hub.y + 32 }, "criproxy"),
-    [plural(filter.shown.length, "call"), `${number(rewritten)}${filter.shown.some((c) => c.changes < 0) ? "+" : ""} ${rewritten === 1 ? "field" : "fields"} rewritten`, `${number(filter.shown.filter((c) => c.memory.length).length)} from memory`].map((t, k) => svg("text", { x: hub.x + 18, y: hub.y + 56 + k * 19 }, t))));
+    [plural(filter.shown.length, "call"), `${number(rewritten)}${filter.shown.some((c) => c.changes < 0) ? "+" : ""} ${rewritten === 1 ? "field" : "fields"} rewritten`, `${number(filter.shown.filter((c) => c.memory.length).length)} from cache`].map((t, k) => svg("text", { x: hub.x + 18, y: hub.y + 56 + k * 19 }, t))));
   talk.view.replaceChildren(svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts),
     partial.length ? el("p", { class: "caption" }, `${partial.length === 1 ? "1 call is left out: its beginning, which names the client, is" : `${number(partial.length)} calls are left out: their beginnings, which name the client, are`} ${[...new Set(partial)].join(" or ")}.`) : "", matrix(left, right));
 }
@@ -91,7 +91,7 @@ function matrix(clients, backs) {
     for (const l of c.legs) bump(m, `b${l.backend}`, l.code > 0);
     if (c.memory.length) bump(m, "memory", false);
   }
-  const heads = [...clients.map((c) => [`c${c.name}`, c.name]), ...backs.map((b) => [`b${b.name}`, b.name || "primary"]), ["memory", "from memory"]];
+  const heads = [...clients.map((c) => [`c${c.name}`, c.name]), ...backs.map((b) => [`b${b.name}`, b.name || "primary"]), ["memory", "from cache"]];
   const list = [...methods.values()].sort((a, b) => b.count - a.count).slice(0, 40);
   const most = Math.max(1, ...list.map((m) => m.count));
   const cellOf = (cell, name) => {
