@@ -101,7 +101,8 @@ type Config struct {
 	MaxMessage int
 }
 
-// A Backend is one of the servers behind a [Director].
+// A Backend is one of the servers behind a [Director]. The caller owns its connection and its cache, and keeps both until no call
+// uses them any more. After [Director.Reload], calls that are under way still use the backends of before.
 type Backend struct {
 	// Name is the prefix of the backend's names in front, and the name by which requests choose
 	// the backend. It must not contain white space, "/", ":", ",", "@", quotes or "__", or end

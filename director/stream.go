@@ -82,7 +82,8 @@ func (s *stream) Recv() (*codec.Frame, error) {
 	return nil, failed(s.method, err)
 }
 
-// A single is the stream of one backend, with front names. It keeps to the table with which it began.
+// A single is the stream of one backend, with front names. It keeps to the table with which it began. One goroutine may send while
+// another receives.
 type single struct {
 	codec.Stream
 	table   *table

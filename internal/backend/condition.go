@@ -51,7 +51,8 @@ const (
 // String returns the word for the condition in the log, in status and in JSON.
 func (c Condition) String() string { return [...]string{"up", "slow", "gone"}[c] }
 
-// State is the condition of a backend, with its time and reason.
+// State is the condition of a backend, with its time and reason. The Backend changes its own only as a whole, so each State that
+// Watch gets, or that [Backend.State] returns, was true at one moment.
 type State struct {
 	Condition Condition
 	Since     time.Time
@@ -63,7 +64,15 @@ type State struct {
 // calm is how many answers in time make a method that was late punctual again, if Silence has passed since it was late.
 const calm = 3
 
-// lag says whether the answers of one method come late. Backend.mu guards it.
+// lag says whether the answers of one method come late. It belongs to its link, and Backend.mu guards it. States of a method:
+//
+//	state    why  odd  failing  begins when                                  ends when
+//	on time  nil  0    false    -                                            -
+//	odd      nil  > 0  false    a list is an error                           the next list succeeds, or fails as well
+//	late     set  0    false    an answer takes longer than its budget, or   calm answers in a row have come in time, and
+//	                            one of a failing method comes in time        Silence has passed since the last late one
+//	failing  set  0    true     two lists in a row are errors, or the        the next answer in time
+//	                            backend does not have the list any more
 type lag struct {
 	method   string
 	why      error         // why it is late; nil if it is not

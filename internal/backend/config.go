@@ -41,7 +41,8 @@ const HeaderKey = "criproxy-last-known"
 // does not know it with Unimplemented.
 const HealthCheck = "/grpc.health.v1.Health/Check"
 
-// Config configures a [Link].
+// Config configures a [Link], which does not change it. Several goroutines may call its functions at once, except Watch. Only
+// Watch may call the Backend: the others may be called with its lock held.
 type Config struct {
 	Name string                   // of the backend, for errors
 	Conn grpc.ClientConnInterface // to the backend; takes messages of type *codec.Frame

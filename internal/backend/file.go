@@ -27,7 +27,8 @@ type File struct {
 	Boot     string // differs after each start of the node; the kernel's boot id is enough, unless a node can restart without its machine
 }
 
-// file is where a Backend is kept.
+// file is where a Backend is kept. Its lock is held as long as the disk takes, so no call takes it: only Run, and whoever gives
+// the backend another file.
 type file struct {
 	sync.Mutex // guards the fields below
 	File

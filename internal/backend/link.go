@@ -294,7 +294,8 @@ func (c *Link) Open(ctx context.Context, desc *grpc.StreamDesc, name string, fir
 	return &guardedStream{Stream: s, conn: c, epoch: epoch, end: cancel}, nil
 }
 
-// guardedStream is a stream that ends when its backend goes down.
+// guardedStream is a stream that ends when its backend goes. It belongs to whoever receives from it, who must receive until an
+// error comes, or end the context of the call.
 type guardedStream struct {
 	codec.Stream
 	conn  *Link

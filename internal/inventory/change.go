@@ -9,7 +9,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Note is a call to a backend that may have changed something there.
+// A Note is a call to a backend that may have changed something there. A handover passes Notes on, so its fields are only added.
+// The bytes belong to the call; whoever keeps them copies them.
 type Note struct {
 	Method  string // full name
 	Request []byte

@@ -49,7 +49,8 @@ type filter struct {
 	of            *ListPlan // whose items have the field; nil: those of the list itself
 }
 
-// A StatusPlan is a compiled [Status].
+// A StatusPlan is a compiled [Status]. It does not change. There are two kinds: a status that holds the item itself follows from
+// the list, and is never asked for.
 type StatusPlan struct {
 	Method *codec.Method
 	ID     *rewrite.Path // in the request

@@ -12,7 +12,8 @@ type View struct {
 	lists map[string]viewed // :: key
 }
 
-// viewed is a list in a View.
+// viewed is a list in a View. The items are those that the Listing had then: once a View has them, the Listing makes others instead
+// of changing them.
 type viewed struct {
 	items    *items
 	complete bool

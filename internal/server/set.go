@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/inventory"
 )
 
-// A Place is a backend of a configuration.
+// A Place is a backend of a configuration: where it stands there, whichever [backend.Backend] the Set finds for it.
 type Place struct {
 	Name    string
 	Address string // one address, or several separated by commas; no other backend has the same

@@ -80,7 +80,7 @@ type conn struct {
 	parked   int // bytes that wait for memory, on all streams together
 }
 
-// A connConfig says how server and client connections differ.
+// A connConfig says how server and client connections differ. It does not change once the connection has begun.
 type connConfig struct {
 	maxMessage int
 	maxHeaders int  // bytes of a header list

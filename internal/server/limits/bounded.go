@@ -11,7 +11,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// Conn is a connection to a backend that bounds the calls of clients.
+// Conn is a connection to a backend that bounds the calls of clients. It is safe for concurrent use, and takes no lock: a call at
+// the bound is refused, and never waits.
 type Conn struct {
 	codec.Caller
 	name  string

@@ -28,6 +28,7 @@ type call struct {
 	over  bool  // the call has ended: later messages belong to criproxy itself, and do not count
 }
 
+// callKey is the key of the call in its context.
 type callKey struct{}
 
 // callContext is the context of a call, in which [callOf] finds it.

@@ -21,7 +21,8 @@ type Socket struct {
 	bytes *semaphore.Weighted // its share of the memory for messages; nil for the main one
 }
 
-// Client holds the limits of one connection of a client.
+// Client holds the limits of one connection of a client. It belongs to the peer of the connection, and is safe for concurrent
+// use. The first message decides its shares.
 type Client struct {
 	Socket *Socket
 
