@@ -44,7 +44,6 @@ type Backend struct {
 	listedSinceBoot   bool                 // the backend has answered a list since the machine was booted
 	answeredSinceBoot bool                 // the backend has answered another call: it may have items
 	late              map[string]string    // :: method → why its answers come late
-	gone              bool                 // the backend is gone, or has not answered a list since
 	unsure            error                // why an earlier cache could not be read, until the backend is seen
 	failing           bool                 // the latest attempt to write the file failed, and was reported
 	news              bool                 // the file is out of date, apart from the inventory

@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -64,7 +65,6 @@ func (c *Link) comeBack(ctx context.Context) bool {
 			g.list.Observe(g.seq, g.at, g.answer)
 		}
 	}
-	c.gone = false
 	c.noteListed()
 	if why := c.whyLate(); why != nil {
 		c.become(Slow, why)
@@ -155,7 +155,8 @@ func (c *Link) callAlive(ctx context.Context) error {
 	return c.next.Call(ctx, &codec.Call{Method: c.cfg.Alive, Request: &codec.Frame{}})
 }
 
-// stillGone notifies Watch of the latest reason why the backend is gone, which may be more precise than the first.
+// stillGone notifies Watch of the latest reason why the backend is gone, which may be more precise than the first, or, for the
+// first time, that it is gone as it was for an earlier process.
 func (c *Link) stillGone(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +164,9 @@ func (c *Link) stillGone(err error) {
 	switch {
 	case c.replaced():
 		return // another link knows better
-	case err == nil, status.Code(err) == codes.Canceled, status.Code(err) == codes.DeadlineExceeded:
-		return // that is less precise than what there is
+	case err == nil, status.Code(err) == codes.Canceled:
+		return
+	case status.Code(err) == codes.DeadlineExceeded: // that is less precise than what there is
 	case unreachable(err):
 		c.stays = false
 		c.state.Err = c.reason(err)
@@ -177,8 +179,10 @@ func (c *Link) stillGone(err error) {
 		c.stays = useless
 		c.state.Err = failedError(c.cfg.Alive, err)
 	}
-	if was == nil || was.Error() != c.state.Err.Error() {
-		c.queueNotice(c.state)
+	if !c.notified || fmt.Sprint(was) != fmt.Sprint(c.state.Err) {
+		s := c.state
+		s.First, c.notified = !c.notified, true
+		c.queueNotice(s)
 	}
 }
 

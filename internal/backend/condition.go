@@ -96,7 +96,7 @@ func (c *Link) markLate(g *lag, why error) {
 	}
 	g.inTime, g.since = 0, time.Now()
 	c.reconsider()
-	c.notifySlow(false)
+	c.notifySlow()
 	c.Check()
 }
 
@@ -194,45 +194,20 @@ func (c *Link) began(condition Condition) time.Time {
 	return time.Now()
 }
 
-// notifyFirst notifies Watch of the condition of a backend that has answered a list, if it was not notified yet. A backend that
-// was gone for an earlier process is back when it has answered a gate, and Watch is not notified before. c.mu is held.
-func (c *Link) notifyFirst(l *list) {
-	wasGone := c.gone
-	if c.replaced() || wasGone && !l.Spec.Gate && len(c.gates) > 0 { // if none is a gate, any list says that a backend is back
-		return
+// notifyFirst notifies Watch of the condition of a backend that has answered a list, if it was not notified yet. c.mu is held.
+func (c *Link) notifyFirst() {
+	if !c.replaced() && !c.notified && c.state.Condition != Gone {
+		c.become(c.state.Condition, c.state.Err)
 	}
-	c.gone = false
-	if c.notified || c.state.Condition == Gone {
-		return
-	}
-	condition, why := c.state.Condition, c.state.Err
-	if wasGone {
-		condition, why = Up, nil
-		for _, g := range c.lags {
-			if !g.failing {
-				c.setLate(g, nil)
-			} else if condition == Up {
-				condition, why = Slow, g.why
-			}
-		}
-	}
-	c.become(condition, why)
 }
 
-// notifySlow notifies Watch of a backend that is slow, as it was for an earlier process, once a method has been late again. One
-// that was gone for that process must have answered Alive as well. c.mu is held.
-func (c *Link) notifySlow(alive bool) {
+// notifySlow notifies Watch of a backend that is slow, as it was for an earlier process, once a method has been late again. c.mu
+// is held.
+func (c *Link) notifySlow() {
 	again := func(g *lag) bool { return g.late() && !g.before }
-	if c.replaced() || c.notified || c.state.Condition != Slow || c.gone && !alive || !slices.ContainsFunc(c.lags, again) {
-		return
+	if !c.replaced() && !c.notified && c.state.Condition == Slow && slices.ContainsFunc(c.lags, again) {
+		c.become(Slow, c.whyLate())
 	}
-	for _, g := range c.lags {
-		if c.gone && g.before {
-			c.setLate(g, nil)
-		}
-	}
-	c.gone = false
-	c.become(Slow, c.whyLate())
 }
 
 // queueNotice queues a state for Watch, which Run calls. b.mu is held.
@@ -262,10 +237,7 @@ func (c *Link) goneNow(why error, stays bool) {
 		return
 	}
 	c.stays, c.back, c.answers = stays, make(chan struct{}), c.pulse.answers.Load()
-	c.gone, c.news = true, true
-	for _, g := range c.lags {
-		c.late[g.method] = "was gone: " + why.Error()
-	}
+	c.news = true
 	c.become(Gone, why)
 	c.Check()
 }

@@ -110,7 +110,7 @@ func (b *Backend) decode(data []byte, from string, handed bool) error {
 		}
 	}
 	b.inv.RestoreReplies(content.Replies)
-	b.listedSinceBoot, b.gone = !content.Unseen, content.Gone
+	b.listedSinceBoot = !content.Unseen
 	maps.Copy(b.late, content.Late)
 	return nil
 }
@@ -235,7 +235,7 @@ func (b *Backend) content() *fileContent {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	content.Backend, content.Address = b.name, b.file.Address
-	content.Gone, content.Late = b.gone, maps.Clone(b.late)
+	content.Gone, content.Late = b.state.Condition == Gone, maps.Clone(b.late)
 	content.Unseen = b.unseen() && b.unsure == nil
 	content.Lists, content.Replies = b.inv.Save()
 	return content

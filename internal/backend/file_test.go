@@ -68,11 +68,11 @@ func TestAFileThatIsRemovedIsWrittenAnew(t *testing.T) {
 func TestAHandoverThatFailsLeavesTheNewsToTheFile(t *testing.T) {
 	at := File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
 	m := Open("beta.io", at)
-	m.listedSinceBoot, m.gone, m.news = true, true, true
+	m.listedSinceBoot, m.news, m.late["List"] = true, true, "it is late"
 	_, err := m.Encode()
 	require.NoError(t, err)
 	require.NoError(t, m.Save())
-	assert.True(t, Open("beta.io", at).gone)
+	assert.Contains(t, Open("beta.io", at).late, "List")
 }
 
 // A process begins without a folder, and gets one in which an earlier process has left what was true for it.

@@ -174,9 +174,10 @@ func (c *Link) Commit() {
 	switch why := c.whyLate(); {
 	case c.notified || c.state.Condition == Gone:
 		c.reconsider()
-	case c.cfg.Pass && c.cfg.Before.Condition == Gone:
+	case c.cfg.Before.Condition == Gone && (c.cfg.Pass || c.listedSinceBoot): // it was so for the previous process, as below
 		c.state, c.back = c.cfg.Before, make(chan struct{})
-	case why != nil: // it was so for the previous process
+		c.state.Seen = c.listedSinceBoot
+	case why != nil:
 		c.state = State{Condition: Slow, Since: time.Now(), Seen: c.listedSinceBoot, Err: why}
 	default:
 		c.state = State{Since: time.Now(), Seen: c.listedSinceBoot}

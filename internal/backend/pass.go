@@ -52,7 +52,6 @@ func (c *Link) watch() {
 		c.probe()
 	default:
 		close(c.back)
-		c.gone = false
 		c.become(Up, nil)
 	}
 }

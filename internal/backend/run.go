@@ -182,9 +182,6 @@ func (c *Link) probe() {
 		if c.cfg.Pass {
 			c.Check()
 		}
-		if err == nil {
-			c.notifySlow(true)
-		}
 		// If Alive fails and the latest answer to each gate was an error, the backend answers every call with one.
 		allFailing := len(c.gates) > 0 && !slices.ContainsFunc(c.gates, func(l *list) bool { return !l.lag.failing })
 		if err != nil && ctx.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && allFailing {

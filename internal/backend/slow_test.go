@@ -237,6 +237,35 @@ func TestAnAbsentBackendStaysSoOverAHandover(t *testing.T) {
 	}
 }
 
+// A runtime that hangs, and did for the process before, costs no call of the next one any time, and is said to be gone still.
+func TestAnOutageOutlastsItsProcess(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		old := n.watch(t, nil)
+		thaw := n.freezes()
+		since := old.until(t, backend.Gone)
+		data, err := old.Encode()
+		require.NoError(t, err)
+		w := n.watch(t, func(c *settings) {
+			c.Before = since
+			c.Backend, err = backend.Receive("beta.io", backend.File{}, data)
+			require.NoError(t, err)
+		})
+		began := time.Now()
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"}`, got)
+		assert.Equal(t, codes.Unavailable, status.Code(w.bind(t.Context(), "a")))
+		assert.Equal(t, began, time.Now())
+		time.Sleep(5 * time.Minute)
+		require.Len(t, w.states, 1, "once")
+		still := <-w.states
+		assert.True(t, still.First && still.Since.Equal(since.Since))
+		assert.Equal(t, since.Err, still.Err)
+		thaw()
+		w.until(t, backend.Up)
+	}, "a")
+}
+
 // After a handover, the log said only of a slow runtime whose lists came late that it was still slow, and the history went on
 // to call one gone that had come back without lists.
 func TestTheNextConnectionTellsOfABackendWhoseListsNeverCome(t *testing.T) {

@@ -247,7 +247,11 @@ func (b *stack) condition() telemetry.Condition { return b.changes.Of(b.String()
 func stateOf(k telemetry.Condition) backend.State {
 	for _, c := range []backend.Condition{backend.Up, backend.Slow, backend.Gone} {
 		if c.String() == k.State {
-			return backend.State{Condition: c, Since: k.Since}
+			s := backend.State{Condition: c, Since: k.Since}
+			if why := cmp.Or(k.Now, k.Why); why != "" {
+				s.Err = errors.New(why)
+			}
+			return s
 		}
 	}
 	return backend.State{}
