@@ -281,14 +281,17 @@ func TestThePluginShowsPodsInABrowser(t *testing.T) {
 	response.Body.Close()
 	var shown struct {
 		Fragment string
-		Nodes    []struct{ Name, Version string }
+		Nodes    []struct {
+			Name   string
+			Report admin.Report
+		}
 	}
 	testkit.Eventually(t, "both nodes have answered", func() bool {
 		response, err := browser.Get(link[:strings.Index(link, "?")] + "nodes")
 		require.NoError(t, err)
 		defer response.Body.Close()
 		require.NoError(t, json.NewDecoder(response.Body).Decode(&shown))
-		return len(shown.Nodes) == 2 && shown.Nodes[0].Version+shown.Nodes[1].Version == config.Version+config.Version
+		return len(shown.Nodes) == 2 && shown.Nodes[0].Report.Version+shown.Nodes[1].Report.Version == config.Version+config.Version
 	})
 	assert.Equal(t, "node-00 node-02", shown.Nodes[0].Name+" "+shown.Nodes[1].Name)
 	assert.Equal(t, "pod=web-node-00%7Cweb-node-02", shown.Fragment)

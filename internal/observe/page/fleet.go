@@ -5,13 +5,13 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // FleetConfig says which nodes to show.
@@ -50,28 +50,13 @@ type Fleet struct {
 	pages   map[string]*nodePage
 }
 
-// fleetNode is what the page shows of a node. Its JSON is for the page; times are Unix times in milliseconds, by this
-// machine's clock.
+// fleetNode is a node as the page has it. Its JSON is for the page.
 type fleetNode struct {
-	Name     string         `json:"name"`
-	Error    string         `json:"error,omitempty"` // why it has not answered
-	Asked    bool           `json:"asked"`           // it has been asked
-	Ready    bool           `json:"ready"`
-	Version  string         `json:"version,omitempty"`
-	Config   string         `json:"config,omitempty"` // its id
-	Loaded   int64          `json:"loaded,omitempty"`
-	Refused  string         `json:"refused,omitempty"`  // why a newer configuration was refused
-	ClockOff int64          `json:"clockOff,omitempty"` // milliseconds
-	Backends []fleetBackend `json:"backends,omitempty"`
-}
-
-type fleetBackend struct {
-	Name    string     `json:"name"`
-	State   string     `json:"state"`
-	Since   int64      `json:"since"`
-	Error   string     `json:"error,omitempty"`
-	Pods    *int       `json:"pods,omitempty"`
-	Outages [][3]int64 `json:"outages,omitempty"` // from, to (0 if not over), and 1 if it was gone, 0 if slow
+	Name     string        `json:"name"`
+	Error    string        `json:"error,omitempty"`    // why it has not answered
+	Asked    bool          `json:"asked"`              // it has been asked
+	ClockOff int64         `json:"clockOff,omitempty"` // milliseconds by which the times of the report are late
+	Report   *admin.Report `json:"report,omitempty"`   // only what the page shows; nil if it has not answered
 }
 
 // nodePage is the page of a node while a browser shows it.
@@ -192,25 +177,11 @@ func nodeOf(name string, r *admin.Report, off time.Duration, err error) fleetNod
 		n.Error = err.Error()
 		return n
 	}
-	at := func(t time.Time) int64 {
-		if t.IsZero() {
-			return 0
-		}
-		return t.Add(-off).UnixMilli()
-	}
-	n.Ready, n.Version, n.Config, n.Loaded, n.Refused = r.Ready, r.Version, r.Config.ID, at(r.Config.Loaded), r.Config.Error
+	n.Report = &admin.Report{Ready: r.Ready, Version: r.Version, Config: admin.Config{ID: r.Config.ID, Loaded: r.Config.Loaded, Error: r.Config.Error}}
 	for _, b := range r.Backends {
-		one := fleetBackend{Name: b.Name, State: b.State, Since: at(b.Since), Error: b.Error, Pods: b.Pods}
-		for _, o := range b.Outages {
-			if o.To.IsZero() || time.Since(o.To.Add(-off)) < fleetHistory {
-				gone := int64(0)
-				if o.State == capture.Gone {
-					gone = 1
-				}
-				one.Outages = append(one.Outages, [3]int64{at(o.From), at(o.To), gone})
-			}
-		}
-		n.Backends = append(n.Backends, one)
+		old := func(o admin.Outage) bool { return !o.To.IsZero() && time.Since(o.To.Add(-off)) >= fleetHistory }
+		n.Report.Backends = append(n.Report.Backends, admin.Backend{Name: b.Name, State: b.State, Since: b.Since, Error: b.Error, Pods: b.Pods,
+			Outages: slices.DeleteFunc(slices.Clone(b.Outages), old)})
 	}
 	return n
 }

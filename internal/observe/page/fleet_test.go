@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -70,12 +69,11 @@ func TestTheFleetPageLeadsToTheNodes(t *testing.T) {
 		_, nodes = get("/nodes?after=-1")
 		return strings.Count(nodes, `"asked":true`) == 3
 	})
-	assert.Contains(t, nodes, `"config":"41c20000"`)
+	assert.Contains(t, nodes, `"config":{"id":"41c20000"`)
 	assert.Contains(t, nodes, `"error":"connection refused"`)
 	assert.Contains(t, nodes, `"error":"its pod does not run"`)
 	assert.Contains(t, nodes, `"clockOff":3600000`)
-	assert.Contains(t, nodes, fmt.Sprintf(`"since":%d`, gone.UnixMilli()), "by this machine's clock")
-	assert.NotContains(t, nodes, fmt.Sprint(gone.Add(-51*time.Hour).UnixMilli()), "only the last day")
+	assert.Equal(t, 1, strings.Count(nodes, `"from":`), "only the last day")
 	status, html := get("/node/" + url.PathEscape(dir+"/a.sock") + "/")
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, html, "EventSource", "the page of a node")
