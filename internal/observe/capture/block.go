@@ -70,7 +70,7 @@ type blockIndex struct {
 	Codes   uint32   `json:"codes"`           // bit n: a leg ended with code n
 	Needs   []uint64 `json:"needs,omitempty"` // blocks, by their first number, in which calls began that failed in this one; or anyBlock
 	Open    []uint64 `json:"open"`            // of a block with all calls, the calls under way when it began; nil: not known
-	Changes []uint64 `json:"changes"`         // hashes of the keys of its changes; nil if an older criproxy wrote the index, which did not say
+	Changes []uint64 `json:"changes"`         // hashes of the keys of its changes
 }
 
 // anyBlock stands for the blocks in which a call began of which that is not known.
@@ -142,7 +142,7 @@ func newEncoder(w io.Writer, window int) *zstd.Encoder {
 func (p *packer) add(ev *Event) (begun *block) {
 	if p.block == nil {
 		p.packing = newPacking(p.shapes)
-		p.block = &block{kind: p.kind, blockIndex: blockIndex{Changes: []uint64{}}}
+		p.block = &block{kind: p.kind}
 		begun = p.block
 		p.sink.Reset()
 		if p.enc == nil {
@@ -278,7 +278,6 @@ func readBlocks(data []byte) (h FileHeader, blocks []*block, atEnd bool, lost er
 		}
 		if b.Last == 0 { // its index is missing
 			u, began := b.unpack(), map[uint64]bool{}
-			b.Changes = []uint64{}
 			for ev := (Event{}); u.next(&ev); {
 				b.add(&ev)
 				if ev.Kind == Start && ev.front() {

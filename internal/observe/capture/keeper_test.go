@@ -72,29 +72,23 @@ func TestANewFileHasTheWholeOfABlockThatItEnds(t *testing.T) {
 	assert.Equal(t, []uint64{1, 2, 3}, restored(t, older(path, 1), path))
 }
 
-// The index of a block says which changes it has, so that a process that starts need not unpack an hour to find out. That of an
-// older criproxy does not.
+// The index of a block says which changes it has, so that a process that starts need not unpack an hour to find out.
 func TestTheChangesThatARecordingHasAreKnown(t *testing.T) {
 	all := []Change{{Time: time.Unix(1, 0), What: Up, Backend: "a"}, {Time: time.Unix(1, 0), What: Up, Backend: "b"}, {Time: time.Unix(3, 0), What: Gone, Backend: "a"}}
-	for _, older := range []bool{false, true} {
-		rec := NewRecorder(Config{Schema: codec.NewSchema()})
-		rec.Change(all[0])
-		rec.record(&Event{Kind: Start, Call: 1, Method: "/x.Y/Z", Time: time.Unix(2, 0)})
-		rec.archive.drain()
-		for _, s := range []*shelf{&rec.archive.all, &rec.archive.notable} {
-			if older {
-				s.packer.block.Changes = nil
-			}
-			s.packer.end()
-		}
-		data, _ := rec.Snapshot(&FileHeader{})
-		next := NewRecorder(Config{Schema: codec.NewSchema()})
-		require.NoError(t, next.Restore(data))
-		assert.Equal(t, all[1:], next.Lacks(all), "older: %v", older)
-		assert.Empty(t, next.Lacks(all[:1]))
-		long := Change{Time: time.Unix(0, 1), What: Up, Backend: "c"}
-		assert.Equal(t, all[2:], next.Lacks([]Change{long, all[2]}), "none is there: those since it began")
+	rec := NewRecorder(Config{Schema: codec.NewSchema()})
+	rec.Change(all[0])
+	rec.record(&Event{Kind: Start, Call: 1, Method: "/x.Y/Z", Time: time.Unix(2, 0)})
+	rec.archive.drain()
+	for _, s := range []*shelf{&rec.archive.all, &rec.archive.notable} {
+		s.packer.end()
 	}
+	data, _ := rec.Snapshot(&FileHeader{})
+	next := NewRecorder(Config{Schema: codec.NewSchema()})
+	require.NoError(t, next.Restore(data))
+	assert.Equal(t, all[1:], next.Lacks(all))
+	assert.Empty(t, next.Lacks(all[:1]))
+	long := Change{Time: time.Unix(0, 1), What: Up, Backend: "c"}
+	assert.Equal(t, all[2:], next.Lacks([]Change{long, all[2]}), "none is there: those since it began")
 }
 
 // What a process reads before it serves says the same as all of the file, whenever its owner was killed. If it cannot, it says so.

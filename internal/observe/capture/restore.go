@@ -132,7 +132,7 @@ func readFile(f *io.SectionReader) ([]byte, error) {
 }
 
 // outline returns the blocks of a file with their indices, but without their events. It reads only the indices, and the blocks
-// that have none. It fails if that does not show what is in the file: if a part is damaged, or an older criproxy has written it.
+// that have none. It fails if that does not show what is in the file, because a part is damaged.
 func outline(f *io.SectionReader) ([]*block, bool) {
 	type part struct {
 		at, size int64
@@ -183,8 +183,7 @@ func outline(f *io.SectionReader) ([]*block, bool) {
 		}
 	}
 	_, blocks, _, lost := readBlocks(data)
-	older := slices.ContainsFunc(blocks, func(b *block) bool { return b.Changes == nil })
-	return blocks, lost == nil && len(blocks) == begun && !older
+	return blocks, lost == nil && len(blocks) == begun
 }
 
 // goOn makes the next events and calls follow those of earlier recordings.
@@ -200,21 +199,9 @@ func (r *Recorder) goOn(in *inheritance) {
 	}
 }
 
-// Lacks returns those of the changes, the latest that earlier processes have noted, that came after what r has restored. It
-// need not unpack the recordings for that, unless an older criproxy has written them.
+// Lacks returns those of the changes, the latest that earlier processes have noted, that came after what r has restored.
 func (r *Recorder) Lacks(latest []Change) []Change {
 	in := &r.earlier
-	if a := r.archive; a != nil && a.load == nil { // otherwise all indices say it
-		a.each(func(b *block) {
-			if b.Changes == nil {
-				b.Changes = []uint64{}
-				for u, ev := b.unpack(), (Event{}); u.next(&ev); {
-					b.add(&ev)
-				}
-				in.note(&b.blockIndex)
-			}
-		})
-	}
 	for i := range slices.Backward(latest) {
 		if in.changes[latest[i].Key().hash()] {
 			return latest[i+1:]
