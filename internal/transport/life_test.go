@@ -63,27 +63,6 @@ func TestASilentPeerIsBoundedInTheHandshake(t *testing.T) {
 	}
 }
 
-func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
-	l := listen(t)
-	s := serve(t, l, transport.ServerConfig{Handler: echo, MaxConns: 2})
-	first, second := rawClient(t, l), rawClient(t, l)
-	require.Eventually(t, func() bool { all, greeting := s.Conns(); return all == 2 && greeting == 0 }, patience, time.Millisecond)
-	nc, err := net.Dial("unix", l.Addr().String())
-	require.NoError(t, err)
-	defer nc.Close()
-	_ = nc.SetReadDeadline(time.Now().Add(patience))
-	_, err = nc.Read(make([]byte, 1))
-	assert.Error(t, err)
-	require.NoError(t, first.nc.Close())
-	require.Eventually(t, func() bool { all, _ := s.Conns(); return all == 1 }, patience, time.Millisecond)
-	third := rawClient(t, l)
-	for _, p := range []*rawPeer{second, third} {
-		p.call(1, []byte("x"))
-		require.NoError(t, p.say())
-		assert.Equal(t, "0", p.status(1)["grpc-status"])
-	}
-}
-
 func TestADrainLetsCallsEnd(t *testing.T) {
 	for name, c := range map[string]end{"ours": ours, "grpc-go": grpcGo} {
 		t.Run(name, func(t *testing.T) {

@@ -52,7 +52,7 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 // admit serves a connection in a new goroutine.
 func (s *Server) admit(nc net.Conn, l net.Listener, shake Handshake) {
 	s.mu.Lock()
-	refused := s.stopped || s.cfg.MaxConns > 0 && len(s.greeting)+len(s.conns) >= s.cfg.MaxConns
+	refused := s.stopped
 	if !refused {
 		s.clock.Tick()
 		s.greeting[nc] = greeting{l, s.clock.Now()}

@@ -53,10 +53,6 @@ type ServerConfig struct {
 	// for which the server has reserved memory. Zero means 30s.
 	StallTimeout time.Duration
 
-	// MaxConns is how many connections there may be, including those in the handshake. The
-	// server closes further ones. Zero means any number.
-	MaxConns int
-
 	// Pings is how often clients may ping. The server disconnects a client that pings more often,
 	// with a GOAWAY frame that says too_many_pings.
 	Pings keepalive.EnforcementPolicy

@@ -41,7 +41,7 @@ type Server struct {
 	stopped   bool
 }
 
-// NewServer returns a server. It ignores Window, StallTimeout and MaxConns of cfg.
+// NewServer returns a server. It ignores Window and StallTimeout of cfg.
 func NewServer(cfg transport.ServerConfig) *Server {
 	s := &Server{listeners: map[*listener]struct{}{}, conns: map[*conn]struct{}{}}
 	s.changed.L = &s.mu
