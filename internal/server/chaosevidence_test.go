@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
@@ -99,6 +101,28 @@ func (w *witness) compare(rec *capture.Follower, reach time.Time) (compared int,
 		}
 	}
 	return compared, errors.Join(errs...)
+}
+
+func TestAWitnessNoticesWhatIsNotRecordedAsItWas(t *testing.T) {
+	n := newNode(t, nil)
+	var w witness
+	n.connect(grpc.WithUnaryInterceptor(w.interceptor()))
+	for range 2 {
+		_, err := n.Version(t.Context(), &runtimeapi.VersionRequest{})
+		require.NoError(t, err)
+	}
+	compare := func() error {
+		_, err := w.compare(n.proxy.record.Follow(), n.proxy.record.Reach().Oldest)
+		return err
+	}
+	testkit.Eventually(t, "the ends are recorded", func() bool { return compare() == nil })
+	w.calls[0].code = codes.Aborted
+	w.calls[1].to = w.calls[1].from.Add(-time.Hour)
+	w.calls = append(w.calls, &witnessed{method: "none", byCriproxy: true, from: time.Now(), to: time.Now()})
+	err := compare()
+	assert.ErrorContains(t, err, "call 0 is /runtime.v1.RuntimeService/Version with OK, and was /runtime.v1.RuntimeService/Version with Aborted")
+	assert.ErrorContains(t, err, "call 1 was from")
+	assert.ErrorContains(t, err, "call 2, none, is not there")
 }
 
 // compare compares what is recorded with what the clients saw.
