@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"os"
 	"testing"
 
@@ -100,67 +99,6 @@ func TestABackendIsRememberedByItsName(t *testing.T) {
 	info, err := os.Stat(n.cfg.StateDir)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700)|os.ModeDir, info.Mode(), "environments are in there")
-}
-
-// After a runtime has gone, a client sees what it got last, even if that was a moment
-// ago: the proxy itself asks only once a second.
-func TestMemoryIsNeverOlderThanAClientsAnswer(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, nil)
-	p := n.run(1, "db", 2)
-	n.known()
-	for _, form := range []string{"a list", "a stream", "a list with a filter", "a list without it"} {
-		m := n.runtimes[1]
-		_, id, _ := cutName(n, p.containers[0])
-		running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
-		exited := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}
-		require.NoError(t, m.Exit(id, 7)) // without the proxy
-		var err error
-		switch form {
-		case "a list":
-			_, err = listContainers(nil).unary(n)
-		case "a stream":
-			_, err = listContainers(nil).streamed(n)
-		case "a list with a filter":
-			var got []proto.Message
-			got, err = listContainers(&runtimeapi.ContainerFilter{State: exited}).unary(n)
-			require.Len(t, got, 2)
-		case "a list without it":
-			var got []proto.Message
-			got, err = listContainers(&runtimeapi.ContainerFilter{State: running}).unary(n)
-			require.Empty(t, got)
-		}
-		require.NoError(t, err)
-		m.Kill()
-		got, err := listContainers(&runtimeapi.ContainerFilter{Id: p.containers[0]}).unary(n)
-		require.NoError(t, err)
-		require.Len(t, got, 1)
-		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, got[0].(*runtimeapi.Container).GetState(), "after %s", form)
-
-		m.Start()
-		n.isUp(1)
-		p = n.run(1, fmt.Sprint("db", len(form)), 1)
-		_, err = n.RemoveContainer(n.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: n.front(1, id)})
-		require.NoError(t, err)
-		n.known()
-	}
-}
-
-// cutName returns the runtime of a front id, and the native id.
-func cutName(n *node, id string) (i int, back string, ok bool) {
-	for i := len(n.cfg.Backends) - 1; i >= 0; i-- {
-		for _, p := range n.runtimes[i].Pods() {
-			if n.front(i, p.GetId()) == id {
-				return i, p.GetId(), true
-			}
-		}
-		for _, c := range n.runtimes[i].Containers() {
-			if n.front(i, c.GetId()) == id {
-				return i, c.GetId(), true
-			}
-		}
-	}
-	return 0, "", false
 }
 
 // loseStateDir puts a file in the place of the state folder. It does so at once, because criproxy writes to the folder

@@ -10,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/backend"
@@ -20,7 +18,6 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
-	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // A runtime is slow with lists and statuses. Status is the call by which kubelet judges a
@@ -47,29 +44,6 @@ func (n *node) change(f func(*config.Config)) {
 }
 
 func (n *node) state(i int) backend.State { return n.proxy.backends()[i].lastKnown.State() }
-
-func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
-	untested.TakesLong(t)
-	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
-		n := newNode(t, func(c *config.Config) { mode(c); hasty(c) })
-		web, db := n.run(0, "web", 1), n.run(1, "db", 1)
-		n.known()
-		n.runtimes[1].When(slowing())
-		n.isSlow(1)
-		asked := func() int { return len(n.runtimes[1].Calls("ListPodSandbox")) }
-		for before := asked(); asked() < before+5; {
-			n.lists(web.sandbox, db.sandbox)
-			require.NotEqual(t, backend.Gone, n.state(1).Condition, "%v", n.state(1).Err)
-			_, err := n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: db.containers[0], Cmd: []string{"true"}})
-			require.NoError(t, err, "all else passes as usual")
-		}
-		more := n.run(1, "more", 1)
-		n.lists(web.sandbox, db.sandbox, more.sandbox) // what a client has made is listed
-		n.runtimes[1].When(nil)
-		n.isUp(1)
-	})
-}
 
 // criproxy status took 3 s: it waited for the version, which it knew.
 func TestAReportDoesNotWaitForASlowRuntime(t *testing.T) {
@@ -118,35 +92,6 @@ func TestARuntimeAddedBesideASlowPrimaryEmptiesNoList(t *testing.T) {
 	for range 10 {
 		n.lists(web.sandbox)
 	}
-}
-
-func TestAHungPrimaryThatWasNeverSeenFailsLists(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}})
-	n.stop()
-	n.runtimes[0].When(testkit.Hanging())
-	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
-	n.start()
-	_, err := listPods(nil).unary(n, grpc.WaitForReady(true))
-	testkit.AssertCode(t, codes.Unavailable, err)
-	assert.ErrorContains(t, err, "primary")
-}
-
-// A runtime that accepts connections may have pods, even if it has never answered.
-func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "mute.io"}, absent: true})
-	web := n.run(0, "web", 1)
-	n.lists(web.sandbox) // no process listens there: it has no pods
-	n.runtimes[1].When(testkit.Hanging())
-	n.runtimes[1].Start()
-	_, err := listPods(nil).unary(n)
-	testkit.AssertCode(t, codes.Unavailable, err)
-	assert.ErrorContains(t, err, "mute.io")
-	assert.ErrorContains(t, err, "take it out of the configuration")
-	n.runtimes[1].When(nil)
-	n.isUp(1)
-	n.lists(web.sandbox)
 }
 
 // With a folder that cannot be written, a new budget or address during an outage used to remove the
@@ -202,20 +147,6 @@ func TestARuntimeThatIsRemovedIsForgotten(t *testing.T) {
 	n.change(func(c *config.Config) { c.Backends = both })
 	n.isDown(1)
 	n.lists(web.sandbox) // there are no events of what was there before
-}
-
-func TestAStatusThatIsRememberedIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, hasty)
-	db := n.run(1, "db", 1)
-	n.known()
-	n.runtimes[1].When(testkit.Hanging("PodSandboxStatus", "ContainerStatus"))
-	for range 3 {
-		_, err := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: db.sandbox})
-		assert.NoError(t, err)
-		_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: db.containers[0]})
-		assert.NoError(t, err)
-	}
 }
 
 func TestTheStartOfANodeHasAWordOfItsOwn(t *testing.T) {
