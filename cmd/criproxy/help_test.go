@@ -5,9 +5,7 @@ import (
 	"context"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -93,35 +91,5 @@ func TestABackendThatDoesNotExistIsAMistakeOnTheCommandLine(t *testing.T) {
 		assert.Empty(t, out.String(), c.name)
 		assert.Contains(t, errOut.String(), `"nosuch"`, c.name)
 		assert.Contains(t, errOut.String(), "criproxy: see criproxy help "+c.name+"\n")
-	}
-}
-
-// Commands stand in blocks of code, with or without a prompt, and between backquotes.
-func TestDocsNameOnlyCommandsThatExist(t *testing.T) {
-	t.Parallel()
-	exists := map[string]map[string]bool{} // :: command → its flags
-	for _, c := range commands() {
-		exists[c.name] = map[string]bool{}
-		for _, f := range c.flags() {
-			exists[c.name][f.name] = true
-		}
-	}
-	command := regexp.MustCompile("(?m)(^|^\\$ |`)criproxy ([a-z][a-z-]+)([^`\n|#>]*)")
-	flagIn := regexp.MustCompile(" -([a-zA-Z-]+)")
-	files, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
-	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md") {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, named := range command.FindAllStringSubmatch(string(text), -1) {
-			flags := exists[named[2]]
-			if flags == nil && (named[1] == "" || named[3] == " ") {
-				continue // a line of prose that begins with the name of the program, or the beginning of another text
-			}
-			assert.NotNil(t, flags, "%s: there is no command %q", file, named[2])
-			for _, one := range flagIn.FindAllStringSubmatch(named[3], -1) {
-				assert.True(t, flags[one[1]], "%s: %s has no flag -%s", file, named[2], one[1])
-			}
-		}
 	}
 }

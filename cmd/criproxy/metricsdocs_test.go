@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -76,19 +75,4 @@ func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 	out, err = check.CombinedOutput()
 	assert.NoError(t, err, "%s", out)
 	p.end()
-}
-
-func TestEachPanelHasADescription(t *testing.T) {
-	for _, name := range []string{"dashboard.json", "fleet-dashboard.json"} {
-		var dashboard struct {
-			Panels []struct{ Type, Title, Description string }
-		}
-		data, err := os.ReadFile("../../packaging/monitoring/" + name)
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(data, &dashboard))
-		assert.NotEmpty(t, dashboard.Panels)
-		for _, p := range dashboard.Panels {
-			assert.True(t, p.Type == "row" || p.Description != "", p.Title)
-		}
-	}
 }

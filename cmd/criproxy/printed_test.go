@@ -75,7 +75,7 @@ func parses(t *testing.T, place string, words []string) {
 func TestCommandsThatWePrintAreAccepted(t *testing.T) {
 	t.Parallel()
 	var files []string
-	for _, pattern := range []string{"README.md", "docs/*.md", "packaging/monitoring/*.yaml", "internal/command/*/*.go", "internal/observe/*/*.go", "internal/server/*.go", "internal/server/*/*.go", "director/*.go", "internal/plugins/*.go"} {
+	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "packaging/monitoring/*.yaml", "internal/command/*/*.go", "internal/observe/*/*.go", "internal/server/*.go", "internal/server/*/*.go", "director/*.go", "internal/plugins/*.go"} {
 		found, err := filepath.Glob("../../" + pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, found, pattern)
