@@ -275,4 +275,5 @@ func (l *Listing) shownSince(seq uint64) {
 	maps.DeleteFunc(l.changes, func(_ string, c change) bool { return c.before < seq })
 	maps.DeleteFunc(l.sweeps, func(_ string, s sweep) bool { return s.before < seq })
 	maps.DeleteFunc(l.renamed, func(_ string, before uint64) bool { return before < seq })
+	maps.DeleteFunc(l.parts, func(_ string, part uint64) bool { return part < seq })
 }

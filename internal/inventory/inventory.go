@@ -63,7 +63,7 @@ func (inv *Inventory) listing(key string) *Listing {
 	if l == nil {
 		l = &Listing{
 			inv: inv, items: &items{}, answered: 1, statuses: map[string]itemStatus{}, wanted: map[string]bool{},
-			changes: map[string]change{}, sweeps: map[string]sweep{}, renamed: map[string]uint64{},
+			changes: map[string]change{}, sweeps: map[string]sweep{}, renamed: map[string]uint64{}, parts: map[string]uint64{},
 		}
 		inv.lists[key] = l
 	}

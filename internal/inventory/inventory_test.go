@@ -261,6 +261,7 @@ func TestAnEarlierAnswerShowsOnlyWhatIsNewer(t *testing.T) {
 		"not removed by half of its id":        {"c1/p1 EXITED", []string{`RemoveContainer container_id: "c"`}, "c1/p1 EXITED", "c1/p1 EXITED"},
 		"a later answer has come before":       {"", []string{"containers c2/p1 RUNNING"}, "c1/p1 RUNNING", "c2/p1 RUNNING"},
 		"a later part has come before":         {"", []string{"part c2/p1 RUNNING"}, "", "c2/p1 RUNNING"},
+		"a later part has shown it before":     {"c1/p1 RUNNING", []string{"part c1/p1 EXITED"}, "c1/p1 RUNNING", "c1/p1 EXITED"},
 		"a later answer has been a bad one":    {"c1/p1 RUNNING", []string{"? containers c1/p1 RUNNING", "broken"}, "", "c1/p1 RUNNING"},
 		"a change that failed changes nothing": {"c1/p1 RUNNING", []string{`!StopContainer container_id: "c1"`}, "c1/p1 RUNNING", "c1/p1 RUNNING"},
 	} {
@@ -309,7 +310,31 @@ func TestAPartLacksOnlyWhatTheRuntimeHasRemoved(t *testing.T) {
 		part@old c1/p1 RUNNING
 		? lacks false
 		part c1/p1 RUNNING
-		? lacks true`)
+		? lacks true
+		containers c1/p1 RUNNING
+		ask old
+		part c3/p1 RUNNING, c1/p1 RUNNING
+		part@old c1/p1 RUNNING
+		? lacks false`)
+}
+
+// A filtered answer used to put items back as they were when the answer to a later request had shown them as they are.
+func TestOfTwoPartsTheLaterRequestCountsForEachItem(t *testing.T) {
+	newRuntime(t).play(`
+		containers c1/p1 RUNNING, c2/p1 RUNNING
+		ask first
+		ask second
+		ask third
+		part@third c1/p1 RUNNING
+		part@first c1/p1 CREATED, c2/p1 CREATED
+		? containers c1/p1 RUNNING, c2/p1 CREATED
+		part@second c1/p1 CREATED, c2/p1 RUNNING
+		? containers c1/p1 RUNNING, c2/p1 RUNNING
+		part c1/p1 EXITED
+		? containers c1/p1 EXITED, c2/p1 RUNNING
+		containers c1/p1 EXITED, c2/p1 RUNNING
+		part@third c1/p1 RUNNING
+		? containers c1/p1 EXITED, c2/p1 RUNNING`)
 }
 
 func TestABrokenListIsNotAnEmptyOne(t *testing.T) {

@@ -47,6 +47,7 @@ type Listing struct {
 	statuses map[string]itemStatus // :: id → its status
 	wanted   map[string]bool       // ids whose status is due although it may be known
 	renamed  map[string]uint64     // :: name that a call may have given or taken → the latest request before
+	parts    map[string]uint64     // :: id → the latest request with a filter whose answer has it, until then
 }
 
 // noteChange notes that something may have changed. Answers to earlier requests may lack it. Each change has a number of its
@@ -134,7 +135,7 @@ func (l *Listing) settle() {
 //
 // lacks reports that the answer misses an item of l which matches the request, and which no client has created or changed
 // since the request: something has happened at the backend that l does not show. The answer to a request from before the
-// one that the items answer counts for nothing.
+// one that the items answer counts for nothing, and of an item that the answer to a later request had, too.
 func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
 	if seq <= l.answered {
 		return false
@@ -152,13 +153,17 @@ func (l *Listing) Merge(seq uint64, request, answer []byte) (lacks bool) {
 	if matches, err := l.plan.matcher(request, of); err == nil {
 		for id, item := range l.items.all() {
 			c, changed := l.changes[id]
-			if _, ok := items.get(id); !ok && (!changed || seq > c.before) && matches(id, item) {
+			if _, ok := items.get(id); !ok && (!changed || seq > c.before) && seq > l.parts[id] && matches(id, item) {
 				lacks = true
 				break
 			}
 		}
 	}
 	for id, item := range items.all() {
+		if seq < l.parts[id] {
+			continue
+		}
+		l.parts[id] = seq
 		old, ok := l.items.get(id)
 		item = l.since(seq, id, item)
 		if item == nil || ok && same(l.plan.item, old, item) {

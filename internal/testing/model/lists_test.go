@@ -90,3 +90,38 @@ func TestAStartThatIsListedEarlyDelaysNoList(t *testing.T) {
 		}
 	})
 }
+
+// A filtered list that was answered late put a container back as it was, after the answer to a later request had shown that it
+// has ended.
+func TestALateFilteredListUndoesNoLaterOne(t *testing.T) {
+	inPeace(t, func(t *testing.T, w *world, c *client, second *runtime) {
+		other := w.client(1)
+		late, hung := clear(), clear()
+		late.name, late.latency[lists] = "slow lists", latency{100 * time.Millisecond, 1900 * time.Millisecond}
+		hung.name, hung.frozen = "frozen", true
+		for range 40 { // in a few of them the earlier request is answered later, and as of before the end
+			w.mu.Lock()
+			one := second.add(containers, second.items[sandboxes][0].id, running)
+			w.mu.Unlock()
+			w.sleep(20 * time.Second)
+			front, pod := w.now.cfg.front(1, one.id), filter{pod: w.now.cfg.front(1, one.pod)}
+			second.turns(late, second.address())
+			answered := make(chan struct{})
+			w.group.Go(func() {
+				defer close(answered)
+				other.list(containers, false, pod, long)
+			})
+			w.sleep(500 * time.Millisecond)
+			w.mu.Lock()
+			second.changes[containers] = append(second.changes[containers], &change{from: time.Now(), to: time.Now()})
+			second.become(one, exited)
+			w.mu.Unlock()
+			require.Equal(t, int(exited), c.list(containers, false, pod, long)[front].state)
+			<-answered
+			second.turns(hung, second.address())
+			c.list(containers, false, filter{}, long)
+			require.Empty(t, w.wrong)
+			second.turns(clear(), second.address())
+		}
+	})
+}

@@ -140,7 +140,6 @@ type runtime struct {
 	history  [2][]answered
 	met      bool         // it has answered a call, even with an error
 	looks    [2]time.Time // when the latest requested list is read
-	answers  [2]time.Time // when the latest list was answered
 	arrivals map[any]int  // :: token of a call → how often it arrived
 	done     map[any]bool // :: token of a call → it was answered with OK
 	server   *transport.Server
@@ -358,11 +357,10 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) (_ []byte, e
 		took = fast
 	}
 	before := time.Duration(rnd.Float64() * float64(took))
-	if isList && !r.world.unordered { // one after another, as if under a lock
-		r.answers[k] = later(r.answers[k], asked.Add(took))
-		took = r.answers[k].Sub(asked)
+	if isList && !r.world.unordered { // it looks at its items for one list after another, as if under a lock
 		r.looks[k] = later(r.looks[k], asked.Add(before))
 		before = r.looks[k].Sub(asked)
+		took = max(took, before)
 	}
 	dies, cut := rnd.IntN(2) == 0, rnd.IntN(2) == 0
 	token := tokenOf(ctx, method)
