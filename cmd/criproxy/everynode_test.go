@@ -51,7 +51,7 @@ func (f *fleet) follow(args ...string) (said func() string, stop func() (all str
 	if args[0] == "kubectl" {
 		name, args = "kubectl-criproxy", args[1:]
 	}
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, name, patiently(args)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = &o, &o, f.env
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	require.NoError(f, cmd.Start())
@@ -63,7 +63,7 @@ func TestTailOfSeveralNodesIsOneStory(t *testing.T) {
 	t.Parallel()
 	f, nodes := realNodes(t, "node-1", "node-2")
 	nodes[0].runPod("web-node-1", "")
-	said, stop := f.follow("tail", "-nodes", "all", "-past", "-follow", "-timeout", "40s")
+	said, stop := f.follow("tail", "-nodes", "all", "-past", "-follow")
 	testkit.Eventually(t, "what happened before", func() bool { return strings.Contains(said(), "StartContainer") })
 	nodes[1].runPod("web-node-2", "beta.io")
 	nodes[0].runPod("other", "")
@@ -80,7 +80,7 @@ func TestTailOfSeveralNodesIsOneStory(t *testing.T) {
 	assert.IsIncreasing(t, times)
 
 	// One pod: kubectl finds its node.
-	said, stop = f.follow("kubectl", "tail", "-n", "shop", "web-node-2", "-past", "-follow", "-o", "json", "-timeout", "40s")
+	said, stop = f.follow("kubectl", "tail", "-n", "shop", "web-node-2", "-past", "-follow", "-o", "json")
 	_ = said
 	nodes[1].runPodIn("shop", "web-node-2")
 	testkit.Eventually(t, "the pod", func() bool { return strings.Contains(said(), "StartContainer") })
@@ -122,7 +122,7 @@ func TestEachCommandAsksSeveralNodes(t *testing.T) {
 	f.pods("node-1", "node-2", "lost")
 	nodes[1].runPod("vm", "beta.io")
 
-	out, errOut, code := f.run("events", "-nodes", "all", "-timeout", "40s")
+	out, errOut, code := f.run("events", "-nodes", "all")
 	assert.Equal(t, 4, code)
 	assert.Regexp(t, `(?m)^[\d:. -]+  node-1  beta.io .*is up`, out)
 	assert.Regexp(t, `(?m)^[\d:. -]+  node-2  beta.io .*is up`, out)
@@ -132,18 +132,18 @@ func TestEachCommandAsksSeveralNodes(t *testing.T) {
 	_, errOut, code = f.run("status", "-nodes", "all", "-exit-code", "-before", before)
 	assert.Equal(t, 2, code)
 	assert.Contains(t, errOut, "-before compares one node with its own state")
-	out, _, code = f.run("events", "-node", "node-1,node-2", "-o", "json", "-timeout", "40s")
+	out, _, code = f.run("events", "-node", "node-1,node-2", "-o", "json")
 	assert.Equal(t, 0, code)
 	assert.Contains(t, out, `{"node":"node-2","`)
 
-	out, errOut, code = f.run("instances", "-node", "node-1", "-timeout", "40s", "-o", "json")
+	out, errOut, code = f.run("instances", "-node", "node-1", "-o", "json")
 	require.Equal(t, 0, code, errOut)
 	var found []cli.Instance
 	require.NoError(t, json.Unmarshal([]byte(out), &found))
 	require.NotEmpty(t, found)
 	assert.Equal(t, "node-1", found[0].Node)
 
-	out, errOut, code = f.run("doctor", "-node", "node-1,node-2", "-connect", filepath.Join(f.dir, "none.sock"), "-o", "json", "-timeout", "50s")
+	out, errOut, code = f.run("doctor", "-node", "node-1,node-2", "-connect", filepath.Join(f.dir, "none.sock"), "-o", "json")
 	assert.Equal(t, 1, code, errOut)
 	var diagnoses []struct {
 		Node     string
@@ -152,11 +152,11 @@ func TestEachCommandAsksSeveralNodes(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &diagnoses))
 	assert.Equal(t, "node-2", diagnoses[1].Node)
 	assert.NotEmpty(t, diagnoses[1].Findings)
-	out, _, _ = f.run("doctor", "-node", "node-1,node-2", "-connect", filepath.Join(f.dir, "none.sock"), "-timeout", "50s")
+	out, _, _ = f.run("doctor", "-node", "node-1,node-2", "-connect", filepath.Join(f.dir, "none.sock"))
 	assert.Regexp(t, `(?m)^node-1, node-2: error: `, out)
 	assert.Contains(t, out, "0 of 2 nodes have no finding.")
 
-	out, errOut, code = f.run("why", "-node", "node-1,node-2", "-timeout", "50s")
+	out, errOut, code = f.run("why", "-node", "node-1,node-2")
 	assert.Contains(t, []int{0, 1}, code, errOut)
 	assert.Contains(t, out, " of 2 nodes have no finding.")
 	assert.Contains(t, out, "Not all calls of this time are recorded on node-")
@@ -197,10 +197,10 @@ func TestCheckTriesAConfigurationOnEachNode(t *testing.T) {
 		return path
 	}
 	file := write("backends:", "- address: "+nodes[1].dir+"/0.sock")
-	out, errOut, code := f.run("check", "-f", file, "-node", "node-1,node-2", "-timeout", "50s")
+	out, errOut, code := f.run("check", "-f", file, "-node", "node-1,node-2")
 	assert.Equal(t, 1, code, errOut)
 	assert.True(t, strings.HasPrefix(out, "This works on 1 of 2 nodes.\n  node-2: backend beta.io has 1 pod,"), out)
-	out, _, code = f.run("check", "-f", file, "-node", "node-1,node-2", "-timeout", "50s", "-o", "json")
+	out, _, code = f.run("check", "-f", file, "-node", "node-1,node-2", "-o", "json")
 	assert.Equal(t, 1, code)
 	var all []struct {
 		Node    string
@@ -213,7 +213,7 @@ func TestCheckTriesAConfigurationOnEachNode(t *testing.T) {
 	assert.Len(t, all[1].Errors, 1)
 
 	// A mistake is found before any node is asked to serve it, and is said once.
-	out, errOut, code = f.run("check", "-f", write("backend: []"), "-node", "node-1,node-2", "-timeout", "50s")
+	out, errOut, code = f.run("check", "-f", write("backend: []"), "-node", "node-1,node-2")
 	assert.Equal(t, 4, code, out)
 	assert.Contains(t, errOut, "node-1: ")
 	assert.Contains(t, errOut, `backend: unknown key (did you mean "backends"?)`)
@@ -225,7 +225,7 @@ func TestThePluginOfKubectlAsksAllNodes(t *testing.T) {
 	f := newFleet(t)
 	f.nodes(3)
 	plugin := func(args ...string) (string, string, int) { return f.runAs("kubectl-criproxy", args...) }
-	patient := func(args ...string) (string, string, int) { return plugin(append(args, "-timeout", "1m")...) }
+	patient := func(args ...string) (string, string, int) { return plugin(patiently(args)...) }
 	out, errOut, code := patient("status")
 	assert.Equal(t, 0, code, errOut)
 	assert.True(t, strings.HasPrefix(out, "3 of 3 up\n"), out)
