@@ -146,7 +146,8 @@ func (b *stack) report(ctx context.Context) admin.Backend {
 		})
 	}
 	var about runtimeapi.VersionResponse
-	if !slow || known.Runtime == "" {
+	unknown := known.Runtime == "" // else each new connection asks for it, and for its API: the report need not wait
+	if unknown {
 		ask(runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &about, func(time.Duration) {
 			r.Runtime = runtimeName(&about)
 		})
@@ -185,7 +186,7 @@ func (b *stack) report(ctx context.Context) admin.Backend {
 		r.PodIDs = nil // nothing concerns them
 	}
 	b.answers.each(b.String(), func(_ string, n uint64) { r.Remembered += n })
-	if r.State != backend.Gone.String() {
+	if unknown && r.State != backend.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
 	}
 	b.is(r.Runtime, r.API, process)
