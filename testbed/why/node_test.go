@@ -2,6 +2,7 @@ package why_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -47,6 +48,8 @@ type node struct {
 	cni      string // the folder with the CNI plugin's faults
 	registry *runtimes.Registry
 	runtime  *runtimes.Containerd
+	second   *runtimes.Containerd // nil without one
+	pods     int                  // at its start; for messages
 	relay    testbed.Slowness
 	yaml     string // criproxy's configuration, up to the runtime's address
 	proxy    *proxy.Proxy
@@ -60,6 +63,8 @@ type setup struct {
 	criproxy, kubelet string // their YAML
 	toml              string // of containerd
 	direct            bool   // criproxy speaks to containerd itself, not to a relay
+	second            bool   // there is another runtime: see startSecond
+	recorder          int    // its size in bytes; 0 means 64 MiB
 	relay             []grpc.StreamServerInterceptor
 	api               bool // kubelet is a node of an API server
 }
@@ -82,8 +87,12 @@ bin_dirs = [%q, %q]
 	if !s.direct {
 		socket = testbed.NewRelay(t, socket, append(s.relay, n.relay.Intercept)...)
 	}
-	n.yaml = "flightRecorder: 67108864\n" + s.criproxy + "backends:\n- address: "
-	n.proxy = testbed.NewProxy(t, n.yaml+socket+"\n")
+	n.yaml = fmt.Sprintf("flightRecorder: %d\n%sbackends:\n- address: ", cmp.Or(s.recorder, 64<<20), s.criproxy)
+	other := ""
+	if s.second {
+		other = n.startSecond(t)
+	}
+	n.proxy = testbed.NewProxy(t, n.yaml+socket+"\n"+other)
 	config := kubelet.Config{Endpoint: n.proxy.Endpoint(), ExtraYAML: s.kubelet}
 	if s.api {
 		n.plane = plane.New(t)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -111,7 +112,8 @@ func TestWhyNamesTheFault(t *testing.T) {
 		}},
 		{name: "pull-hangs", says: "kubelet pulls one image at a time", run: func(t *testing.T) {
 			one, other := pod("puller", "tick"), pod("waiter", "tick")
-			one.Spec.Containers[0].Image = n.drips(t, time.Hour) + "/testbed/large:1"
+			at, _ := n.drips(t, time.Hour)
+			one.Spec.Containers[0].Image = at + "/testbed/large:1"
 			require.NoError(t, n.kubelet.AddManifest(one))
 			n.awaitSandbox(t, "puller") // on a busy machine this alone takes seconds
 			time.Sleep(4 * time.Second)
@@ -181,8 +183,9 @@ func (n *node) killPod(t *testing.T, name string) {
 	}
 }
 
-// drips returns the address of a registry with a large image, of which it sends 16 KiB at a time, with pauses between.
-func (n *node) drips(t *testing.T, pause time.Duration) string {
+// drips returns the address of a registry with a large image, of which it sends 16 KiB at a time, with pauses between, until
+// it is to flow.
+func (n *node) drips(t *testing.T, pause time.Duration) (address string, flow func()) {
 	base, err := name.ParseReference(n.registry.Image("testbed/app:1"), name.Insecure)
 	require.NoError(t, err)
 	image, err := remote.Image(base)
@@ -195,6 +198,7 @@ func (n *node) drips(t *testing.T, pause time.Duration) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
+	flows := make(chan struct{})
 	go func() {
 		for {
 			client, err := l.Accept()
@@ -213,10 +217,13 @@ func (n *node) drips(t *testing.T, pause time.Duration) string {
 					if _, err := io.CopyN(client, server, 16<<10); err != nil {
 						return
 					}
-					time.Sleep(pause)
+					select {
+					case <-flows:
+					case <-time.After(pause):
+					}
 				}
 			}()
 		}
 	}()
-	return l.Addr().String()
+	return l.Addr().String(), sync.OnceFunc(func() { close(flows) })
 }
