@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
@@ -127,10 +128,14 @@ func (c *Containerd) Ctr(ctx context.Context, args ...string) (string, error) {
 
 // Upgrade ends the daemon, and starts that of another version on the same folders. Containers go on meanwhile.
 func (c *Containerd) Upgrade(ctx context.Context, version string) error {
-	if err := c.Terminate(ctx); err != nil {
+	binaries, err := build.Get(ctx, nil, build.ForContainerd(version)...)
+	if err == nil {
+		err = c.Terminate(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	c.Version = version
+	c.Version, c.Binaries.Containerd = version, binaries.Containerd
 	if err := errors.Join(writeTOML(c.Config), manifest{Config: c.Config, Bridge: c.bridge}.write()); err != nil {
 		return err
 	}

@@ -259,7 +259,7 @@ func TestWhyNamesFaultsOfARuntime(t *testing.T) {
 			require.NoError(t, n.runtime.Start(t.Context()))
 			time.Sleep(8 * time.Second)
 		}},
-		{name: "runtime-hung", says: "primary answered nothing for ", run: func(t *testing.T) {
+		{name: "runtime-hung", says: " answered nothing for ", run: func(t *testing.T) {
 			require.NoError(t, n.runtime.Freeze())
 			time.Sleep(25 * time.Second)
 			require.NoError(t, n.runtime.Thaw())
