@@ -52,6 +52,9 @@ func New(p Source, monitoring func(*http.ServeMux), events, changes http.Handler
 	answer := func(path string, with func(ctx context.Context) (any, error)) {
 		a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			v, err := with(r.Context())
+			if r.Context().Err() != nil { // what it says of backends is wrong; the client asks again, the process that serves now
+				panic(http.ErrAbortHandler)
+			}
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusConflict)
 				return

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -75,6 +76,32 @@ func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
 	stop()
 	<-ended
 	assert.NoFileExists(t, filepath.Join(dir, "a"))
+}
+
+// interrupted is a proxy that is asked for a report when the admin socket stops.
+type interrupted struct {
+	Source
+	asked chan struct{}
+}
+
+func (s interrupted) Report(ctx context.Context) Report {
+	close(s.asked)
+	<-ctx.Done()
+	return Report{Backends: []Backend{{Error: "not asked"}}}
+}
+
+// In a handover, the old process said that calls to its runtimes failed: it had stopped asking them.
+func TestAReportThatAStopCutsOffIsNoAnswer(t *testing.T) {
+	asked := make(chan struct{})
+	a := New(interrupted{asked: asked}, func(*http.ServeMux) {}, http.NotFound, http.NotFound)
+	path := filepath.Join(testkit.SocketDir(t), "a")
+	var err error
+	a.Listener, err = net.Listen("unix", path)
+	require.NoError(t, err)
+	stop := a.Start()
+	go func() { <-asked; stop() }()
+	_, err = NewClient(path).Get(t.Context(), "/status")
+	assert.ErrorContains(t, err, "there is no admin socket", "it asks the process that serves the socket now")
 }
 
 // The process that was asked may end, because another has taken over.
