@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -570,6 +571,22 @@ func TestAFailureIsFoundWithItsBeginning(t *testing.T) {
 		next.Close()
 		whole(next, 1)
 	}
+}
+
+// An hour of calls was copied into one buffer before it was written: Go's heap kept that size.
+func TestAKeeperCopiesNothingToWriteIt(t *testing.T) {
+	rec := archived(4 << 20)
+	file, _ := blocks(t)
+	require.NoError(t, rec.Restore(file))
+	path := filepath.Join(t.TempDir(), "recorder-1.blocks")
+	k := capture.NewKeeper(rec, path, func() capture.FileHeader { return header })
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.NoError(t, k.Write())
+	runtime.ReadMemStats(&after)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Less(t, int64(after.TotalAlloc-before.TotalAlloc), info.Size()/2)
 }
 
 // What was written before the disk was full stays readable. When there is room again, the file gets what is in memory, and

@@ -113,6 +113,19 @@ type block struct {
 	over    bool
 }
 
+// index returns the part that ends the block.
+func (b *block) index() []byte {
+	content, err := json.Marshal(&b.blockIndex)
+	if err != nil { // cannot happen: it holds strings and numbers
+		return nil
+	}
+	kind := byte(partIndex)
+	if b.kind == partNotable {
+		kind = partIndexNotable
+	}
+	return appendPart(nil, kind, content)
+}
+
 // A packer writes the blocks of a shelf.
 type packer struct {
 	kind    byte
@@ -208,14 +221,7 @@ func (p *packer) end() {
 	p.compress()
 	_ = p.enc.Close() // likewise
 	p.part()
-	if index, err := json.Marshal(&p.block.blockIndex); err == nil { // cannot fail: it holds strings and numbers
-		kind := byte(partIndex)
-		if p.kind == partNotable {
-			kind = partIndexNotable
-		}
-		p.block.parts = appendPart(p.block.parts, kind, index)
-	}
-	p.block.parts = slices.Clone(p.block.parts) // without unused capacity
+	p.block.parts = slices.Concat(p.block.parts, p.block.index()) // without unused capacity
 	p.block.over, p.block, p.packing = true, nil, nil
 }
 
@@ -288,7 +294,7 @@ func readBlocks(data []byte) (h FileHeader, blocks []*block, atEnd bool, lost er
 			}
 		}
 		if b.Last > 0 {
-			b.over = true
+			b.parts, b.over = slices.Clone(b.parts), true // without unused capacity
 			blocks = append(blocks, b)
 		}
 		delete(open, kind)

@@ -19,7 +19,6 @@ type Keeper struct {
 	file   *os.File // nil: none is open
 	size   int64    // of its whole parts
 	synced time.Time
-	fresh  []byte
 }
 
 // syncInterval is how often a Keeper waits for the disk. A power cut loses what came since then.
@@ -39,38 +38,37 @@ func (k *Keeper) Write() error {
 			return err
 		}
 	}
-	type mark struct {
-		of *block
-		n  int
+	type fresh struct {
+		of    *block
+		parts []byte
 	}
-	var marks []mark
-	k.fresh = k.fresh[:0]
+	var all []fresh
 	a.each(func(b *block) {
 		if anew && (b.kind == partNotable || !b.over || b.written < len(b.parts)) {
 			b.written = 0 // each file has all notable calls, and the first part of a block of which it has more
 		}
 		if b.written < len(b.parts) {
-			k.fresh = append(k.fresh, b.parts[b.written:]...)
-			marks = append(marks, mark{b, len(b.parts)})
+			all = append(all, fresh{b, b.parts[b.written:]}) // these bytes never change, so nobody waits for the disk
 		}
 	})
-	if len(k.fresh) == 0 {
+	if len(all) == 0 {
 		return nil
 	}
-	if _, err := k.file.Write(k.fresh); err != nil {
-		err = errors.Join(fmt.Errorf("writing the recording: %w", err), k.file.Truncate(k.size))
-		_, _ = k.file.Seek(k.size, 0) // a failure shows at the next Write
-		return err
+	size := k.size
+	for _, one := range all {
+		if _, err := k.file.Write(one.parts); err != nil {
+			err = errors.Join(fmt.Errorf("writing the recording: %w", err), k.file.Truncate(k.size))
+			_, _ = k.file.Seek(k.size, 0) // a failure shows at the next Write
+			return err
+		}
+		size += int64(len(one.parts))
 	}
-	k.size += int64(len(k.fresh))
+	k.size = size
 	a.mu.Lock()
-	for _, m := range marks {
-		m.of.written = m.n
+	for _, one := range all {
+		one.of.written += len(one.parts)
 	}
 	a.mu.Unlock()
-	if cap(k.fresh) > 256<<10 {
-		k.fresh = nil
-	}
 	if time.Since(k.synced) < syncInterval {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,6 +149,7 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 	k := capture.NewKeeper(r.rec, path, r.Header)
 	var logged string     // the latest failure, empty after a success
 	next := time.After(0) // what this process has from the one before must not wait
+	inherited := r.rec.Inherited() > 0
 	for open := true; open; {
 		write := k.Write
 		select {
@@ -164,7 +166,10 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 					_ = os.Remove(one)
 				}
 			}
-			r.restored = nil
+			if r.restored = nil; inherited { // what it took to read that is garbage now
+				debug.FreeOSMemory()
+				inherited = false
+			}
 		case err.Error() != logged:
 			logged = err.Error()
 			klog.ErrorS(err, "The recording cannot be written; a crash would lose it", "file", path)
