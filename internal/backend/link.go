@@ -94,7 +94,7 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.Pass {
 		cfg.Alive = cmp.Or(cfg.Alive, HealthCheck)
-		return &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: &inventory.Plan{}, patience: cfg.Silence}, nil
+		return &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: &inventory.Plan{}, silenceLimit: cfg.Silence}, nil
 	}
 	plan, err := inventory.Compile(cfg.Spec, cfg.Schema, cfg.Package, cfg.Equivalents)
 	if err != nil {

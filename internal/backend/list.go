@@ -153,7 +153,7 @@ func (c *Link) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	case c.epoch != epoch: // the answer is older than what the cache has got since
 	case all:
 		l.Observe(seq, at, answer)
-		c.notifyFirst(l)
+		c.notifyFirst()
 		c.noteListed() // from the first answer on, later lists must not lack what a client has seen
 		c.wakeWaiting()
 	default:

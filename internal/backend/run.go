@@ -173,7 +173,7 @@ func (c *Link) probe() {
 		if c.cfg.Pass { // it may be gone, and any answer shows that it is back, also an error
 			ask = c.pulse.of
 		}
-		ctx, cancel := context.WithTimeout(c.life, mostPatience)
+		ctx, cancel := context.WithTimeout(c.life, maxSilence)
 		defer cancel()
 		err := ask(ctx, c.callAlive)
 		c.mu.Lock()
