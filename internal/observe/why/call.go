@@ -144,7 +144,8 @@ func (c *call) replied() bool {
 	return one.ended && one.code != codes.Canceled && !c.gaveUp() && !lost
 }
 
-// failedBy reports whether a call failed because of a runtime, and not because of another one.
+// failedBy reports whether a call failed because a runtime did not answer it, and not because of another one. What a runtime
+// answers has another reason.
 func (c *call) failedBy(runtime string) bool {
 	if !c.failed() {
 		return false
@@ -152,7 +153,7 @@ func (c *call) failedBy(runtime string) bool {
 	if name := calls.BackendIn(c.message); name != "" {
 		return name == runtime
 	}
-	return c.runtime() == runtime || len(c.legs) == 0 && c.code == codes.Unavailable
+	return c.code == codes.DeadlineExceeded && c.runtime() == runtime || c.code == codes.Unavailable && (len(c.legs) == 0 || c.runtime() == runtime)
 }
 
 // meant reports whether a call was meant for a runtime, as flags of criproxy view select it.

@@ -338,7 +338,9 @@ func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*
 		case len(c.cached) > 0:
 			cached++
 		case c.failedBy(backend):
-			failed = append(failed, c)
+			if slices.ContainsFunc(in, func(s stretch) bool { return !c.end().Before(s.from) && !c.end().After(s.to.Add(jump)) }) {
+				failed = append(failed, c)
+			}
 		case c.method == "RunPodSandbox" && c.ok() && here:
 			sandboxes++
 		}

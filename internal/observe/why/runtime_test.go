@@ -254,6 +254,21 @@ func TestACallThatAnotherRuntimeFailedIsNoneOfThisOutage(t *testing.T) {
 	assert.Contains(t, v.outages()[0].Text, "; of the calls of kubelet, 1 failed")
 }
 
+// While a runtime is slow it goes on to refuse what it cannot do: on a node whose runtime was slow because of a stopped shim, why
+// also counted a sandbox whose name was reserved, and a container that was gone.
+func TestWhatASlowRuntimeAnswersFailsForAnotherReason(t *testing.T) {
+	const quick = time.Millisecond
+	v := &view{now: at(9), changes: []*capture.Change{{Time: at(1), Backend: "primary", What: capture.Slow, Was: capture.Up}}, calls: []*call{
+		made("RunPodSandbox", "primary", 2, quick, codes.Unknown, "failed to reserve sandbox name"), made("ContainerStatus", "primary", 3, quick, codes.NotFound, "not found"),
+	}}
+	assert.Contains(t, v.outages()[0].Text, "; no call of kubelet failed because of it")
+	v.calls = append(v.calls, made("ListContainers", "primary", 4, 2*time.Second, codes.DeadlineExceeded, "context deadline exceeded"))
+	assert.Contains(t, v.outages()[0].Text, "; of the calls of kubelet, 1 failed")
+	v.changes = append(v.changes, &capture.Change{Time: at(7), Backend: "primary", What: capture.Up, Was: capture.Slow})
+	v.now, v.calls = at(300), append(v.calls, made("RunPodSandbox", "primary", 5, 4*time.Minute, codes.DeadlineExceeded, "context deadline exceeded"))
+	assert.Contains(t, v.outages()[0].Text, "; of the calls of kubelet, 1 failed", "the runtime has been up for long when kubelet gives up")
+}
+
 // Of pods that began between two outages, why said that kubelet had made them anew, and its command selected the calls of other
 // runtimes.
 func TestWhatHappenedBetweenTwoOutagesIsNotOfThem(t *testing.T) {
