@@ -126,6 +126,10 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	case slices.ContainsFunc(bad, hangs):
 		f.Cure = v.afterHang(name) + sinceNobody
 	}
+	if c := v.silentShim(name, all); c != nil {
+		f.Cause, f.Cure = "calls for statistics waited for the shim of "+c.object()+", which did not answer", wakeShim
+		f.decided(c)
+	}
 	often := conditions(bad)
 	if len(causes) == 1 {
 		often += reason(bad[0])
@@ -154,6 +158,27 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 		f.Not = "its clients: they asked. criproxy itself stood still for a part of this time"
 	}
 	return f
+}
+
+// silentShim returns a probe that shows why a runtime was slow, if only calls for statistics took long, which ask each shim: the
+// shim of one container did not answer.
+func (v *view) silentShim(name string, all []outage) *call {
+	for _, o := range all {
+		if slices.ContainsFunc(o, func(c *capture.Change) bool {
+			return isBad(c) && (c.What != capture.Slow || !strings.Contains(c.Why, "Stats "))
+		}) {
+			return nil
+		}
+	}
+	i := slices.IndexFunc(v.calls, func(c *call) bool {
+		of := causeOf(c.method, c.message)
+		return c.method == "ExecSync" && c.failed() && on(c) == name && of != nil && of.text == noAnswer &&
+			slices.ContainsFunc(all, func(o outage) bool { return !c.end().Before(o[0].Time.Add(-hung)) && !c.began.After(o.until(v.now)) })
+	})
+	if i < 0 {
+		return nil
+	}
+	return v.calls[i]
 }
 
 // selects returns flags of criproxy view that select calls that failed because of a runtime, "" if there are none.

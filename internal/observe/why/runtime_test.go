@@ -269,6 +269,29 @@ func TestWhatASlowRuntimeAnswersFailsForAnotherReason(t *testing.T) {
 	assert.Contains(t, v.outages()[0].Text, "; of the calls of kubelet, 1 failed", "the runtime has been up for long when kubelet gives up")
 }
 
+// A stopped shim made its runtime slow, because kubelet's calls for statistics waited for it: the cure was to dump the runtime's
+// goroutines.
+func TestARuntimeThatASilentShimMakesSlowIsNotToBlame(t *testing.T) {
+	slow := &capture.Change{Time: at(10), Backend: "primary", What: capture.Slow, Was: capture.Up, Why: "has not answered /runtime.v1.RuntimeService/ListContainerStats within 2s"}
+	probe := made("ExecSync", "primary", 5, 2*time.Second, codes.DeadlineExceeded, "failed to exec in container: failed to load task: context deadline exceeded")
+	v := &view{now: at(59), changes: []*capture.Change{slow}, calls: []*call{probe}}
+	f := v.outages()[0]
+	assert.Equal(t, "calls for statistics waited for the shim of shop/web, which did not answer", f.Cause)
+	assert.Equal(t, wakeShim, f.Cure)
+	for name, change := range map[string]func(){
+		"other calls took long as well": func() {
+			v.changes = append(v.changes, &capture.Change{Time: at(20), Backend: "primary", What: capture.Gone, Was: capture.Slow, Why: "cannot be reached"})
+		},
+		"it was another runtime's shim": func() { v.calls[0] = made("ExecSync", "kata.io", 5, 2*time.Second, probe.code, probe.message) },
+		"the command took long":         func() { v.calls[0] = made("ExecSync", "primary", 5, 2*time.Second, probe.code, "timeout 1s exceeded") },
+		"it was long before":            func() { v.changes[0].Time = at(40) },
+	} {
+		v.changes, v.calls, slow.Time = []*capture.Change{slow}, []*call{probe}, at(10)
+		change()
+		assert.Empty(t, v.outages()[0].Cause, name)
+	}
+}
+
 // Of pods that began between two outages, why said that kubelet had made them anew, and its command selected the calls of other
 // runtimes.
 func TestWhatHappenedBetweenTwoOutagesIsNotOfThem(t *testing.T) {
