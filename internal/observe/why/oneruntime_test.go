@@ -52,7 +52,22 @@ func TestOnlyASuccessOfTheSameRuntimeEndsATrouble(t *testing.T) {
 		})
 	}
 	failed := failing("StartContainer", "no")
-	assert.Len(t, repeated.find(&view{calls: []*call{failed("primary", 0), failed("primary", 10), failed("primary", 20), ok("StartContainer")("kata.io", 30)}}), 1)
+	v := &view{calls: []*call{failed("primary", 0), failed("primary", 10), failed("primary", 20), ok("StartContainer")("kata.io", 30)}}
+	require.Len(t, repeated.find(v), 1)
+	assert.False(t, repeated.find(v)[0].Over)
+}
+
+// A pod that a full disk had kept from its start for minutes had nothing wrong once it ran.
+func TestWhatFailedOftenIsToldWhenItHasSucceeded(t *testing.T) {
+	v := &view{}
+	for second := range 3 {
+		v.calls = append(v.calls, made("RunPodSandbox", "primary", second, time.Millisecond, codes.Unknown, "no space left on device"))
+	}
+	v.calls = append(v.calls, made("RunPodSandbox", "primary", 30, time.Second, codes.OK, ""))
+	found := repeated.find(v)
+	require.Len(t, found, 1)
+	assert.True(t, found[0].Over)
+	assert.Regexp(t, "^shop/web did not start on primary: RunPodSandbox failed 3 times: there is no space left .*; it succeeded at 09:00:31.000$", found[0].Text)
 }
 
 // A call that criproxy refused reached no runtime.

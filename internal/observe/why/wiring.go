@@ -198,7 +198,7 @@ var repeated = Rule{
 				of := causeOf(c.method, c.message)
 				return c.failed() && !known && (of == nil || !of.misfit)
 			})
-			if len(failed) < 3 || !all[len(all)-1].failed() {
+			if len(failed) < 3 {
 				continue
 			}
 			f, last := shown(failed), failed[len(failed)-1]
@@ -217,7 +217,9 @@ var repeated = Rule{
 				return fmt.Sprintf("%s %s not start%s: %s failed %s: %s", f.About, does, where, last.method, times(len(failed)), said)
 			}
 			f.Text, f.past = say("does"), say("did")
-			if v.stopped(failed, backOff) {
+			if newest := all[len(all)-1]; newest.ok() {
+				f.end("; it succeeded at "+clock(newest.end()), newest)
+			} else if newest.ended && v.stopped(failed, backOff) {
 				f.end(notTried)
 			}
 			found = append(found, f)
