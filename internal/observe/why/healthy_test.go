@@ -114,6 +114,27 @@ func TestAPullUnderWayIsAFaultOnlyIfAnotherImageWaits(t *testing.T) {
 	}
 }
 
+// Of a pod whose image waited for another pod's pull, why said that nothing was wrong: no call says which pod needs an image.
+func TestAPullThatHangsConcernsThePodThatWaitsForAnotherImage(t *testing.T) {
+	of := func(pod, method string, second int, took time.Duration) *call {
+		c := made(method, "primary", second, took, codes.OK, "")
+		c.about.Pod, c.about.Image = pod, ""
+		return c
+	}
+	pull := of("large", "PullImage", 400, 200*time.Second)
+	pull.ended, pull.legs[0].ended, pull.about.Image = false, false, "r.test/large:1"
+	missing := of("", "ImageStatus", 421, time.Millisecond)
+	missing.about.Namespace, missing.lacks, missing.about.Image = "", true, "r.test/small:1"
+	pods := func(more ...*call) []string {
+		found := pulls.find(&view{now: at(600), calls: append([]*call{of("early", "RunPodSandbox", 390, time.Second), pull, of("small", "RunPodSandbox", 420, time.Second), missing}, more...)})
+		require.Len(t, found, 1)
+		return found[0].Pods
+	}
+	assert.Equal(t, []string{"shop/large", "shop/small"}, pods())
+	assert.Equal(t, []string{"shop/large"}, pods(of("small", "CreateContainer", 430, time.Second)), "it has its image")
+	assert.Equal(t, []string{"shop/large"}, pods(of("small", "StopPodSandbox", 430, time.Second)))
+}
+
 // A runtime that said in other words why it was not ready did so twice at once.
 func TestARuntimeIsNotReadyForItsLatestReason(t *testing.T) {
 	says := func(second int, said string) *call {

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,11 @@ func (v *view) hanging(pulled []*call) []Finding {
 		if len(waiting) > 0 {
 			f.Text += fmt.Sprintf("; kubelet has not asked for %s since, which it needs as well", strings.Join(waiting, ", "))
 			f.Cause += "; kubelet pulls one image at a time"
+			if pods := v.podsWithout(waiting); len(pods) > 0 {
+				f.Pods = append(f.Pods, pods...)
+				slices.Sort(f.Pods)
+				f.Cause += ", and " + and(few(pods)) + " waited for that"
+			}
 		} else {
 			f.Level = Note
 		}
@@ -83,6 +89,32 @@ func (v *view) waiting(pull *call) []*call {
 		}
 	}
 	return all
+}
+
+// soon is how long after it has made a sandbox kubelet looks for the image of the first container, at most.
+const soon = 5 * time.Second
+
+// podsWithout returns the pods that have a sandbox and no container since kubelet missed one of some images. No call says which pod
+// needs an image.
+func (v *view) podsWithout(images []string) []string {
+	made, waiting := map[string]time.Time{}, map[string]bool{} // :: pod → when it got its sandbox, and whether it waits
+	for _, c := range v.calls {
+		switch {
+		case c.own || !c.kubelet():
+		case c.method == "RunPodSandbox" && c.ok():
+			made[c.pod()] = c.end()
+		case slices.Contains([]string{"CreateContainer", "StopPodSandbox", "RemovePodSandbox"}, c.method):
+			delete(made, c.pod())
+			delete(waiting, c.pod())
+		case c.method == "ImageStatus" && c.lacks && slices.Contains(images, c.about.Image):
+			for pod, at := range made {
+				if since := c.began.Sub(at); since >= 0 && since < soon {
+					waiting[pod] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(waiting))
 }
 
 // failing finds images that a runtime fails to pull again and again.
