@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ type trouble struct {
 	undo time.Duration
 	end  time.Duration // when the pod is deleted; 0 means never, or in do
 	ask  []question
-	also []string // what may be said of each pod of the runtime
+	also string // what may be said of each pod of the runtime with whose name it begins
 }
 
 // A question is what criproxy why is asked, and what it must say: about the pod of a trouble, and about the node. About
@@ -67,7 +68,7 @@ var troubles = []trouble{
 		shim := n.shim(t, "probed")
 		require.NoError(t, unix.Kill(shim, unix.SIGSTOP))
 		return func() { assert.NoError(t, unix.Kill(shim, unix.SIGCONT)) }
-	}, undo: 150 * time.Second, end: 230 * time.Second, also: []string{`^primary (is|was) slow .*ListContainerStats`}, ask: []question{
+	}, undo: 150 * time.Second, end: 230 * time.Second, also: `^primary (is|was) slow .*ListContainerStats`, ask: []question{
 		{after: 60 * time.Second, says: `testbed/probed\S+: its exec probe .*its shim did not answer`, lasts: true},
 		{after: 140 * time.Second, says: `testbed/probed\S+: its exec probe .*its shim did not answer`, lasts: true},
 		{after: 220 * time.Second, says: `testbed/probed\S+: its exec probe .*its shim did not answer`},
@@ -105,7 +106,7 @@ var troubles = []trouble{
 	{name: "runtime-away", pod: "aged", at: 340 * time.Second, do: func(t *testing.T, n *node) func() {
 		require.NoError(t, n.second.Kill())
 		return func() { assert.NoError(t, n.second.Start(context.WithoutCancel(t.Context()))) }
-	}, undo: 180 * time.Second, also: []string{`^old.io (is|was) gone`, `^old.io .*restarted`}, ask: []question{
+	}, undo: 180 * time.Second, also: `^old.io (is|was) (gone|restarted)`, ask: []question{
 		{after: 45 * time.Second, says: `^old.io is gone since`, lasts: true},
 		{after: 150 * time.Second, says: `^old.io is gone since`, lasts: true},
 		{after: 215 * time.Second, says: `^old.io was gone once`},
@@ -119,7 +120,7 @@ var troubles = []trouble{
 		return flow
 	}, undo: 180 * time.Second, end: 205 * time.Second, ask: []question{
 		{after: 50 * time.Second},
-		{after: 100 * time.Second, says: `has been pulling \S+/testbed/large:1 for 1m`},
+		{after: 100 * time.Second, says: `has been pulling \S+/testbed/large:1 for \dm`},
 		{after: 200 * time.Second},
 	}},
 	{name: "pull-hangs", pod: "puller", at: 560 * time.Second, do: func(t *testing.T, n *node) func() {
@@ -199,9 +200,8 @@ type tally struct {
 
 // ask asks a question about a pod, about another one and about the node.
 func (n *node) ask(t *testing.T, one *trouble, q question, count *tally) {
-	var any, all []string // what may be said of each pod, and of the node
+	var all []string // what may be said of the node
 	for _, other := range troubles {
-		any = append(any, other.also...)
 		all = append(all, other.may()...)
 	}
 	who, mine := cmp.Or(q.pod, one.pod), one.may()
@@ -216,7 +216,7 @@ func (n *node) ask(t *testing.T, one *trouble, q question, count *tally) {
 		pod  string
 		says string
 		may  []string
-	}{{who, q.says, append(any, mine...)}, {"idle", "", any}, {"", q.says, append(any, all...)}} {
+	}{{who, q.says, append(alsoOf(who), mine...)}, {"idle", "", alsoOf("idle")}, {"", q.says, append(alsoOf(""), all...)}} {
 		found, problem := n.whyPod(t, about.pod)
 		what := fmt.Sprintf("%s on %d after %s, about %q", one.name, n.pods, q.after, about.pod)
 		if problem != "" {
@@ -250,6 +250,17 @@ func (one *trouble) may() (says []string) {
 	for _, q := range one.ask {
 		if q.says != "" {
 			says = append(says, q.says)
+		}
+	}
+	return says
+}
+
+// alsoOf returns what may be said of the runtime of a pod or, without one, of all runtimes.
+func alsoOf(pod string) (says []string) {
+	second := pod == "aged" || pod == "bulky"
+	for _, one := range troubles {
+		if one.also != "" && (pod == "" || second == strings.HasPrefix(one.also, "^"+old)) {
+			says = append(says, one.also)
 		}
 	}
 	return says
