@@ -41,7 +41,8 @@ type appended struct {
 	lines int
 }
 
-// append appends changes to the newer file. A crash may cut off the last line.
+// append appends changes to the newer file, and returns when the disk has them. A crash may cut off the last line. After an error
+// nobody knows how many are there: see [Changes.compare].
 func (a *appended) append(dir string, all []capture.Change) (err error) {
 	older, newer := changesFiles(dir)
 	f, info, err := openRegular(newer, os.O_RDWR|os.O_CREATE|os.O_APPEND)
@@ -117,6 +118,7 @@ func openRegular(path string, flags int) (*os.File, fs.FileInfo, error) {
 // read, so a reader ends.
 type changeFiles []changeFile
 
+// changeFile is one of them, or why it cannot be opened. Whoever has opened it closes it.
 type changeFile struct {
 	*os.File
 	path string
@@ -221,8 +223,8 @@ func readChanges(from io.Reader, path string, end time.Time, do func(*capture.Ch
 	}
 }
 
-// decodeLine returns the change in a line, or why it cannot be read. A line that says which version has written the lines
-// after it sets version, and has no change; nor has an empty one.
+// decodeLine returns the change in a line, or why it cannot be read: a line of a newer version is not guessed at. A line that says
+// which version has written the lines after it sets version, and has no change; nor has an empty one.
 func decodeLine(line []byte, version *int) (one capture.Change, why string) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return one, ""

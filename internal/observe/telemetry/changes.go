@@ -218,7 +218,8 @@ func (c *Changes) add(change capture.Change) {
 	c.announce()
 }
 
-// announce wakes Keep, and those that follow. c.mu is held.
+// announce wakes Keep, and those that follow. It closes a channel and makes the next one, so that any number of them notice. c.mu is
+// held.
 func (c *Changes) announce() {
 	close(c.news)
 	c.news = make(chan struct{})

@@ -127,7 +127,8 @@ func (c *Changes) each(since time.Time, do func(*capture.Change) error) (next ui
 }
 
 // now returns the files as they are now, which the caller must close, the changes that they lack, and the number of the
-// next change that comes.
+// next change that comes. If the newer file cannot be read, the changes are all that are in memory: some of them may then come
+// twice, which is better than a gap.
 func (c *Changes) now() (files changeFiles, rest []capture.Change, next uint64) {
 	c.disk.Lock()
 	defer c.disk.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 // after returns the changes from number next on, with the number of the change after them, and a channel that is
-// closed when another one comes.
+// closed when another one comes. Numbers that were dropped are passed over: a reader that is so slow finds them in the files.
 func (c *Changes) after(next uint64) ([]capture.Change, uint64, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -122,7 +122,7 @@ func (k *Condition) is(runtime, at, process string) (change capture.Change, chan
 	return change, true
 }
 
-// isUp reports whether a condition is that of a backend or plugin that answers.
+// isUp reports whether a condition is that of a backend or plugin that answers. All others but the empty one are outages.
 func isUp(condition string) bool { return condition == capture.Up || condition == capture.PluginReady }
 
 // sameTrouble reports whether two reasons say the same: in the words of package dial, that a backend cannot be reached at one
@@ -142,7 +142,8 @@ type Conditions struct {
 	At       map[string]string    `json:"at,omitempty"`       // :: name of a backend → where it is; never changed in place
 }
 
-// edit has f change the condition that a change is about. A change of the proxy itself is about none.
+// edit has f change the condition that a change is about. A change of the proxy itself is about none. The map is changed in place, so
+// whoever gives it out clones it.
 func (s *Conditions) edit(of *capture.Change, f func(*Condition)) {
 	all, name := &s.Backends, of.Backend
 	if of.Plugin != "" {
@@ -170,7 +171,8 @@ func (s *Conditions) take(c *capture.Change) {
 }
 
 // newest returns the conditions to which replayed changes have led, and those of the evidence that an earlier process has
-// written, for what is not in the changes. The evidence is never newer.
+// written, for what is not in the changes. The evidence is never newer. Where both have the same state since the same time, the
+// evidence counts, because it also has what no change says: the runtime, its API, and the reason of now.
 func newest(replayed, evidence map[string]Condition) map[string]Condition {
 	all := map[string]Condition{}
 	maps.Copy(all, evidence)
