@@ -88,4 +88,16 @@ func BenchmarkEncode(b *testing.B) {
 			}
 		})
 	}
+	labels := ""
+	for i := range 4000 {
+		labels += fmt.Sprintf(` labels {key: "label%d" value: "a value of usual length"}`, i)
+	}
+	list := capture.Event{Kind: capture.Reply, Method: muxtest.Method("Get"), Payload: muxtest.Frame(b, "Book", labels).AppendTo(nil, 1<<20)}
+	b.Run("jsonl, a list again", func(b *testing.B) {
+		enc := capture.NewEncoder(capture.JSONL, muxtest.Library)
+		var buf []byte
+		for b.Loop() {
+			buf = enc.Append(buf[:0], &list)
+		}
+	})
 }

@@ -33,8 +33,8 @@ type spelled struct {
 }
 
 const (
-	maxSpelled = 8 << 10   // bytes of a message whose text is kept
-	maxHeld    = 512 << 10 // bytes of all of these
+	maxSpelled = 512 << 10 // bytes of a message whose text is kept
+	maxHeld    = 4 << 20   // bytes of all of these
 )
 
 // message appends the message of an event.
