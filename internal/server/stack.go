@@ -285,7 +285,11 @@ func (b *stack) changed(s backend.State) {
 	var change capture.Change
 	changed := false
 	if s.Condition != backend.Up || s.Err == nil {
-		change, changed = b.became(s.Condition, s.Since, s.Err)
+		since := s.Since
+		if s.First && since.Before(b.condition().Since) {
+			since = time.Now() // the stack before this one noted a condition after this one had been staged
+		}
+		change, changed = b.became(s.Condition, since, s.Err)
 	}
 	line := append([]any{"backend", b, "socket", b.cfg.Address}, counts(b.concerned())...)
 	switch {
