@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func slowProbes(v *view) []Finding {
 			if len(slow) < 2 {
 				continue
 			}
-			if waits := causeOf("ExecSync", lastAnswer(slow)); waits != nil {
+			if waits := cmp.Or(causeOf("ExecSync", lastAnswer(slow)), mostly(slow)); waits != nil {
 				f, _ := v.lateProbe(all, execs)
 				f.Cause, f.Cure = waits.text, waits.cure
 				found = append(found, f)
@@ -76,6 +77,25 @@ func slowProbes(v *view) []Finding {
 		}
 	}
 	return found
+}
+
+// mostly returns the cause that most answers to calls show, or nil. When a shim goes on, the calls that waited for it are late for
+// no other reason.
+func mostly(all []*call) (of *cause) {
+	shown, ended := 0, 0
+	for _, c := range all {
+		if !c.ended {
+			continue
+		}
+		ended++
+		if one := causeOf(c.method, c.message); one != nil {
+			of, shown = one, shown+1
+		}
+	}
+	if 2*shown <= ended {
+		return nil
+	}
+	return of
 }
 
 // lastAnswer returns the error of the last call that has ended.

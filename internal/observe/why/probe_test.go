@@ -71,6 +71,23 @@ func TestTheAnswerToAProbeDecidesWhatIsSlow(t *testing.T) {
 	}
 }
 
+// The first probe after a shim went on took long for no other reason, and why no longer said that the shim had not answered.
+func TestTheAnswersToMostProbesDecideWhatWasSlow(t *testing.T) {
+	probe := func(second int, took time.Duration, code codes.Code, message string) *call {
+		c := made("ExecSync", "primary", second, took, code, message)
+		c.asked = time.Second
+		return c
+	}
+	const stands, runs = "failed to exec in container: failed to load task: context deadline exceeded", "timeout 1s exceeded: context deadline exceeded"
+	last, well := probe(30, 2*time.Second, codes.DeadlineExceeded, runs), probe(40, time.Millisecond, codes.OK, "")
+	v := &view{now: at(59), calls: []*call{probe(10, 2*time.Second, codes.DeadlineExceeded, stands), probe(20, 2*time.Second, codes.DeadlineExceeded, stands), last, well}}
+	require.Len(t, slowProbes(v), 1)
+	assert.Equal(t, noAnswer, slowProbes(v)[0].Cause)
+	assert.True(t, slowProbes(v)[0].Over)
+	v.calls = append(v.calls, probe(50, 2*time.Second, codes.DeadlineExceeded, runs))
+	assert.Empty(t, slowProbes(v)[0].Cause, "half of them may be the command's")
+}
+
 // containerd waits two seconds for a shim. Of a probe that may take five, why said nothing.
 func TestAProbeThatWasNotRunIsTold(t *testing.T) {
 	v := &view{now: at(59)}
