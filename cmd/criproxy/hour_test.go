@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,5 +70,42 @@ func BenchmarkHour(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+	b.Run("ui", func(b *testing.B) {
+		var rows, all time.Duration
+		for b.Loop() {
+			ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+			said, out := io.Pipe()
+			began := time.Now()
+			go func() {
+				_ = out.CloseWithError(run(ctx, []string{"ui", "-admin", config.AdminBeside(p.front)}, out, io.Discard))
+			}()
+			lines := bufio.NewScanner(said)
+			for lines.Scan() && !strings.Contains(lines.Text(), "token=") {
+			}
+			jar, _ := cookiejar.New(nil)
+			browser := http.Client{Jar: jar, Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+			page, err := browser.Get(strings.TrimSpace(lines.Text()))
+			require.NoError(b, err)
+			require.NoError(b, page.Body.Close())
+			stream, err := browser.Get(page.Request.URL.String() + "stream")
+			require.NoError(b, err)
+			first := time.Time{}
+			for events, line := bufio.NewReader(stream.Body), ""; !strings.Contains(line, `"caughtUp":true`); {
+				line, err = events.ReadString('\n')
+				require.NoError(b, err)
+				if first.IsZero() && strings.HasPrefix(line, "event: calls") {
+					first = time.Now()
+				}
+			}
+			rows += first.Sub(began)
+			all += time.Since(began)
+			require.NoError(b, stream.Body.Close())
+			cancel()
+			_, _ = io.Copy(io.Discard, said)
+		}
+		b.ReportMetric(float64(all.Microseconds())/1000/float64(b.N), "ms-to-all")
+		b.ReportMetric(float64(rows.Microseconds())/1000/float64(b.N), "ms-to-first")
+		b.ReportMetric(0, "ns/op")
+	})
 	p.end()
 }

@@ -173,9 +173,14 @@ func (l *callView) asks(look past) string {
 	if !look.none && l.filter.OnlyFailed() {
 		q.Set("failed", "true")
 	}
-	switch f := &l.filter; {
+	f := &l.filter
+	about := f.Pod != "" || f.FollowPod != "" || f.Namespace != "" || f.Container != ""
+	if about && look.ends { // what comes is far more than what is shown
+		q.Set("blocks", "1")
+	}
+	switch {
 	case l.printer.Full || l.printer.Changes:
-	case f.Pod != "" || f.FollowPod != "" || f.Namespace != "" || f.Container != "": // a list of all has none
+	case about: // a list of all has none
 		q.Set("large", "new")
 	default:
 		q.Set("large", "clients")

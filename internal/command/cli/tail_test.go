@@ -126,6 +126,7 @@ func TestTheCallsSinceATimeAreTheSameWithLittleOfWhatCameBefore(t *testing.T) {
 			assert.True(t, q.Has("shown"))
 			q.Del("shown")
 			q.Del("large")
+			q.Del("blocks")
 			request.URL.RawQuery = q.Encode()
 		}
 		r.ServeEvents(countedAnswer{w, &sent}, request)

@@ -461,8 +461,10 @@ func FuzzBlocks(f *testing.F) {
 		f.Add(capture.FileOf(plain))
 	}
 	f.Add(file[:len(file)/2])
+	f.Add([]byte(`{"From":2,"Shown":"2026-01-01T00:00:00Z","Large":2,"Left":[{"first":1,"last":9,"to":1}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, file := range [][]byte{append([]byte("CRB"), data...), capture.FileOf(data)} { // a file, and a block with these bytes
+		// a file, and a block with these bytes, and a file for a reader that has asked for this
+		for _, file := range [][]byte{append([]byte("CRB"), data...), capture.FileOf(data), append(capture.AskedFor(data), file...)} {
 			r, err := capture.NewReader(bytes.NewReader(file))
 			if err != nil {
 				continue

@@ -26,6 +26,7 @@ import (
 //	           'M' the next part of the frame of the block
 //	           'I' the index of the block, which ends it, as JSON
 //	           'm' and 'i', the same of the latest block of notable calls
+//	           'W' what a reader asked for, as JSON, before the first block of an answer to that
 //
 // The version is that of the section. A reader skips what it does not know, and the numbers of the events show how many are
 // missing.
@@ -40,6 +41,7 @@ const (
 	partNotable      = 'N'
 	partMore         = 'M'
 	partIndex        = 'I'
+	partAsked        = 'W'
 	partMoreNotable  = 'm' // more of the latest block of notable calls, after which another block may have begun
 	partIndexNotable = 'i'
 

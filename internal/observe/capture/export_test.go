@@ -38,3 +38,6 @@ func PartsOf(file []byte) (at []int) {
 		at = append(at, len(file)-len(r.rest)-len(whole))
 	}
 }
+
+// AskedFor returns the part with which an answer to a reader begins.
+func AskedFor(content []byte) []byte { return appendPart(nil, partAsked, content) }

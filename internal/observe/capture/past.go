@@ -142,7 +142,7 @@ type Want struct {
 
 	// Parts of the recording in which no call has such a method, or none has failed, are left out, without decompressing them.
 	// Of a call that is of interest, all is there but perhaps replies. The latest events are always there.
-	Method func(method string) bool // nil: any
+	Method func(method string) bool `json:"-"` // nil: any
 	Failed bool
 
 	Large Large // which large messages of older events are there

@@ -1,6 +1,7 @@
 package capture_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 // A follower that wants only a part of what is recorded still says what is missing in that part, and only that.
@@ -44,6 +46,51 @@ func TestAFollowerOfAPartSaysWhatIsMissingInIt(t *testing.T) {
 		assert.Zero(t, missing(read(capture.Want{Until: all[at-2].Time.Add(-1)})))
 		assert.Equal(t, all[at-10].Seq, read(capture.Want{From: all[at-10].Seq})[0].Seq)
 		settle(rec)
+	}
+}
+
+// What a client reads from blocks is what the recorder would have decoded for it, what is missing in it included.
+func TestAReaderOfBlocksHasWhatAFollowerHas(t *testing.T) {
+	rec := archived(2 << 20)
+	_, stream := rec.Begin(t.Context(), capture.LegInfo{Method: muxtest.Method("List"), Client: true})
+	for i := range 1200 {
+		var fails error
+		if i == 700 {
+			fails = errors.New("no")
+		}
+		if i%90 == 0 {
+			session(t, rec)
+		}
+		if i == 500 {
+			capture.NewPassage(rec).Add(&capture.Event{Kind: capture.Missed, Missed: 7})
+		}
+		if poll(t, rec, i, fails); i%5 == 0 {
+			settle(rec)
+		}
+	}
+	stream.End(errors.New("no"), nil)
+	read := func(want capture.Want) (got []capture.Event) {
+		f := rec.FollowWanted(want)
+		for ev := (capture.Event{}); f.TryNext(&ev); {
+			got = append(got, ev)
+		}
+		return got
+	}
+	whole, all := settle(rec), read(capture.Want{})
+	at := func(part int) *capture.Event { return &all[len(all)*part/8] }
+	for name, want := range map[string]capture.Want{
+		"all": {}, "from": {From: at(5).Seq}, "since": {Since: at(5).Time}, "until": {Since: at(2).Time, Until: at(4).Time}, "shown": {Since: at(1).Time, Shown: at(5).Time},
+		"large": {Large: capture.LargeNew}, "method": {Method: func(m string) bool { return m == muxtest.Method("Get") }}, "failed": {Failed: true},
+	} {
+		blocks, last := rec.Blocks(&header, want)
+		assert.Equal(t, rec.Recorded(), last)
+		file := slices.Concat(blocks...)
+		_, got := decode(t, file)
+		assert.Equal(t, read(want), got, name)
+		switch name {
+		case "from", "since", "until":
+			assert.Less(t, len(file), len(whole), name)
+		}
 	}
 }
 
