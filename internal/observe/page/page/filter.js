@@ -53,7 +53,7 @@ function patternOf(text, namesOf, whole) {
   const { not, parts } = alternatives(text), more = "| or a comma separates several, and a leading ! selects all others";
   if (!parts.length) throw new Error(`${JSON.stringify(text)} has no pattern: want one such as web*; ${more}`);
   for (const p of parts) {
-    if (!VALID.test(p)) throw new Error(`${JSON.stringify(p)} is not a pattern: want letters, *, ? and [a-z]; ${more}`);
+    if (!VALID.test(p)) throw new Error(`invalid pattern ${JSON.stringify(p)}: want letters, *, ? and [a-z]; ${more}`);
     if (not && /^\*+$/.test(p)) throw new Error(`${JSON.stringify(text)} selects nothing: * is any text, and a leading ! selects all others`);
   }
   const tests = parts.map((p) => [p, matcherOf(p, whole)]);
