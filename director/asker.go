@@ -27,7 +27,7 @@ type asker struct {
 const byBeginning = "prefix"
 
 // compileAsker finds the list of a kind that has a filter by id. It skips mistakes in the
-// profile's lists, which [memory.Backend.Stage] reports.
+// profile's lists, which [backend.Backend.Stage] reports.
 func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 	for _, l := range p.Known.Lists {
 		i := slices.IndexFunc(l.Filters, func(f inventory.Filter) bool { return f.Item == l.ID && f.Match == byBeginning })

@@ -8,7 +8,7 @@
 //
 // What lives how long, the longest first:
 //
-//	a Set        longer than the process: a handover passes the memory.Backend of each runtime to the next one
+//	a Set        longer than the process: a handover passes the backend.Backend of each runtime to the next one
 //	a Proxy      the process: its server, sockets and recorder, and the history of its backends (telemetry.Changes)
 //	a backend    the connection to one runtime, until a reload changes what it needs
 //	an assembly  one configuration, until the next reload
@@ -317,7 +317,7 @@ func (p *Proxy) Close() {
 func (p *Proxy) backends() []*stack { return p.now.Load().backends }
 
 // start runs a backend, if it is not running: its connection, the questions what it is, and, if no earlier stack to the same
-// runtime has begun it, the [memory.Backend], which runs until all calls have ended. p.reloading is held.
+// runtime has begun it, the [backend.Backend], which runs until all calls have ended. p.reloading is held.
 func (p *Proxy) start(b *stack) {
 	if b.stop != nil {
 		return

@@ -91,7 +91,7 @@ func (p *Proxy) refuse(err error) {
 
 // reload applies cfg. p.reloading is held. What becomes of a runtime:
 //
-//	in the new configuration it has        its stack of connections           its memory.Backend
+//	in the new configuration it has        its stack of connections           its backend.Backend
 //	the same settings                      stays                              stays
 //	other settings, or another address     is replaced, and ends after its    stays, with a new link
 //	                                       last call

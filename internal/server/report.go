@@ -251,7 +251,7 @@ func (p *Proxy) plugins() *plugins.State {
 	return &s
 }
 
-// health returns what is known of the backend without a call.
+// health says how the backend is, without asking it.
 func (b *stack) health() admin.BackendHealth {
 	h := admin.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
 	h.State, h.Since, h.Err = b.state()

@@ -49,7 +49,7 @@ func (p *Proxy) mostConns(s *listen.Socket) int {
 // mostHolders is how many clients are named of those that hold connections.
 const mostHolders = 3
 
-// holders lists the clients with the most connections, for the log and for status: it names who has to be corrected.
+// holders lists the clients with the most connections. The log and status name them, so that people know which client to mend.
 func holders(clients map[string]int) []string {
 	names := slices.SortedFunc(maps.Keys(clients), func(a, b string) int {
 		return cmp.Or(clients[b]-clients[a], strings.Compare(a, b))

@@ -70,7 +70,10 @@ func (b *stack) String() string { return director.Backend{Name: b.cfg.Name}.Stri
 // newStack builds the stack for the i-th runtime of cfg, with the backend that s has staged for it: a connection, which finds
 // out what the runtime speaks; the bound on the calls of clients; and the link, with a cache or without. It connects to nothing.
 func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assembly) (*stack, error) {
-	b := &stack{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), cached: s.staged.cached, separator: d.Profile.Separator(), answers: &p.answers, changes: p.changes, fresh: make(chan struct{}, 1)}
+	b := &stack{
+		cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), cached: s.staged.cached, separator: d.Profile.Separator(),
+		answers: &p.answers, changes: p.changes, fresh: make(chan struct{}, 1),
+	}
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
 	}
@@ -143,8 +146,8 @@ func (p *Proxy) newPlainStack(cfg *config.Config, d director.Config, s *assembly
 	b := &stack{cfg: cfg.Backends[0], key: stackKey(cfg, 0), answers: &p.answers, changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
 	var err error
 	b.conn, err = dial.New(dial.Config{
-		Address: b.cfg.Address, GRPC: dataPaths[cfg.DataPath].grpc, MaxMessage: cfg.MaxMessageBytes, Budget: p.memory, Primary: true, Watch: func(err error) { b.link.Reached(err) }, Tracer: d.Tracer,
-		Via: s.via, Lost: p.losses.Of(b.String()),
+		Address: b.cfg.Address, GRPC: dataPaths[cfg.DataPath].grpc, MaxMessage: cfg.MaxMessageBytes, Budget: p.memory, Primary: true,
+		Watch: func(err error) { b.link.Reached(err) }, Tracer: d.Tracer, Via: s.via, Lost: p.losses.Of(b.String()),
 	})
 	if err != nil {
 		return nil, err

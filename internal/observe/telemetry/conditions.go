@@ -26,7 +26,7 @@ const maxOutages = 20
 //	gone, plugin-down     it cannot be reached, or answers nothing   it cannot be asked
 //
 // "removed" is a change, but no state: afterwards the state is empty. Each state but the empty and the good one is an outage, until
-// the next change. What changes the state of a backend is at memory.Condition.
+// the next change. What changes the state of a backend is at backend.Condition.
 type Condition struct {
 	Runtime string         `json:"runtime,omitempty"`
 	At      string         `json:"at,omitempty"`      // the address at which the runtime said what it is
