@@ -21,7 +21,7 @@ ok() { echo "ok: $*"; }
 [ -e "$name.sha256.sig" ] || fail "$name.sha256.sig: there is none, so nobody says that these files are a release of criproxy"
 [ -e "$signers" ] || fail "$signers: there is no such file; say which keys may sign a release: make verify-release VERSION=$version SIGNERS=FILE (docs/release.md)"
 ssh-keygen -Y verify -f "$signers" -I release -n criproxy -s "$name.sha256.sig" < "$name.sha256" > "$tmp/said" 2>&1 ||
-	fail "$name.sha256.sig: $(tail -n 1 "$tmp/said"); no key of $signers has signed $name.sha256"
+	fail "$name.sha256.sig: $(tail -n 1 "$tmp/said"); no key that $signers lists under the name release has signed $name.sha256"
 ok "the signature of $name.sha256, by a key of $signers"
 
 # Each file is what the signed list says, and no other file passes as part of the release.
