@@ -99,7 +99,7 @@ func evidenceFile(dir string) string { return filepath.Join(dir, "evidence.json"
 
 // keepEvidence writes the evidence to a file periodically until stop is closed, and then once more,
 // unless another process has it. A reader finds either the old file or the new one.
-func (p *Proxy) keepEvidence(dir string, stop <-chan struct{}, passedOn func() bool) {
+func (p *Proxy) keepEvidence(dir string, stop <-chan struct{}) {
 	var before []byte
 	write := func() {
 		data, err := json.Marshal(p.evidence())
@@ -119,7 +119,7 @@ func (p *Proxy) keepEvidence(dir string, stop <-chan struct{}, passedOn func() b
 		case <-tick.C:
 			write()
 		case <-stop:
-			if !passedOn() {
+			if !p.hasHandedOver() {
 				write()
 			}
 			return
@@ -142,18 +142,10 @@ func (p *Proxy) startKeeping() (stop func()) {
 		}
 		close(over)
 	})
-	passedOn := func() bool {
-		select {
-		case <-p.handedOver:
-			return true
-		default:
-			return false
-		}
-	}
 	wg.Go(func() { p.changes.Keep(ended) })
 	if dir := p.stateDir(); dir != "" {
-		wg.Go(func() { p.keepEvidence(dir, over, passedOn) })
-		wg.Go(func() { p.record.Keep(dir, over, passedOn) })
+		wg.Go(func() { p.keepEvidence(dir, over) })
+		wg.Go(func() { p.record.Keep(dir, over, p.hasHandedOver) })
 	}
 	return func() {
 		close(ended)

@@ -55,39 +55,54 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 		return err
 	}
 	p.changes.Hold()
-	start := func() error { return p.startSuccessor(ctx, path) }
-	if p.machine.Succeed != nil {
-		start = func() error {
-			ours, theirs := net.Pipe()
-			p.successor = p.serveSuccessor(ours)()
-			return p.machine.Succeed(ctx, theirs)
-		}
-	}
-	if err := start(); err != nil {
-		p.changes.GoOn()
-		if p.successor != nil {
-			p.successor.leave()
-			p.successor = nil
-		}
-		p.relock()
+	h := &handover{p: p}
+	if err := h.start(ctx, path); err != nil {
+		h.abort()
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
 	}
+	h.commit()
+	return nil
+}
+
+// A handover makes another process the one that serves. start may fail, and abort then takes back all that it did. Once start
+// has not failed, commit follows: it cannot fail, and nothing takes it back. Proxy.reloading is held all the time.
+type handover struct {
+	p         *Proxy
+	successor *successor // nil until it is about to start
+}
+
+// commit leaves all to the successor, which serves.
+func (h *handover) commit() {
+	p := h.p
 	p.set.Release()
 	for _, s := range p.listening() { // the new process owns the files now
 		if l, ok := listen.Raw(s.listener).(*net.UnixListener); ok {
 			l.SetUnlinkOnClose(false)
 		}
 	}
-	p.stopped = true
+	p.successor, p.stopped = h.successor, true
 	p.changes.PassOn()
 	close(p.handedOver)
-	return nil
 }
 
-// startSuccessor starts the program, and returns when it serves. The new process inherits, in this order, the sockets, a pipe
+// abort takes back what the successor got. It does not serve.
+func (h *handover) abort() {
+	h.p.changes.GoOn()
+	if h.successor != nil {
+		h.successor.leave()
+	}
+	h.p.relock()
+}
+
+// start starts the program, and returns when it serves. The new process inherits, in this order, the sockets, a pipe
 // into which it writes when it serves, and the connection from which it reads the backends; variables of its environment say which is
-// which. p.reloading is held.
-func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
+// which.
+func (h *handover) start(ctx context.Context, path string) error {
+	if h.p.machine.Succeed != nil {
+		ours, theirs := net.Pipe()
+		h.successor = h.p.newSuccessor(ours)
+		return h.p.machine.Succeed(ctx, theirs)
+	}
 	ctx, cancel := context.WithTimeout(ctx, takeoverTime)
 	defer cancel()
 	reader, writer, err := os.Pipe()
@@ -99,7 +114,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	// Not CommandContext: ctx bounds only the start of a process that is to live on.
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, h.p.stderr
 	if listen.Supervised() && os.Getpid() != 1 { // process 1 has no parent
 		// Make it a child of our supervisor. systemd does not notice the end of a process that is not its child, and
 		// when it stops the service it does not wait for such a process, but kills it at once.
@@ -107,7 +122,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	}
 	// The sockets, then the pipe, then the connection: descriptors 3 and up of the new process.
 	var paths []string
-	for _, s := range p.listening() {
+	for _, s := range h.p.listening() {
 		f, err := listen.FileOf(s.listener)
 		if err != nil {
 			return fmt.Errorf("passing on %s: %w", s.path, err)
@@ -116,7 +131,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 		paths, cmd.ExtraFiles = append(paths, s.path), append(cmd.ExtraFiles, f)
 	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, writer)
-	theirs, serve, err := p.pairForSuccessor()
+	theirs, err := h.connect()
 	if err != nil {
 		return err
 	}
@@ -132,14 +147,12 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	}
 	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
 	_ = theirs.Close()
-	p.successor = serve()
 	_ = writer.Close() // our end: the pipe ends when the new process does
 	// Nobody kills it while its word may still come: a process that is killed must not be taken for one that serves.
 	stop := context.AfterFunc(ctx, func() { _ = reader.SetReadDeadline(time.Now()) })
 	defer stop()
 	word, err := io.ReadAll(io.LimitReader(reader, int64(len(listen.ReadyWord))))
 	if err == nil && string(word) == listen.ReadyWord {
-		p.successorCmd = cmd
 		listen.Notify(fmt.Sprintf("MAINPID=%d", cmd.Process.Pid))
 		return nil
 	}

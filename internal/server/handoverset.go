@@ -30,45 +30,43 @@ import (
 // asked for them.
 const backendsTime = 30 * time.Second
 
-// pairForSuccessor returns one end of a socket, from which the successor reads the backends of this
-// process, and the function of serveSuccessor for the other end.
-func (p *Proxy) pairForSuccessor() (theirs *os.File, serve func() *successor, err error) {
+// connect returns one end of a socket, from which the successor reads the backends of this process.
+func (h *handover) connect() (theirs *os.File, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a socket for the backends: %w", err)
+		return nil, fmt.Errorf("making a socket for the backends: %w", err)
 	}
 	theirs, file := os.NewFile(uintptr(fds[1]), "backends"), os.NewFile(uintptr(fds[0]), "backends")
 	conn, err := net.FileConn(file)
 	_ = file.Close() // conn has its own descriptor
 	if err != nil {
 		_ = theirs.Close() // it is unused
-		return nil, nil, fmt.Errorf("making a socket for the backends: %w", err)
+		return nil, fmt.Errorf("making a socket for the backends: %w", err)
 	}
-	return theirs, p.serveSuccessor(conn), nil
+	h.successor = h.p.newSuccessor(conn)
+	return theirs, nil
 }
 
-// serveSuccessor returns a function that serves the successor at a connection until it leaves. It sends the backends
+// newSuccessor serves the successor at a connection until it leaves. It sends the backends
 // when the successor asks for them, as late as possible, and the evidence of now. After that it
 // sends a note of each call that began in this process and ends later, because its client may then
 // ask the successor about the result, and what this process still records.
-func (p *Proxy) serveSuccessor(conn net.Conn) (serve func() *successor) {
+func (p *Proxy) newSuccessor(conn net.Conn) *successor {
 	h := &successor{conn: conn, gob: gob.NewEncoder(conn), done: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	evidence, rest := p.encodeEvidence() // now, because with all recorded calls it would delay the backends too long
-	return func() *successor {
-		go func() {
-			defer close(h.done)
-			asked := make([]byte, 1)
-			if _, err := conn.Read(asked); err != nil {
-				return // the successor is of an earlier version, or has ended
-			}
-			h.giveBackends(p, evidence, asked[0])
-			if rest != nil && (asked[0] < withRest || !h.passOn(rest)) && h.ctx.Err() == nil {
-				klog.InfoS("The new process does not record the calls that this one still serves", p.underWay()...)
-			}
-		}()
-		return h
-	}
+	go func() {
+		defer close(h.done)
+		asked := make([]byte, 1)
+		if _, err := conn.Read(asked); err != nil {
+			return // the successor is of an earlier version, or has ended
+		}
+		h.giveBackends(p, evidence, asked[0])
+		if rest != nil && (asked[0] < withRest || !h.passOn(rest)) && h.ctx.Err() == nil {
+			klog.InfoS("The new process does not record the calls that this one still serves", p.underWay()...)
+		}
+	}()
+	return h
 }
 
 // The successor asks with the latest version that it knows. The process before answers in the latest that both know, and says
@@ -102,9 +100,6 @@ func (h *successor) leave() {
 
 // finish returns when the successor has all that was recorded, or does not take it. The recorder must be closed.
 func (h *successor) finish() {
-	if h == nil {
-		return
-	}
 	select {
 	case <-h.done:
 	case <-time.After(successorTime):

@@ -57,7 +57,7 @@ func TestAProcessWithoutItsPredecessorDoesNotServe(t *testing.T) {
 func TestAnEarlierVersionGetsNoRecordedEvents(t *testing.T) {
 	n := newNode(t, nil)
 	ours, theirs := net.Pipe()
-	h := n.proxy.serveSuccessor(ours)()
+	h := n.proxy.newSuccessor(ours)
 	_, err := theirs.Write([]byte{1})
 	require.NoError(t, err)
 	from := gob.NewDecoder(theirs)
@@ -76,7 +76,7 @@ func TestAnEarlierVersionGetsNoRecordedEvents(t *testing.T) {
 func TestAnAbandonedSuccessorGetsNoMoreEvents(t *testing.T) {
 	n := newNode(t, nil)
 	ours, theirs := net.Pipe()
-	h := n.proxy.serveSuccessor(ours)()
+	h := n.proxy.newSuccessor(ours)
 	require.NoError(t, theirs.SetDeadline(time.Now().Add(testkit.Patience)))
 	_, err := theirs.Write([]byte{handoverVersion + 1})
 	require.NoError(t, err)

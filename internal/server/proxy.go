@@ -24,7 +24,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -109,14 +108,13 @@ type Proxy struct {
 	machine    Machine
 
 	// One reload or handover at a time: its lock guards the fields below.
-	reloading    sync.Mutex
-	running      context.Context  // of the backends; nil until Run
-	group        sync.WaitGroup   // goroutines that Run waits for
-	sockets      []*listen.Socket // the main one first; see show
-	stopped      bool             // there are no more reloads and handovers
-	successorCmd *exec.Cmd        // the process that serves when handedOver is closed
-	successor    *successor       // the successor gets notes; nil if there is none
-	owner        *owner           // of the state folder
+	reloading sync.Mutex
+	running   context.Context  // of the backends; nil until Run
+	group     sync.WaitGroup   // goroutines that Run waits for
+	sockets   []*listen.Socket // the main one first; see show
+	stopped   bool             // there are no more reloads and handovers
+	successor *successor       // the process that serves when handedOver is closed; nil until then
+	owner     *owner           // of the state folder
 }
 
 // Options has settings of a proxy that are not in its configuration. The zero value is for a process

@@ -81,10 +81,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer p.predecessor.close()
 	stopSpans, err := p.spans.Start(ctx, p.tracingURL(), p.Config().Export.Node)
 	defer func() {
-		select {
-		case <-p.handedOver:
+		if p.successor != nil {
 			p.parts.do("passing on the last calls", p.successor.finish)
-		default:
 		}
 	}()
 	var stopRecording func()
