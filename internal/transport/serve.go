@@ -29,7 +29,9 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 		nc, err := l.Accept()
 		if err == nil {
 			wait = 0
-			s.admit(nc, l, shake)
+			if s.admit(nc, l) {
+				go s.serve(nc, shake)
+			}
 			continue
 		}
 		s.mu.Lock()
@@ -49,37 +51,28 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 	}
 }
 
-// admit serves a connection in a new goroutine.
-func (s *Server) admit(nc net.Conn, l net.Listener, shake Handshake) {
-	s.mu.Lock()
-	refused := s.stopped
-	if !refused {
-		s.clock.Tick()
-		s.greeting[nc] = greeting{l, s.clock.Now()}
-	}
-	s.mu.Unlock()
-	if refused {
-		_ = nc.Close() // nothing was sent on it
-		return
-	}
-	go s.serve(nc, shake)
-}
-
 // ServeConn serves one connection until it ends, and closes it. Handshake may be nil.
 func (s *Server) ServeConn(nc net.Conn, shake Handshake) {
-	s.mu.Lock()
-	if s.stopped {
-		s.mu.Unlock()
-		_ = nc.Close() // nothing was sent on it
-		return
+	if s.admit(nc, nil) {
+		s.started.Do(s.startWorkers)
+		s.serve(nc, shake)
 	}
-	s.greeting[nc] = greeting{}
-	s.mu.Unlock()
-	s.started.Do(s.startWorkers)
-	s.serve(nc, shake)
 }
 
-// serve serves a connection that the caller has added to s.greeting.
+// admit adds a connection to s.greeting, for serve. If the server has stopped, admit closes the connection and returns false.
+func (s *Server) admit(nc net.Conn, l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		_ = nc.Close() // nothing was sent on it
+		return false
+	}
+	s.clock.Tick()
+	s.greeting[nc] = greeting{l, s.clock.Now()}
+	return true
+}
+
+// serve serves a connection that admit has added to s.greeting.
 func (s *Server) serve(nc net.Conn, shake Handshake) {
 	c, err := s.greet(nc, shake)
 	s.mu.Lock()
