@@ -178,7 +178,8 @@ func TestWhyOnNodesThatNobodyRehearsed(t *testing.T) {
 				steps = append(steps, step{one.at + one.end, func() { assert.NoError(t, n.kubelet.RemoveManifest(one.pod)) }})
 			}
 			for _, q := range one.ask {
-				steps = append(steps, step{one.at + q.after, func() { answers.Go(func() { n.ask(t, &troubles[i], q, count) }) }})
+				ask := func() { n.ask(t, &troubles[i], q, count) } // which only asserts
+				steps = append(steps, step{one.at + q.after, func() { answers.Go(ask) }})
 			}
 		}
 	}
