@@ -1,0 +1,987 @@
+package why_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
+)
+
+// This is the second set of nodes: criproxy why is only measured on it. Whoever writes a rule of why reads neither this file
+// nor the recordings of its runs. Whoever wrote this file had not read the rules: the patterns hold the words of people who
+// know what was done to the node, and not those of why.
+
+// A situation is what people meet on real nodes: a fault, or its twin, which looks alike and is well.
+type situation struct {
+	name     string
+	twin     bool
+	pod      string        // whose trouble it is; empty means that it is a runtime's or kubelet's
+	runtime  string        // "primary" or old, of the pod or in trouble; empty means neither
+	at       time.Duration // acts and questions are later by their own times
+	acts     []act
+	asks     []ask
+	says     string // what a truthful answer mentions; of a twin, what it may mention
+	claims   string // the names of claims that are true; all others contradict what was done
+	everyone string // what may be said of each pod of the runtime, or of all if it has none, from at on
+}
+
+// An act is a step of a situation.
+type act struct {
+	after time.Duration
+	do    func() error
+}
+
+// An ask is when why is asked, and whether the fault lasts then.
+type ask struct {
+	after time.Duration
+	state state
+}
+
+type state int
+
+const (
+	lasts  state = iota
+	over         // why may say that it was so, not that it is
+	either       // it was over in a moment, or ends about now
+)
+
+const primary = "primary"
+
+// claims are causes that an answer may name.
+var claims = map[string]*regexp.Regexp{
+	"slow": pattern(`\b(is|was|are|were|been) (too )?slow\b|hangs|\bhung\b|(does|did) not answer`),
+	"gone": pattern(`(primary|old\.io|containerd) (is|was|has) (gone|down|away|restarted|crashed)`),
+	"disk": pattern(`no space|disk`),
+	"registry": pattern(`registry (is|was|does|did|refuse|answer|limit|want)|unauthori[sz]ed|manifest unknown|` +
+		`too ?many ?requests|rate limit|reset by peer`),
+	"network": pattern(`\bcni\b|\bnetwork\b|ip address`),
+	"shim":    pattern(`shim (is|was|did|does|has|died|stop|hang)`),
+	"memory":  pattern(`\boom|out of memory|memory limit`),
+	"grace":   pattern(`grace period`),
+	"file":    pattern(`no such file|executable|entry ?point|not a directory`),
+	"probe":   pattern(`probe`),
+	"kubelet": pattern(`kubelet (is|was|has been) (stopped|frozen|silent|restarted|away|gone)`),
+}
+
+// accuses finds the runtime that a sentence says is in trouble: the claim "runtime".
+var accuses = pattern(`\b(primary|old\.io) (hangs|` +
+	`(is|was|has been|does|did|went) (too |not |still |again )?(slow|gone|down|away|hung|answer|restarted|stopped|unavailable|frozen|silent))`)
+
+// named finds the names of pods.
+var named = regexp.MustCompile(`testbed/([a-z0-9-]+?)-node-[0-9a-f]+`)
+
+func pattern(s string) *regexp.Regexp { return regexp.MustCompile("(?i)" + s) }
+
+func matches(s, text string) bool { return s != "" && pattern(s).MatchString(text) }
+
+// A verdict is what is right or wrong with a finding.
+type verdict struct {
+	of    *situation // what it is about; nil if that is unknown
+	wrong string     // how it contradicts what was done; empty if it does not
+	right bool       // it mentions what was done; a finding that is neither is for people to judge
+}
+
+// judge compares a finding about a pod or, without one, about the node with what was done until then.
+func judge(begun []*situation, about string, f finding) verdict {
+	text := f.sentence()
+	pods := podsOf(text)
+	if len(pods) == 0 && about != "" {
+		pods = []string{about}
+	}
+	if len(pods) == 0 {
+		return judgeNode(begun, text)
+	}
+	var all verdict
+	for _, pod := range pods {
+		one := judgePod(begun, pod, text)
+		if one.wrong != "" {
+			return one
+		}
+		all.of, all.right = cmp.Or(one.of, all.of), all.right || one.right
+	}
+	if about != "" && !slices.Contains(pods, about) && (all.of == nil || all.of.everyone == "") {
+		return verdict{of: all.of, wrong: "it is about another pod than " + about}
+	}
+	return all
+}
+
+// podsOf returns the pods that a sentence names.
+func podsOf(text string) (pods []string) {
+	for _, m := range named.FindAllStringSubmatch(text, -1) {
+		pods = append(pods, m[1])
+	}
+	return pods
+}
+
+func judgePod(begun []*situation, pod, text string) verdict {
+	runtime := runtimeOf(begun, pod)
+	i := slices.IndexFunc(begun, func(s *situation) bool { return s.has(pod) })
+	var own *situation
+	if i >= 0 {
+		own = begun[i]
+	}
+	if m := accuses.FindStringSubmatch(text); m != nil && runtime != "" && !strings.EqualFold(m[1], runtime) {
+		return verdict{of: own, wrong: "it accuses " + m[1] + ", and " + pod + " is on " + runtime}
+	}
+	if own == nil || own.twin || !matches(own.says, text) {
+		for _, s := range begun {
+			if (s.runtime == "" || s.runtime == runtime) && matches(s.everyone, text) {
+				return verdict{of: s, right: true}
+			}
+		}
+	}
+	if own == nil {
+		return verdict{wrong: pod + " is well"}
+	}
+	if own.twin && !matches(own.says, text) {
+		return verdict{of: own, wrong: pod + " is well"}
+	}
+	return verdict{of: own, wrong: own.contradicts(text), right: matches(own.says, text)}
+}
+
+// contradicts returns the claim of a sentence that contradicts what was done; empty if there is none.
+func (s *situation) contradicts(text string) string {
+	for _, name := range append(slices.Sorted(maps.Keys(claims)), "runtime") {
+		p := cmp.Or(claims[name], accuses)
+		if p.MatchString(text) && !slices.Contains(strings.Fields(s.claims), name) {
+			return "the cause is not: " + name
+		}
+	}
+	return ""
+}
+
+// judgeNode is judge for a finding that names no pod.
+func judgeNode(begun []*situation, text string) verdict {
+	m := accuses.FindStringSubmatch(text)
+	for _, s := range begun {
+		ours := m == nil || s.everyone != "" && strings.EqualFold(m[1], s.runtime)
+		if ours && (matches(s.says, text) || matches(s.everyone, text)) && s.contradicts(text) == "" {
+			return verdict{of: s, right: true}
+		}
+	}
+	if m != nil {
+		return verdict{wrong: "nothing was done to " + m[1]}
+	}
+	return verdict{}
+}
+
+// has reports whether a pod is the situation's, or one of several whose names begin with it.
+func (s *situation) has(pod string) bool {
+	return s.pod != "" && (pod == s.pod || strings.HasSuffix(s.pod, "-") && strings.HasPrefix(pod, s.pod))
+}
+
+func runtimeOf(all []*situation, pod string) string {
+	for _, s := range all {
+		if s.has(pod) {
+			return s.runtime
+		}
+	}
+	if pod == "aged" || pod == "courteous" {
+		return old
+	}
+	return primary
+}
+
+// A patient is a node of the second set.
+type patient struct {
+	*node
+	t          *testing.T
+	dir        string     // for files of the situations
+	changes    sync.Mutex // of the states of kubelet and its primary
+	crictl     string
+	situations []*situation
+}
+
+// newPatient starts a node with kubelet's own time-outs. Its primary calls runc through a script, so that runc can break.
+func newPatient(t *testing.T, pods int) *patient {
+	t.Helper()
+	bin := testbed.Require(t, append(build.ForContainers(), build.Kubelet)...)
+	p := &patient{t: t, dir: t.TempDir(), crictl: bin.Crictl}
+	runc := filepath.Join(p.dir, "runc")
+	script := fmt.Sprintf(`#!/bin/sh
+if [ -e %s ]; then
+	echo "runc: error while loading shared libraries: libseccomp.so.2: cannot open shared object file: No such file or directory" >&2
+	exit 127
+fi
+exec %s "$@"
+`, p.broken(), bin.NoSeccomp)
+	require.NoError(t, os.WriteFile(runc, []byte(script), 0o755))
+	p.node = newNode(t, setup{direct: true, second: true, recorder: 16 << 20, toml: fmt.Sprintf(`
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = %q
+`, runc)})
+	p.pods = pods
+	p.situations = p.makeSituations()
+	t.Cleanup(func() { // the nodes end faster when they work
+		_ = os.Remove(p.broken())
+		_ = p.runtime.Thaw()
+		_ = p.kubelet.Thaw()
+	})
+	all := []*corev1.Pod{
+		pod("idle", "sleep"), onSecond(pod("aged", "sleep"), "testbed/app:1"), slowlyProbed(pod("steady", "sleep"), "3s", 10), pod("clingy", "sleep"),
+		saysGoodbye(onSecond(pod("courteous", "sleep"), "testbed/app:1")),
+	}
+	for i := len(all); i < pods; i++ {
+		all = append(all, pod(fmt.Sprintf("extra-%d", i), "sleep"))
+	}
+	p.add(t, all...)
+	ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer stop()
+	for _, one := range all {
+		_, err := p.kubelet.WaitRunning(ctx, one.Name)
+		require.NoError(t, err)
+	}
+	return p
+}
+
+func (p *patient) broken() string { return filepath.Join(p.dir, "broken") }
+
+// seconds are for the times of situations, which are whole seconds.
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// makeSituations returns what happens on a node. Faults of single pods come first, several at a time; then those of a whole
+// runtime and of kubelet, one after the other.
+func (p *patient) makeSituations() []*situation {
+	run := func(pods ...*corev1.Pod) func() error {
+		return func() (err error) {
+			for _, one := range pods {
+				err = errors.Join(err, p.kubelet.AddManifest(one))
+			}
+			return err
+		}
+	}
+	end := func(pods ...string) func() error {
+		return func() (err error) {
+			for _, one := range pods {
+				err = errors.Join(err, p.kubelet.RemoveManifest(one))
+			}
+			return err
+		}
+	}
+	remove := func(file string) func() error { return func() error { return os.Remove(file) } }
+	write := func(file, text string) func() error {
+		return func() error { return os.WriteFile(file, []byte(text), 0o644) }
+	}
+	both := func(one, other func() error) func() error {
+		return func() error { return errors.Join(one(), other()) }
+	}
+	of := func(one *corev1.Pod, image string) *corev1.Pod {
+		one.Spec.Containers[0].Image = image
+		return one
+	}
+
+	p.badRegistry(p.second, "private.test", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="private"`)
+		http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
+	})
+	p.badRegistry(p.runtime, "limited.test", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, `{"errors":[{"code":"TOOMANYREQUESTS","message":"You have reached your pull rate limit."}]}`, http.StatusTooManyRequests)
+	})
+	var works atomic.Bool
+	well := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: p.registry.Addr})
+	p.badRegistry(p.second, "flaky.test", func(w http.ResponseWriter, r *http.Request) {
+		if works.Load() {
+			well.ServeHTTP(w, r)
+			return
+		}
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0) // so that Close resets it
+			}
+			_ = c.Close()
+		}
+	})
+
+	noProgram := pod("programless")
+	noProgram.Spec.Containers[0].Command = []string{"/usr/bin/server"}
+	file := filepath.Join(p.dir, "file")
+	require.NoError(p.t, os.WriteFile(file, nil, 0o644))
+	misplaced := withHostPath(onSecond(pod("misplaced", "sleep"), "testbed/app:1"), filepath.Join(file, "data"), corev1.HostPathUnset)
+	cramped := limited(pod("cramped", "sleep"), "128Ki")
+	cramped.Spec.Containers = append(cramped.Spec.Containers, corev1.Container{Name: "side", Image: image, ImagePullPolicy: corev1.PullIfNotPresent})
+	kata := pod("isolated", "sleep")
+	kata.Annotations["kubernetes.io/target-runtime"] = "kata.io"
+	preparing := pod("preparing", "sleep")
+	preparing.Spec.InitContainers = []corev1.Container{{Name: "init", Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: []string{"wait", "60s"}}}
+	finished := pod("finished", "wait", "5s", "then", "exit", "0")
+	finished.Spec.RestartPolicy = corev1.RestartPolicyNever
+	var burst []*corev1.Pod
+	var burstNames []string
+	for i := range 6 {
+		burstNames = append(burstNames, fmt.Sprintf("burst-%d", i))
+		burst = append(burst, pod(burstNames[i], "sleep"))
+	}
+	addFails, delFails := filepath.Join(p.cni, "ADD-addressless"), filepath.Join(p.cni, "DEL-clingy")
+	network, secondNetwork := networkOf(p.runtime), networkOf(p.second)
+	networkText, err := os.ReadFile(network)
+	require.NoError(p.t, err)
+	secondText, err := os.ReadFile(secondNetwork)
+	require.NoError(p.t, err)
+	withPortmap := strings.Replace(string(secondText), `"plugins": [`, `"plugins": [{"type":"portmap","capabilities":{"portMappings":true}},`, 1)
+	require.NotEqual(p.t, string(secondText), withPortmap)
+
+	return []*situation{
+		{
+			name: "registry-wants-login", pod: "locked-out", runtime: old, at: seconds(5), claims: "registry",
+			says: `401|unauthori[sz]ed|authori[sz]ation|authenticat|credential|access denied|pull secret|log ?in`,
+			acts: []act{{0, run(of(onSecond(pod("locked-out", "sleep"), ""), old+"/private.test/testbed/app:1"))}, {seconds(110), end("locked-out")}},
+			asks: []ask{{seconds(35), lasts}, {seconds(104), lasts}, {seconds(140), over}, {seconds(330), over}},
+		},
+		{
+			name: "tag-mistyped", pod: "typo", runtime: primary, at: seconds(7), claims: "registry",
+			says: `not found|(does not|doesn't) exist|no such (image|tag|manifest)|404|(manifest|tag|name) (is )?unknown|unknown (manifest|tag|image)|has no `,
+			acts: []act{{0, run(of(pod("typo", "sleep"), registry+"/testbed/app:9"))}, {seconds(110), end("typo")}},
+			asks: []ask{{seconds(38), lasts}, {seconds(103), lasts}, {seconds(143), over}},
+		},
+		{
+			name: "registry-limits", pod: "limited", runtime: primary, at: seconds(9), claims: "registry",
+			says: `429|too ?many ?requests|(rate|pull) ?limit`,
+			acts: []act{{0, run(of(pod("limited", "sleep"), "limited.test/testbed/app:1"))}, {seconds(110), end("limited")}},
+			asks: []ask{{seconds(41), lasts}, {seconds(102), lasts}, {seconds(146), over}},
+		},
+		{
+			name: "program-missing", pod: "programless", runtime: primary, at: seconds(11), claims: "file",
+			says: `/usr/bin/server|no such file|executable|entry ?point|command .*(missing|not found)`,
+			acts: []act{{0, run(noProgram)}, {seconds(110), end("programless")}},
+			asks: []ask{{seconds(44), lasts}, {seconds(101), lasts}, {seconds(149), over}},
+		},
+		{
+			name: "host-path-in-a-file", pod: "misplaced", runtime: old, at: seconds(13), claims: "file",
+			says: `not a directory|mkdir|mount|volume|host ?path`,
+			acts: []act{{0, run(misplaced)}, {seconds(110), end("misplaced")}},
+			asks: []ask{{seconds(47), lasts}, {seconds(100), lasts}, {seconds(152), over}},
+		},
+		{
+			name: "memory-limit-tiny", pod: "cramped", runtime: primary, at: seconds(15), claims: "memory",
+			says: `\boom|memory`,
+			acts: []act{{0, run(cramped)}, {seconds(110), end("cramped")}},
+			asks: []ask{{seconds(50), lasts}, {seconds(99), lasts}, {seconds(155), over}},
+		},
+		{
+			name: "probe-takes-too-long", pod: "sleepy", runtime: primary, at: seconds(17), claims: "probe slow",
+			says: `(probe|exec\w*).*(tim(e|ed)[ -]?out|longer|too (long|slow)|not (end|finish|return|complete)|deadline|more than|\b1s)`,
+			acts: []act{{0, run(slowlyProbed(pod("sleepy", "sleep"), "30s", 1))}, {seconds(110), end("sleepy")}},
+			asks: []ask{{seconds(53), lasts}, {seconds(98), lasts}, {seconds(158), over}},
+		},
+		{
+			name: "runtime-unknown", pod: "isolated", at: seconds(19),
+			says: `kata`,
+			acts: []act{{0, run(kata)}, {seconds(110), end("isolated")}},
+			asks: []ask{{seconds(40), lasts}, {seconds(161), over}},
+		},
+		{
+			name: "killed-for-memory", twin: true, pod: "hungry", runtime: primary, at: seconds(21), claims: "memory",
+			says: `\boom|memory|137|crash|restart|exit`,
+			acts: []act{{0, run(limited(pod("hungry", "file", "/dev/zero"), "64Mi"))}, {seconds(110), end("hungry")}},
+			asks: []ask{{seconds(50), lasts}, {seconds(100), lasts}, {seconds(164), over}},
+		},
+		{
+			name: "init-takes-its-time", twin: true, pod: "preparing", runtime: primary, at: seconds(22),
+			acts: []act{{0, run(preparing)}, {seconds(116), end("preparing")}},
+			asks: []ask{{seconds(48), either}, {seconds(90), either}},
+		},
+		{
+			name: "job-is-done", twin: true, pod: "finished", runtime: primary, at: seconds(23),
+			acts: []act{{0, run(finished)}, {seconds(118), end("finished")}},
+			asks: []ask{{seconds(34), either}, {seconds(167), either}},
+		},
+		{
+			name: "volume-missing", twin: true, pod: "volumeless", runtime: primary, at: seconds(24), claims: "file",
+			says: `volume|kubelet (has|did) not|never (been )?ask|not (been )?asked|no sandbox`, // kubelet asks no runtime for it
+			acts: []act{{0, run(withHostPath(pod("volumeless", "sleep"), filepath.Join(p.dir, "missing"), corev1.HostPathDirectory))}, {seconds(120), end("volumeless")}},
+			asks: []ask{{seconds(64), either}},
+		},
+		{
+			name: "registry-resets", pod: "cut-off", runtime: old, at: seconds(26), claims: "registry network",
+			says: `reset|EOF|connection|unreachable|broken|(can|could) ?not (be )?(reach|connect)`,
+			acts: []act{
+				{0, run(of(onSecond(pod("cut-off", "sleep"), ""), old+"/flaky.test/testbed/app:1"))},
+				{seconds(60), func() error { works.Store(true); return nil }}, {seconds(118), end("cut-off")},
+			},
+			asks: []ask{{seconds(45), lasts}, {seconds(112), over}, {seconds(150), over}},
+		},
+		{
+			name: "no-address-left", pod: "addressless", runtime: primary, at: seconds(30), claims: "network",
+			says: `no (more |free )?(ip )?address|address(es)? .*(left|available|exhaust|used|full)|out of (ip )?address|ipam`,
+			acts: []act{
+				{0, both(func() error { return p.usesUpAddresses(addFails, networkText) }, run(pod("addressless", "sleep")))},
+				{seconds(60), remove(addFails)}, {seconds(105), end("addressless")},
+			},
+			asks: []ask{{seconds(40), lasts}, {seconds(95), over}, {seconds(145), over}},
+		},
+		{
+			name: "network-does-not-let-go", pod: "clingy", runtime: primary, at: seconds(35), claims: "network",
+			says: `refused|(cni|network|StopPodSandbox).*(del|remov|tear|destroy|fail)`,
+			acts: []act{
+				{0, both(write(delFails, // as Calico's plugin, when it cannot reach the API server
+					`printf %s '{"cniVersion":"1.0.0","code":11,"msg":"Get \"https://10.96.0.1:443/api/v1/namespaces/testbed/pods/clingy\": dial tcp 10.96.0.1:443: connect: connection refused"}'; exit 1`+"\n"),
+					end("clingy"))},
+				{seconds(60), remove(delFails)},
+			},
+			asks: []ask{{seconds(32), lasts}, {seconds(56), lasts}, {seconds(95), over}, {seconds(205), over}},
+		},
+		{
+			name: "hook-takes-its-time", twin: true, pod: "courteous", runtime: old, at: seconds(40),
+			acts: []act{{0, end("courteous")}},
+			asks: []ask{{seconds(16), either}, {seconds(62), either}},
+		},
+		{
+			name: "pod-removed-by-hand", pod: "swept", runtime: primary, at: seconds(60),
+			says: `crictl|(another|other|different) client|not (by )?kubelet|(besides|behind|than) kubelet|by hand|RemovePodSandbox|StopPodSandbox`,
+			acts: []act{{seconds(-60), run(pod("swept", "sleep"))}, {0, func() error {
+				id, err := p.sandboxOf("swept")
+				if err != nil {
+					return err
+				}
+				return p.ctl("rmp", "-f", id)
+			}}, {seconds(105), end("swept")}},
+			asks: []ask{{seconds(20), either}, {seconds(90), over}, {seconds(135), over}},
+		},
+		{
+			name: "shim-killed", pod: "shimless", runtime: primary, at: seconds(75), claims: "shim",
+			says: `shim|sandbox.*(died|dead|ended|exit|gone|lost|vanish|stopped|not ?ready|replaced|anew|again|without)|killed|\b(137|255)\b`,
+			acts: []act{{seconds(-75), run(pod("shimless", "sleep"))}, {0, func() error { return p.killShim("shimless") }}, {seconds(105), end("shimless")}},
+			asks: []ask{{seconds(20), either}, {seconds(88), over}, {seconds(138), over}},
+		},
+		{
+			name: "plugin-missing", pod: "plugless", runtime: old, at: seconds(150), claims: "network",
+			says: `portmap|plugin .*(missing|not (found|there|installed))|find plugin`,
+			acts: []act{
+				{0, both(write(secondNetwork, withPortmap), run(onSecond(pod("plugless", "sleep"), "testbed/app:1")))},
+				{seconds(50), write(secondNetwork, string(secondText))}, {seconds(90), end("plugless")},
+			},
+			asks: []ask{{seconds(25), lasts}, {seconds(44), lasts}, {seconds(82), over}, {seconds(130), over}},
+		},
+		{
+			name: "crictl-in-a-loop", twin: true, at: seconds(152),
+			says:     `crictl`,
+			everyone: `crictl`,
+			acts: []act{{0, func() error {
+				for until := time.Now().Add(30 * time.Second); time.Now().Before(until); {
+					if err := p.ctl("ps", "-a"); err != nil {
+						return err
+					}
+					time.Sleep(250 * time.Millisecond)
+				}
+				return nil
+			}}},
+			asks: []ask{{seconds(26), either}, {seconds(56), either}},
+		},
+		{
+			name: "many-at-once", twin: true, pod: "burst-", runtime: primary, at: seconds(208),
+			acts: []act{{0, run(burst...)}, {seconds(28), end(burstNames...)}},
+			asks: []ask{{seconds(6), either}, {seconds(24), either}},
+		},
+		{
+			name: "slow-probe-in-time", twin: true, pod: "steady", runtime: primary,
+			asks: []ask{{seconds(65), either}, {seconds(200), either}},
+		},
+		{
+			name: "runc-broken", pod: "runcless", runtime: primary, at: seconds(245), claims: "file",
+			says:     `runc|libseccomp|shared librar|oci runtime`,
+			everyone: `runc|libseccomp|shared librar|oci runtime`,
+			acts:     []act{{0, both(write(p.broken(), ""), run(pod("runcless", "sleep")))}, {seconds(40), remove(p.broken())}, {seconds(66), end("runcless")}},
+			asks:     []ask{{seconds(30), lasts}, {seconds(62), over}, {seconds(100), over}},
+		},
+		{
+			name: "network-not-configured", pod: "offline", runtime: primary, at: seconds(318), claims: "network",
+			says:     `network .*not ready|NetworkReady|NetworkPluginNotReady|\bcni\b|network (plugin|config)`,
+			everyone: `network|\bcni\b`,
+			acts: []act{
+				{0, remove(network)}, {seconds(8), run(pod("offline", "sleep"))},
+				{seconds(45), write(network, string(networkText))}, {seconds(70), end("offline")},
+			},
+			asks: []ask{{seconds(40), lasts}, {seconds(66), over}, {seconds(100), over}},
+		},
+		{
+			name: "kubelet-restarted", twin: true, at: seconds(392), claims: "kubelet",
+			says:     `kubelet`,
+			everyone: `kubelet`,
+			acts: []act{{0, func() error {
+				p.changes.Lock()
+				defer p.changes.Unlock()
+				if err := p.kubelet.Terminate(p.t.Context()); err != nil {
+					return err
+				}
+				return p.kubelet.Start(p.t.Context())
+			}}},
+			asks: []ask{{seconds(15), either}},
+		},
+		{
+			name: "kubelet-frozen", at: seconds(415), claims: "kubelet",
+			says: `kubelet .*(silen|frozen|froze|stopp|paus|stall|hung|quiet|no calls?|no requests?|nothing)|` +
+				`kubelet (has|had|did|does) not (call|ask|been heard)|no (calls?|requests?) (from|of|by) kubelet`,
+			everyone: `kubelet`,
+			acts:     []act{{0, p.changing(p.kubelet.Freeze)}, {seconds(60), p.changing(p.kubelet.Thaw)}},
+			asks:     []ask{{seconds(50), lasts}, {seconds(77), over}, {seconds(240), over}},
+		},
+		{
+			name: "pod-waits-for-kubelet", twin: true, pod: "latecomer", runtime: primary, at: seconds(420), claims: "kubelet",
+			says: `kubelet`,
+			acts: []act{{0, run(pod("latecomer", "sleep"))}, {seconds(78), end("latecomer")}},
+			asks: []ask{{seconds(74), either}, {seconds(100), either}},
+		},
+		{
+			name: "containerd-killed", runtime: primary, at: seconds(502), claims: "runtime gone slow probe",
+			says:     `primary .*(gone|restart|away|down|unavailable|crash|died|ended|refused|anew|new process)`,
+			everyone: `primary|containerd`,
+			acts:     []act{{0, p.changing(p.runtime.Kill)}, {seconds(5), p.changing(func() error { return p.runtime.Start(p.t.Context()) })}},
+			asks:     []ask{{seconds(22), over}, {seconds(168), over}},
+		},
+		{
+			name: "containerd-frozen", pod: "iced", runtime: primary, at: seconds(528), claims: "runtime slow gone probe",
+			says:     `(primary|containerd|runtime)\b.*(slow|not answer|no answer|hang|hung|silent|frozen|froze|stopped|unresponsive|late)`,
+			everyone: `primary|containerd|under way`,
+			acts:     []act{{0, p.changing(p.runtime.Freeze)}, {seconds(5), run(pod("iced", "sleep"))}, {seconds(135), p.changing(p.runtime.Thaw)}, {seconds(160), end("iced")}},
+			asks:     []ask{{seconds(50), lasts}, {seconds(128), lasts}, {seconds(153), over}, {seconds(178), over}},
+		},
+	}
+}
+
+// Two nodes, with 5 and 30 pods, have faults that nobody who wrote a rule has seen. criproxy why is asked about the pod, about
+// the node and about pods that are well: while each fault lasts, just after, long after, and when its pod is deleted. It takes
+// a quarter of an hour: use -timeout 25m, and CRIPROXY_TESTBED_RACE=off, as criproxy is slower with the race detector.
+//
+// With -record FOLDER each question leaves second-SITUATION-PODS-TIME.jsonl.zst, which criproxy why can be asked about
+// again, and second-answers.jsonl has what it said.
+func TestWhyOnASecondSetOfNodes(t *testing.T) {
+	x := &exam{t: t, nodes: []*patient{newPatient(t, 5), newPatient(t, 30)}, turns: make(chan struct{}, 2), lies: map[string]int{}}
+	type step struct {
+		at time.Duration
+		do func()
+	}
+	var steps []step
+	for _, n := range x.nodes {
+		for _, s := range n.situations {
+			for i, a := range s.acts {
+				steps = append(steps, step{s.at + a.after, func() {
+					n.say("on %d: %s, step %d", n.pods, s.name, i+1)
+					if err := a.do(); err != nil {
+						x.fail(n, s, err)
+					}
+				}})
+			}
+			for i, a := range s.asks {
+				steps = append(steps, step{s.at + a.after, func() { x.ask(n, s, i) }})
+			}
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	x.began = time.Now()
+	for _, s := range steps {
+		time.Sleep(time.Until(x.began.Add(s.at)))
+		x.work.Go(s.do) // so that none delays the next
+	}
+	x.work.Wait() // each has bounds
+	x.report()
+}
+
+// An exam asks the questions and collects the answers.
+type exam struct {
+	t     *testing.T
+	nodes []*patient
+	began time.Time
+	work  sync.WaitGroup
+	turns chan struct{} // bounds how many questions are asked at once
+
+	mu      sync.Mutex
+	answers []answer
+	failed  []string
+	lies    map[string]int // :: what was wrong → how often
+}
+
+// An answer is what criproxy why said, and what of it was right.
+type answer struct {
+	Pods      int // of the node at its start
+	Situation string
+	Twin      bool
+	After     float64 // seconds since the situation began, when it was asked
+	About     string  // a pod; empty means the node
+	Class     string  // found, missed, false or well; the last two also of questions about pods that are well
+	Wrong     []string
+	Unjudged  []string // what people have to judge
+	Pod       string   // what kubelet says of the situation's pod
+	Says      string   // what a truthful answer mentions
+	Lasts     *bool    // nil means that it does not matter
+	Recording string
+	Problem   string
+	Findings  []finding
+}
+
+func (x *exam) fail(n *patient, s *situation, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.failed = append(x.failed, fmt.Sprintf("%s on %d: %v", s.name, n.pods, err))
+	n.say("on %d: %s could not be made: %v", n.pods, s.name, err)
+}
+
+// ask asks question i of a situation: about its pod; of a fault also about the node, and at first and at last about pods that
+// are well.
+func (x *exam) ask(n *patient, s *situation, i int) {
+	x.turns <- struct{}{}
+	defer func() { <-x.turns }()
+	after := time.Since(x.began.Add(s.at))
+	late := after - s.asks[i].after
+	if late > 30*time.Second {
+		x.fail(n, s, fmt.Errorf("its question after %s would come %s late", s.asks[i].after, late))
+		return
+	}
+	if late > 3*time.Second {
+		n.say("on %d: %s is asked %s late", n.pods, s.name, late.Round(time.Second))
+	}
+	recording := ""
+	if *record != "" {
+		recording = fmt.Sprintf("second-%s-%d-%03.0fs.jsonl.zst", s.name, n.pods, s.asks[i].after.Seconds())
+		assert.NoError(x.t, host.Command(x.t.Context(), n.proxy.Program, "dump", "-admin", n.proxy.Admin(), filepath.Join(*record, recording)).Run())
+	}
+	who := s.pod
+	if strings.HasSuffix(who, "-") {
+		who += "0"
+	}
+	abouts := []string{who}
+	if !s.twin && who != "" {
+		abouts = append(abouts, "")
+	}
+	if !s.twin && (i == 0 || i == len(s.asks)-1) {
+		if s.runtime != old || s.everyone != "" {
+			abouts = append(abouts, "idle")
+		}
+		if s.runtime == old || s.everyone != "" {
+			abouts = append(abouts, "aged")
+		}
+	}
+	pod := n.stateOf(who)
+	for _, about := range abouts {
+		found, problem := n.whyPod(x.t, about)
+		a := answer{
+			Pods: n.pods, Situation: s.name, Twin: s.twin, After: after.Seconds(), About: about, Pod: pod, Says: s.says, Recording: recording,
+			Problem: problem, Findings: found,
+		}
+		if s.asks[i].state != either {
+			still := s.asks[i].state == lasts
+			a.Lasts = &still
+		}
+		x.judge(n, s, &a, about == "" || about == who)
+	}
+}
+
+// judge gives an answer its class. A mistake about another situation counts there.
+func (x *exam) judge(n *patient, s *situation, a *answer, own bool) {
+	now := time.Since(x.began)
+	begun := slices.DeleteFunc(slices.Clone(n.situations), func(s *situation) bool { return s.at > now })
+	var mentioned *finding
+	hit := false
+	ours := func(pods []string) bool { return len(pods) == 0 || s.pod == "" || slices.ContainsFunc(pods, s.has) }
+	for i, f := range a.Findings {
+		v := judge(begun, a.About, f)
+		switch {
+		case v.wrong != "":
+			a.wrong(x, cmp.Or(v.of, s), f, v.wrong)
+		case !v.right:
+			a.Unjudged = append(a.Unjudged, f.sentence())
+		}
+		if text := f.sentence(); own && !s.twin && v.wrong == "" && matches(s.says, text) && ours(podsOf(text)) {
+			mentioned = &a.Findings[i]
+			hit = hit || a.Lasts == nil || *a.Lasts && !f.Over || !*a.Lasts && !f.lasts() // a note never lasts
+		}
+	}
+	if mentioned != nil && !hit {
+		how := "it is over, and why says that it lasts"
+		if *a.Lasts {
+			how = "it lasts, and why says that it is over"
+		}
+		a.wrong(x, s, *mentioned, how)
+	}
+	switch {
+	case len(a.Wrong) > 0:
+		a.Class = "false"
+	case !own || s.twin:
+		a.Class = "well"
+	case hit:
+		a.Class = "found"
+	default:
+		a.Class = "missed"
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.answers = append(x.answers, *a)
+	headline := "nothing"
+	if len(a.Findings) > 0 {
+		headline = fmt.Sprintf("%d findings: %s", len(a.Findings), a.Findings[0])
+	}
+	n.say("on %d: %s after %.0fs, about %s (kubelet: %s): %s: %s%s", n.pods, s.name, a.After, cmp.Or(a.About, "the node"), a.Pod, a.Class, headline, a.Problem)
+}
+
+// wrong notes a mistake about a situation. It is the answer's own if that is about the situation, or about no other.
+func (a *answer) wrong(x *exam, of *situation, f finding, how string) {
+	if of.name == a.Situation || a.About != "" {
+		a.Wrong = append(a.Wrong, how)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.lies[fmt.Sprintf("%s on %d: %s: %s", of.name, a.Pods, how, regexp.MustCompile(`\d+`).ReplaceAllString(f.sentence(), "N"))]++
+}
+
+func (f finding) String() string {
+	when := "lasts"
+	if f.Over {
+		when = "over"
+	}
+	return fmt.Sprintf("[%s %s, %s] %s", f.Level, f.Rule, when, f.sentence())
+}
+
+// report prints a table, and all mistakes.
+func (x *exam) report() {
+	if *record != "" {
+		var lines strings.Builder
+		for _, a := range x.answers {
+			line, err := json.Marshal(a)
+			assert.NoError(x.t, err)
+			fmt.Fprintf(&lines, "%s\n", line)
+		}
+		assert.NoError(x.t, os.WriteFile(filepath.Join(*record, "second-answers.jsonl"), []byte(lines.String()), 0o644))
+	}
+	for _, f := range x.failed {
+		x.t.Errorf("could not be made: %s", f)
+	}
+	for _, lie := range slices.Sorted(maps.Keys(x.lies)) {
+		x.t.Errorf("false, %d times: %s", x.lies[lie], lie)
+	}
+	fmt.Fprintln(os.Stderr, "Every answer that people have to judge, or that missed its fault:")
+	for _, a := range x.answers {
+		if a.Class == "missed" {
+			x.t.Errorf("missed: %s on %d after %.0fs, about %q: %q in %v%s", a.Situation, a.Pods, a.After, a.About, a.Says, a.Findings, a.Problem)
+		}
+		for _, text := range a.Unjudged {
+			fmt.Fprintf(os.Stderr, "judge this: %s on %d after %.0fs, about %q: %s\n", a.Situation, a.Pods, a.After, a.About, text)
+		}
+	}
+	counts := map[string]int{}
+	w := tabwriter.NewWriter(os.Stderr, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "situation\truntime\tpods\tclass\tanswers")
+	for _, s := range x.nodes[0].situations {
+		for _, n := range x.nodes {
+			class, each := x.class(n, s)
+			counts[class]++
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", s.name, s.runtime, n.pods, class, each)
+		}
+	}
+	_ = w.Flush()
+	fmt.Fprintf(os.Stderr, "%d questions; situations: %d found, %d missed, %d false, %d well\n", len(x.answers), counts["found"], counts["missed"], counts["false"], counts["well"])
+}
+
+// class returns the class of a situation, the worst of its answers, and how many answers have which class.
+func (x *exam) class(n *patient, s *situation) (class, each string) {
+	counts := map[string]int{}
+	for _, a := range x.answers {
+		if a.Situation == s.name && a.Pods == n.pods {
+			counts[a.Class]++
+		}
+	}
+	for lie := range x.lies { // also in answers to other questions
+		if strings.HasPrefix(lie, fmt.Sprintf("%s on %d: ", s.name, n.pods)) {
+			counts["false"] = max(1, counts["false"])
+		}
+	}
+	var all []string
+	for _, c := range []string{"well", "found", "missed", "false"} {
+		if counts[c] == 0 {
+			continue
+		}
+		all = append(all, fmt.Sprintf("%s %d", c, counts[c]))
+		class = c
+	}
+	return class, strings.Join(all, ", ")
+}
+
+// stateOf returns what kubelet says of a pod, in a few words.
+func (p *patient) stateOf(name string) string {
+	if name == "" {
+		return "-"
+	}
+	ctx, stop := context.WithTimeout(p.t.Context(), 2*time.Second)
+	defer stop()
+	one, err := p.kubelet.Pod(ctx, name)
+	if err != nil {
+		return "no answer"
+	}
+	if one == nil {
+		return "no pod"
+	}
+	words := []string{string(one.Status.Phase)}
+	for _, c := range slices.Concat(one.Status.InitContainerStatuses, one.Status.ContainerStatuses) {
+		switch {
+		case c.State.Waiting != nil:
+			words = append(words, c.State.Waiting.Reason)
+		case c.State.Terminated != nil:
+			words = append(words, c.State.Terminated.Reason)
+		case !c.Ready:
+			words = append(words, "NotReady")
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// changing returns change, one at a time with other changes of the node's kubelet and primary.
+func (p *patient) changing(change func() error) func() error {
+	return func() error {
+		p.changes.Lock()
+		defer p.changes.Unlock()
+		return change()
+	}
+}
+
+// ctl runs crictl on criproxy.
+func (p *patient) ctl(args ...string) error {
+	_, err := p.ctlOutput(args...)
+	return err
+}
+
+func (p *patient) ctlOutput(args ...string) (string, error) {
+	ctx, stop := context.WithTimeout(p.t.Context(), 20*time.Second)
+	defer stop()
+	out, err := host.Command(ctx, p.crictl, append([]string{"-t", "15s", "-r", p.proxy.Endpoint(), "-i", p.proxy.Endpoint()}, args...)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("crictl %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// sandboxOf returns the id of the sandbox of a pod on the primary.
+func (p *patient) sandboxOf(pod string) (string, error) {
+	out, err := p.ctlOutput("pods", "--name", pod, "--quiet")
+	if err != nil {
+		return "", err
+	}
+	for word := range strings.FieldsSeq(out) {
+		if regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(word) {
+			return word, nil
+		}
+	}
+	return "", fmt.Errorf("no sandbox of %s in %q", pod, out)
+}
+
+// killShim kills the shim of a pod on the primary.
+func (p *patient) killShim(pod string) error {
+	id, err := p.sandboxOf(pod)
+	if err != nil {
+		return err
+	}
+	out, err := host.Command(p.t.Context(), "pgrep", "-f", "containerd-shim-runc-v2.*-id "+id).Output()
+	if err != nil {
+		return fmt.Errorf("finding the shim of %s: %w", pod, err)
+	}
+	pid, err := strconv.Atoi(strings.Fields(string(out))[0])
+	if err != nil {
+		return err
+	}
+	return unix.Kill(pid, unix.SIGKILL)
+}
+
+// badRegistry starts a registry from which a runtime pulls the images of a name, and ends it with the test.
+func (p *patient) badRegistry(c *runtimes.Containerd, name string, answer http.HandlerFunc) {
+	server := httptest.NewServer(answer)
+	p.t.Cleanup(server.Close)
+	dir := filepath.Join(c.Dir, "certs.d", name)
+	require.NoError(p.t, os.MkdirAll(dir, 0o755))
+	text := fmt.Sprintf("server = %q\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n", server.URL)
+	require.NoError(p.t, os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(text), 0o644))
+}
+
+// networkOf returns the file with the CNI network of a runtime.
+func networkOf(c *runtimes.Containerd) string {
+	return filepath.Join(c.Dir, "cni", "net.d", "10-testbed.conflist")
+}
+
+// usesUpAddresses writes a line of shell for the CNI plugin's script: the plugin gets the runtime's network with one address,
+// which another pod has.
+func (p *patient) usesUpAddresses(script string, network []byte) error {
+	var list struct {
+		Name, CNIVersion string
+		Plugins          []map[string]any
+	}
+	if err := json.Unmarshal(network, &list); err != nil {
+		return err
+	}
+	var ipam struct{ Ranges [][]map[string]string }
+	text, err := json.Marshal(list.Plugins[0]["ipam"])
+	if err == nil {
+		err = json.Unmarshal(text, &ipam)
+	}
+	if err != nil {
+		return err
+	}
+	pool := ipam.Ranges[0][0]
+	only := strings.TrimSuffix(pool["gateway"], "1") + "250"
+	pool["rangeStart"], pool["rangeEnd"] = only, only
+	data := filepath.Join(p.dir, "ipam")
+	conf := maps.Clone(list.Plugins[0])
+	conf["name"], conf["cniVersion"] = list.Name, list.CNIVersion
+	conf["ipam"] = map[string]any{"type": "host-local", "dataDir": data, "ranges": ipam.Ranges}
+	if text, err = json.Marshal(conf); err != nil {
+		return err
+	}
+	file := filepath.Join(p.dir, "full.conf")
+	return errors.Join(
+		os.MkdirAll(filepath.Join(data, list.Name), 0o755),
+		os.WriteFile(filepath.Join(data, list.Name, only), []byte("another\r\neth0"), 0o644),
+		os.WriteFile(file, text, 0o644),
+		os.WriteFile(script, []byte("exec <"+file+"\n"), 0o644),
+	)
+}
+
+// slowlyProbed returns a pod with an exec probe that takes a while, and may take some seconds.
+func slowlyProbed(p *corev1.Pod, takes string, atMost int32) *corev1.Pod {
+	p = probed(p, "sleep", takes)
+	p.Spec.Containers[0].ReadinessProbe.TimeoutSeconds = atMost
+	return p
+}
+
+// saysGoodbye returns a pod that takes 25 s of its grace period of a minute.
+func saysGoodbye(p *corev1.Pod) *corev1.Pod {
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"app", "sleep", "25s"}}}}
+	return graceful(p, 60)
+}
+
+// limited returns a pod whose first container may have so much memory.
+func limited(p *corev1.Pod, memory string) *corev1.Pod {
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+	return p
+}
+
+// withHostPath returns a pod that mounts a path of the node.
+func withHostPath(p *corev1.Pod, path string, kind corev1.HostPathType) *corev1.Pod {
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}}}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	return p
+}
