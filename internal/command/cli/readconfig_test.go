@@ -30,14 +30,41 @@ func TestAFileThatChangesDuringTheStartIsReadAgain(t *testing.T) {
 	require.NoError(t, err)
 	write("backends: [{address: /run/b.sock}]\n")
 	r := &watcher{flags: f} // made once the sockets exist
-	changed, err := r.changed()
-	require.NoError(t, err)
-	assert.True(t, changed)
+	assert.False(t, r.changed(), "it may still be written")
+	assert.True(t, r.changed())
 	_, err = f.readConfig()
 	require.NoError(t, err)
-	changed, err = r.changed()
-	require.NoError(t, err)
-	assert.False(t, changed)
+	assert.False(t, r.changed())
+}
+
+// Only the folder of the path itself was watched: the file that a symbolic link names changed, and nothing happened. See issue
+// 40.
+func TestAConfigurationIsWatchedAtEachLevelOfLinks(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, folder := range []string{"etc", "opt/v1", "opt/v2"} {
+		require.NoError(t, os.MkdirAll(at(folder), 0o700))
+	}
+	require.NoError(t, os.Symlink("../opt/current/c.yaml", at("etc/c.yaml")))
+	require.NoError(t, os.Symlink("v1", at("opt/current")))
+	r := &watcher{flags: &Flags{config: at("etc/c.yaml")}}
+	seen := func(what string, change func() error) {
+		t.Helper()
+		require.NoError(t, change())
+		assert.False(t, r.changed(), what+": it may still be written")
+		assert.True(t, r.changed(), what)
+		r.flags.content = r.was
+	}
+	write := func(file, text string) func() error {
+		return func() error { return os.WriteFile(at(file), []byte(text), 0o600) }
+	}
+	seen("the file is made", write("opt/v1/c.yaml", "made"))
+	seen("the file changes", write("opt/v1/c.yaml", "changed"))
+	require.NoError(t, write("opt/v2/c.yaml", "another")())
+	require.NoError(t, os.Symlink("v2", at("opt/next")))
+	seen("a folder is replaced", func() error { return os.Rename(at("opt/next"), at("opt/current")) })
+	seen("the new file changes", write("opt/v2/c.yaml", "its change"))
+	seen("a file takes the link's place", func() error { return os.Rename(at("opt/v1/c.yaml"), at("etc/c.yaml")) })
 }
 
 func TestTheFileInEtcIsReadIfNothingElseIsSaid(t *testing.T) {
