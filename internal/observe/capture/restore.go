@@ -2,7 +2,6 @@ package capture
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -281,46 +280,6 @@ func (r *Recorder) Snapshot(h *FileHeader) (data []byte, rest *Follower) {
 	return data, rest
 }
 
-// asked is what a reader of blocks asked for, with the indices of those blocks with all calls that it does not get.
-type asked struct {
-	Want
-	Began uint64       // as in Want
-	Left  []blockIndex // nobody wants these, so their events are not missing
-}
-
-// Blocks returns the events that are wanted, and perhaps others, as parts of a file of blocks, for a [Reader], which leaves
-// the others out. Nothing is decoded or copied for that. last is the number of the latest event. all is nil if there is no
-// archive.
-func (r *Recorder) Blocks(h *FileHeader, want Want) (all [][]byte, last uint64) {
-	a := r.archive
-	if a == nil {
-		return nil, 0
-	}
-	a.drain()
-	a.whole()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	last = a.ring.next - 1
-	want.began = last
-	q := asked{Want: want, Began: last}
-	q.Failed = false // which blocks these are in is found out here
-	for _, b := range a.snapshot(want.From, &want).blocks {
-		if b.parts == nil {
-			q.Left = append(q.Left, b.blockIndex)
-			continue
-		}
-		all = append(all, b.parts)
-		if !b.over {
-			all = append(all, b.index())
-		}
-	}
-	content, err := json.Marshal(&q)
-	if err != nil { // cannot happen: it holds numbers and times
-		return nil, 0
-	}
-	return append([][]byte{appendHeader(nil, h), appendPart(nil, partAsked, content)}, all...), last
-}
-
 // drain moves all that was recorded until now to the archive.
 func (a *archive) drain() {
 	a.ring.ring.mu.Lock()
@@ -332,10 +291,7 @@ func (a *archive) drain() {
 }
 
 func appendHeader(b []byte, h *FileHeader) []byte {
-	content, err := json.Marshal(h)
-	if err != nil { // cannot happen: it holds strings and numbers
-		return b
-	}
+	content, _ := json.Marshal(h) // cannot fail: it holds strings and numbers
 	return appendPart(b, partHeader, content)
 }
 
@@ -381,31 +337,10 @@ func (d *blockDecoder) begin() (FileHeader, error) {
 	shelf := &rec.archive.all
 	shelf.max, rec.archive.notable.max = maxRecord, maxRecord // all of the file
 	rec.archive.adopt(blocks)
-	var want *Want
-	if q := askedOf(data); q != nil {
-		for _, x := range q.Left {
-			shelf.blocks = append(shelf.blocks, &block{blockIndex: x, kind: partAll, over: true})
-		}
-		slices.SortStableFunc(shelf.blocks, func(a, b *block) int { return cmp.Compare(a.First, b.First) })
-		want = &q.Want
-		want.began = q.Began
-	}
+	want := chosen(data, shelf)
 	rec.Close()
 	d.f, d.atEnd = rec.follower(true, 0, want), atEnd
 	return h, nil
-}
-
-// askedOf returns what the reader of a file asked for, nil if it is all.
-func askedOf(data []byte) *asked {
-	for r := (partReader{rest: data}); ; {
-		q := &asked{}
-		switch _, kind, content, ok := r.next(); {
-		case ok && kind == partAsked && json.Unmarshal(content, q) == nil:
-			return q
-		case !ok || kind != partHeader:
-			return nil
-		}
-	}
 }
 
 // next implements decoder.

@@ -160,7 +160,6 @@ func (r *ring) isLarge(n int) bool { return n > r.chunkSize/2 }
 // frame's place in the chunk.
 func (r *ring) put(record []byte, frame codec.Frame) {
 	framed := len(frame.Buffers()) > 0
-	binary.LittleEndian.PutUint32(record[recordLen:], uint32(len(record)))
 	large := r.isLarge(len(record))
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +176,7 @@ func (r *ring) put(record []byte, frame codec.Frame) {
 	}
 	c = r.newest
 	r.seq++
-	binary.LittleEndian.PutUint64(record[recordSeq:], r.seq)
+	sealRecord(record, r.seq)
 	if framed {
 		record[len(record)-1] = r.hold(frame)
 	}
@@ -186,10 +185,7 @@ func (r *ring) put(record []byte, frame codec.Frame) {
 		copy(c.buf[at:], record)
 	}
 	c.used.Store(int64(at + len(record)))
-	if r.wake != nil {
-		close(r.wake)
-		r.wake = nil
-	}
+	r.notify()
 }
 
 // close makes followers end when they have read all records.
@@ -197,12 +193,18 @@ func (r *ring) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+	r.notify()
+}
+
+// notify wakes the followers that wait. r.mu is held.
+func (r *ring) notify() {
 	if r.wake != nil {
 		close(r.wake)
 		r.wake = nil
 	}
 }
 
+// sealRecord completes a record of [appendRecord].
 func sealRecord(record []byte, seq uint64) {
 	binary.LittleEndian.PutUint32(record[recordLen:], uint32(len(record)))
 	binary.LittleEndian.PutUint64(record[recordSeq:], seq)
