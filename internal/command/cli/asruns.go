@@ -93,12 +93,8 @@ func sayAsRuns(out *show.Screen, added string) {
 	}
 }
 
-// settingsOf returns the settings that doctor examines of the criproxy at an admin socket, nil if none answers.
-func settingsOf(ctx context.Context, socket string) *config.Config {
-	s, err := askOne[config.Settings](ctx, socket, "settings", server.AskTimeout)
-	if err != nil {
-		return nil
-	}
+// configOf returns what settings say of sockets and backends, and of what doctor examines besides.
+func configOf(s config.Settings) *config.Config {
 	read := func(key string, to any) {
 		if text, ok := s[key]; ok {
 			_ = json.Unmarshal([]byte(text), to) // Settings has encoded it
@@ -112,7 +108,7 @@ func settingsOf(ctx context.Context, socket string) *config.Config {
 		}
 		return all
 	}
-	c := &config.Config{Admin: socket, Proto: list("proto"), ProtoPath: list("protoPath")}
+	c := &config.Config{Proto: list("proto"), ProtoPath: list("protoPath")}
 	read("listen", &c.Listen)
 	read("tracing", &c.Tracing)
 	read("profile", &c.Profile)
@@ -121,8 +117,14 @@ func settingsOf(ctx context.Context, socket string) *config.Config {
 	read("stateDir", &c.StateDir)
 	read("hooks", &c.Hooks)
 	for _, key := range slices.Sorted(maps.Keys(s)) {
-		if item, ok := strings.CutSuffix(key, "].address"); ok && strings.HasPrefix(item, "backends[") {
-			var b config.Backend
+		item, what, _ := strings.Cut(key, "].")
+		switch {
+		case strings.HasPrefix(item, "listeners[") && what == "path":
+			var l config.Listener
+			read(key, &l.Path)
+			c.Listeners = append(c.Listeners, l)
+		case strings.HasPrefix(item, "backends[") && what == "address":
+			b := config.Backend{Addresses: list(item + "].addresses")}
 			read(item+"].name", &b.Name)
 			read(key, &b.Address)
 			c.Backends = append(c.Backends, b)

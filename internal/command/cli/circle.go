@@ -2,42 +2,27 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
+	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/server"
 )
 
-// wiring is the sockets of a criproxy and the addresses of its backends.
+// wiring is what a criproxy that runs serves, and what it calls.
 type wiring struct {
-	pid      int
-	sockets  []string
-	backends [][2]string // name and address
+	pid int
+	*config.Config
 }
 
-// wiringOf reads the settings of a criproxy.
-func wiringOf(pid int, s config.Settings) wiring {
-	w := wiring{pid: pid}
-	for _, key := range slices.Sorted(maps.Keys(s)) {
-		var path string
-		if json.Unmarshal([]byte(s[key]), &path) != nil {
-			continue // it is not a text
-		}
-		name, what, _ := strings.Cut(key, "].")
-		backend, isBackend := strings.CutPrefix(name, "backends[")
-		switch {
-		case key == "listen", strings.HasPrefix(key, "listeners[") && what == "path":
-			w.sockets = append(w.sockets, path)
-		case isBackend && (what == "address" || strings.HasPrefix(what, "addresses[")):
-			w.backends = append(w.backends, [2]string{backend, path})
-		}
+// socketsOf returns the sockets for clients of a criproxy with a configuration.
+func socketsOf(c *config.Config) (paths []string) {
+	for _, l := range c.Sockets() {
+		paths = append(paths, l.Path)
 	}
-	return w
+	return paths
 }
 
 // wirings returns those of the criproxys on this machine.
@@ -45,7 +30,7 @@ func wirings(ctx context.Context) []wiring {
 	var running []wiring
 	for _, one := range instances(ctx) {
 		if s, err := askOne[config.Settings](ctx, one.Admin, "settings", server.AskTimeout); err == nil {
-			running = append(running, wiringOf(one.PID, s))
+			running = append(running, wiring{one.PID, configOf(s)})
 		}
 	}
 	return running
@@ -59,10 +44,9 @@ func circles(ctx context.Context, c *config.Config) []string {
 		return nil
 	}
 	running := wirings(ctx)
-	mine := wiringOf(0, c.Settings())
 	for i, b := range c.Backends {
 		for _, address := range b.AllAddresses() {
-			if way, ok := wayBack(mine.sockets, address, running); ok {
+			if way, ok := wayBack(socketsOf(c), address, running); ok {
 				all[i] = "leads back to this criproxy: " + address + way
 			}
 		}
@@ -78,15 +62,17 @@ func wayBack(to []string, address string, running []wiring) (way string, ok bool
 	if serves(to) {
 		return "", true
 	}
-	i := slices.IndexFunc(running, func(w wiring) bool { return serves(w.sockets) })
+	i := slices.IndexFunc(running, func(w wiring) bool { return serves(socketsOf(w.Config)) })
 	if i < 0 {
 		return "", false
 	}
 	over := running[i]
 	others := slices.Delete(slices.Clone(running), i, i+1) // a way goes over each of them once
-	for _, b := range over.backends {
-		if way, ok := wayBack(to, b[1], others); ok {
-			return fmt.Sprintf(" is a socket of the criproxy with process %d, whose backend %s is %s%s", over.pid, b[0], b[1], way), true
+	for _, b := range over.Backends {
+		for _, next := range b.AllAddresses() {
+			if way, ok := wayBack(to, next, others); ok {
+				return fmt.Sprintf(" is a socket of the criproxy with process %d, whose backend %s is %s%s", over.pid, director.Backend{Name: b.Name}, next, way), true
+			}
 		}
 	}
 	return "", false

@@ -77,7 +77,7 @@ func ExamineNode(ctx context.Context, args []string, out, errOut io.Writer) erro
 	}
 	d := Diagnosis{Findings: []why.Finding{}, AsRuns: asRuns, criproxys: doctor.Criproxys{}, wirings: wirings(ctx), reported: map[string]bool{}}
 	for _, one := range d.wirings {
-		d.criproxys[one.pid] = one.sockets
+		d.criproxys[one.pid] = socketsOf(one.Config)
 	}
 	cfg, err := f.readConfig()
 	if err != nil {
@@ -114,8 +114,11 @@ func (f *Flags) insteadOf(ctx context.Context, wrong *config.Config) *config.Con
 	if wrong != nil {
 		cfg.Listen, cfg.Admin = wrong.Listen, wrong.Admin
 	}
-	if running := settingsOf(ctx, cmp.Or(f.running, cfg.Admin)); running != nil {
-		return running
+	socket := cmp.Or(f.running, cfg.Admin)
+	if running, err := askOne[config.Settings](ctx, socket, "settings", server.AskTimeout); err == nil {
+		cfg = configOf(running)
+		cfg.Admin = socket
+		return cfg
 	}
 	for _, path := range wellKnown {
 		if _, err := os.Stat(path); err == nil {
@@ -251,7 +254,7 @@ func (d *Diagnosis) circles(cfg *config.Config) func(host.Process, string) bool 
 		if !slices.ContainsFunc(d.wirings, func(w wiring) bool { return w.pid == int(p.PID) }) {
 			return d.criproxys.MayCircle(p, path)
 		}
-		_, back := wayBack(wiringOf(0, cfg.Settings()).sockets, path, d.wirings)
+		_, back := wayBack(socketsOf(cfg), path, d.wirings)
 		return back
 	}
 }

@@ -20,8 +20,9 @@ func TestDoctorHasTheSettingsThatItExaminesFromTheAdminSocket(t *testing.T) {
 	want := &config.Config{
 		Listen: dir + "/l.sock", Admin: dir + "/a.sock", Tracing: "http://127.0.0.1:4317", IDs: config.NativeIDs, StateDir: dir + "/state", Hooks: dir + "/hooks",
 		Profile: dir + "/csi.yaml", Proto: []string{"b.proto", "a.proto"}, ProtoPath: []string{dir},
-		Rules:    &profile.Profile{Harmless: map[string][]string{"Volume": {"volume_id"}}},
-		Backends: []config.Backend{{Name: "beta.io", Address: dir + "/1.sock"}, {Address: dir + "/0.sock"}},
+		Listeners: []config.Listener{{Path: dir + "/read.sock"}},
+		Rules:     &profile.Profile{Harmless: map[string][]string{"Volume": {"volume_id"}}},
+		Backends:  []config.Backend{{Name: "beta.io", Address: dir + "/1.sock", Addresses: []string{dir + "/2.sock"}}, {Address: dir + "/0.sock"}},
 	}
 	l, err := net.Listen("unix", want.Admin)
 	require.NoError(t, err)
@@ -31,8 +32,10 @@ func TestDoctorHasTheSettingsThatItExaminesFromTheAdminSocket(t *testing.T) {
 	})}
 	go server.Serve(l)
 	defer server.Close()
-	assert.Equal(t, want, settingsOf(t.Context(), want.Admin))
-	assert.Nil(t, settingsOf(t.Context(), filepath.Join(dir, "none.sock")))
+	f := &Flags{}
+	assert.Equal(t, want, f.insteadOf(t.Context(), &config.Config{Admin: want.Admin}))
+	none := filepath.Join(dir, "none.sock")
+	assert.Equal(t, none, f.insteadOf(t.Context(), &config.Config{Admin: none}).Admin)
 }
 
 func TestDoctorNamesAWrongVariableOfOpenTelemetry(t *testing.T) {
