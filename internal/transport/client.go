@@ -58,11 +58,6 @@ type ClientConfig struct {
 	// StallTimeout is how long the server may be silent in the middle of a frame, or of a message
 	// for which the client has reserved memory. Zero means 30s.
 	StallTimeout time.Duration
-
-	// PingAfter is how long the server may be silent, while there are calls, before the client
-	// pings it. Zero means that the client does not ping. PingTimeout is how long the server may
-	// take to answer before the client closes the connection. Zero means 20s.
-	PingAfter, PingTimeout time.Duration
 }
 
 // A Client keeps a connection to one server. It connects on its first call or on Connect, and again
@@ -102,7 +97,6 @@ func NewClient(cfg ClientConfig) *Client {
 	cfg.MaxHeaders = cmp.Or(cfg.MaxHeaders, defaultMaxReply)
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 5*time.Second)
 	cfg.StallTimeout = cmp.Or(cfg.StallTimeout, stallTimeout)
-	cfg.PingTimeout = cmp.Or(cfg.PingTimeout, pingTimeout)
 	cfg.Backoff = cmp.Or(cfg.Backoff, backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second})
 	if cfg.Lost == nil {
 		cfg.Lost = func(Loss) {}

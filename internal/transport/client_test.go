@@ -524,13 +524,6 @@ func TestAServerWithoutSettingsIsNotReady(t *testing.T) {
 	assert.Equal(t, codes.Unavailable, status.Code(err), err)
 }
 
-func TestASilentServerIsPinged(t *testing.T) {
-	l := scripted(t, func(*rawPeer, *http2.MetaHeadersFrame) {})
-	c := newClient(t, transport.ClientConfig{Dial: dialer(l), PingAfter: 30 * time.Millisecond, PingTimeout: 30 * time.Millisecond})
-	err := invoke(t, c) // without the time-out of the ping its own deadline ends it
-	assert.Equal(t, codes.Unavailable, status.Code(err), err)
-}
-
 func TestACallThatIsCancelledIsReset(t *testing.T) {
 	resets := make(chan http2.ErrCode, 1)
 	ctx, cancel := context.WithCancel(t.Context())

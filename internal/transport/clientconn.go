@@ -73,7 +73,6 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 	}
 	_ = nc.SetDeadline(time.Time{}) // reading or writing returns the error
 	cc.own()
-	cc.keepalive(c.cfg.PingAfter, c.cfg.PingTimeout)
 	return cc, nil
 }
 

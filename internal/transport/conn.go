@@ -90,7 +90,6 @@ type connConfig struct {
 	readBuffer int
 	streams    int // how many there may be at once, for the guard
 	stall      time.Duration
-	pingIdle   bool // for keepalive: ping even if there are no calls
 }
 
 // A side is the server's or the client's part of a connection. The reader calls its methods, except

@@ -55,10 +55,10 @@ func (c *serverConn) pinged(ack bool, data [8]byte) error {
 	return nil
 }
 
-// keepalive pings a peer that has been silent for the time after, and closes the connection if the
-// peer stays silent for timeout. An after of zero means no pings. Anything that the peer sends counts as
-// an answer. Without calls a client does not ping: a server may forbid that.
-func (c *conn) keepalive(after, timeout time.Duration) {
+// keepalive pings a client that has been silent for PingAfter, and closes the connection if the client stays silent for
+// PingTimeout. Anything that the client sends counts as an answer.
+func (c *serverConn) keepalive() {
+	after := c.server.cfg.PingAfter
 	if after <= 0 {
 		return
 	}
@@ -74,13 +74,11 @@ func (c *conn) keepalive(after, timeout time.Duration) {
 		case c.heard.Swap(false):
 			pinged = false
 			c.pinger.Reset(after)
-		case !pinged && (len(c.streams) > 0 || c.cfg.pingIdle):
+		case !pinged:
 			pinged = true
 			c.out = appendPing(c.out, [8]byte{}, 0)
 			c.flush()
-			c.pinger.Reset(timeout)
-		case !pinged:
-			c.pinger.Reset(after)
+			c.pinger.Reset(c.server.cfg.PingTimeout)
 		default:
 			c.broken = errSilent
 			go c.nc.Close() // the reader notices

@@ -53,7 +53,7 @@ func (s *Server) greet(nc net.Conn, shake Handshake) (*serverConn, error) {
 	c := &serverConn{server: s, peer: p, base: peer.NewContext(context.Background(), p), pings: pingPolicy{EnforcementPolicy: s.cfg.Pings}}
 	c.conn = newConn(nc, c, connConfig{
 		maxMessage: s.cfg.MaxMessage, maxHeaders: s.cfg.MaxHeaders, window: s.cfg.Window, strict: true,
-		budget: s.cfg.Budget, readBuffer: readBuffer, streams: s.cfg.MaxStreams, stall: s.cfg.StallTimeout, pingIdle: true,
+		budget: s.cfg.Budget, readBuffer: readBuffer, streams: s.cfg.MaxStreams, stall: s.cfg.StallTimeout,
 	})
 	c.conn.greet(
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.cfg.MaxStreams)},
@@ -68,7 +68,7 @@ func (s *Server) greet(nc net.Conn, shake Handshake) (*serverConn, error) {
 	}
 	_ = nc.SetDeadline(time.Time{}) // reading or writing returns the error
 	c.own()
-	c.keepalive(s.cfg.PingAfter, s.cfg.PingTimeout)
+	c.keepalive()
 	return c, nil
 }
 
