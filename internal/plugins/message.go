@@ -51,18 +51,6 @@ func (p fieldPath) text(m protoreflect.Message) string {
 	return p.get(m).String()
 }
 
-// entry returns the value of key in a map of strings, or "" if the map does not have it. For the nil
-// path it returns "".
-func (p fieldPath) entry(m protoreflect.Message, key string) string {
-	if p == nil {
-		return ""
-	}
-	if v := p.get(m).Map().Get(protoreflect.ValueOfString(key).MapKey()); v.IsValid() {
-		return v.String()
-	}
-	return ""
-}
-
 // strings is get for a path to a map of strings. For the nil path it returns an empty map.
 func (p fieldPath) strings(m protoreflect.Message) map[string]string {
 	if p == nil {

@@ -188,7 +188,7 @@ func (v *visit) withoutObject(ctx context.Context, err error) error {
 
 // skipped reports whether the object has the label of Config.Skip.
 func (v *visit) skipped() bool {
-	return v.cfg.Skip[0] != "" && v.call.object.labels.entry(v.now, v.cfg.Skip[0]) == v.cfg.Skip[1]
+	return v.cfg.Skip[0] != "" && v.call.object.labels.strings(v.now)[v.cfg.Skip[0]] == v.cfg.Skip[1]
 }
 
 // patched returns the request with the changes of the plugins. The request that it gets stays with
