@@ -1,10 +1,10 @@
 package telemetry
 
 import (
-	"bytes"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,7 +73,6 @@ func NewChanges(rec *Recording, dir string) *Changes {
 func (c *Changes) Add(change capture.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	change.Why = brief(change.Why)
 	c.add(change)
 }
 
@@ -195,19 +194,20 @@ func (c *Changes) Is(backend, runtime string, api []string, at, process string) 
 	}
 }
 
-// brief returns a reason, cut off if it is long.
+// brief returns a reason as a file has it: valid UTF-8, and cut off if it is long.
 func brief(why string) string {
-	if len(why) <= maxWhy {
-		return why
+	if len(why) > maxWhy {
+		why = strings.ToValidUTF8(why[:maxWhy], "") + "..."
 	}
-	return string(bytes.ToValidUTF8([]byte(why[:maxWhy]), nil)) + "..."
+	return strings.ToValidUTF8(why, "\uFFFD")
 }
 
-// add is [Changes.Add], of a change with a brief reason. c.mu is held.
+// add is [Changes.Add]. c.mu is held.
 func (c *Changes) add(change capture.Change) {
 	if c.passedOn {
 		return
 	}
+	change.Why = brief(change.Why)
 	c.conditions.take(&change)
 	change.PID = os.Getpid()
 	change.Time, change.Since = change.Time.Round(0), change.Since.Round(0) // without the monotonic clock, as in files

@@ -76,32 +76,20 @@ func (c *Changes) compare() error {
 		return files[len(files)-1].err
 	}
 	c.mu.Lock()
-	number := map[identity]uint64{} // of each that may have to be written, from one on
+	number := map[capture.ChangeKey]uint64{} // of each that may have to be written, from one on
 	written, all := c.written, c.unwritten()
 	for i := range all {
-		number[identify(&all[i])] = c.next() - uint64(len(all)-1-i)
+		number[all[i].Key()] = c.next() - uint64(len(all)-1-i)
 	}
 	c.mu.Unlock()
 	_ = files.each(func(one *capture.Change) error { // fails only if this fails
-		written = max(written, number[identify(one)])
+		written = max(written, number[one.Key()])
 		return nil
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.written, c.unsure = written, c.held
 	return nil
-}
-
-// identity distinguishes one change from another: no process notes two of a kind about the same thing in one nanosecond.
-type identity struct {
-	at                    int64 // in nanoseconds since 1970
-	pid                   int
-	what, backend, plugin string
-}
-
-// identify returns the identity of a change, which is the same before it was written and after it was read.
-func identify(c *capture.Change) identity {
-	return identity{c.Time.UnixNano(), c.PID, c.What, c.Backend, c.Plugin}
 }
 
 // each calls do with the changes since a time: those in the files, and those that are not there yet. They come in the order
