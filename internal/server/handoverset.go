@@ -313,24 +313,8 @@ func (l *Predecessor) calls() []admin.LongCall {
 // await returns when the previous process has ended, when ctx ends, or after bound, unless that process stays longer for a
 // call.
 func (l *Predecessor) await(ctx context.Context, bound time.Duration) {
-	if l == nil {
-		return
-	}
-	timer := time.NewTimer(bound)
-	defer timer.Stop()
-	for {
-		select {
-		case <-l.ended:
-			return
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			more := left(l.calls())
-			if more <= 0 {
-				return
-			}
-			timer.Reset(more)
-		}
+	if l != nil {
+		await(ctx, l.ended, bound, l.calls)
 	}
 }
 

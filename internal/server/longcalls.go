@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"os"
 	"slices"
 	"time"
@@ -89,6 +90,20 @@ func left(all []admin.LongCall) time.Duration {
 		}
 	}
 	return most
+}
+
+// await returns when ended is closed, when ctx ends, or after bound, but not while a call has time left.
+func await(ctx context.Context, ended <-chan struct{}, bound time.Duration, calls func() []admin.LongCall) {
+	for bound > 0 {
+		select {
+		case <-ended:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(bound):
+			bound = left(calls())
+		}
+	}
 }
 
 // stays returns how long a process that has handed over stays for calls. It is zero if somebody has asked it to stop.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -211,32 +212,11 @@ func (p *Proxy) endBackends(gone []*stack) {
 		klog.InfoS("Runtimes as they were before the reload stay for calls whose clients wait longer", "staysFor", texts(long))
 	}
 	p.goDo("keeping runtimes that are no longer in the configuration", func() {
-		p.outlast(before)
+		await(p.running, before.ended, p.patience(), func() []admin.LongCall { return p.describe(p.epochs.long(before.number)) })
 		for _, b := range gone {
 			b.end()
 		}
 	})
-}
-
-// outlast returns when the last call of an epoch has ended, or has no time left. Most calls have the patience of the process,
-// those with a later deadline until then.
-func (p *Proxy) outlast(last *epoch) {
-	bound := time.NewTimer(p.patience())
-	defer bound.Stop()
-	for {
-		select {
-		case <-last.ended:
-			return
-		case <-p.running.Done():
-			return
-		case <-bound.C:
-			more := left(p.describe(p.epochs.long(last.number)))
-			if more <= 0 {
-				return
-			}
-			bound.Reset(more)
-		}
-	}
 }
 
 // ErrStopped is the error of a proxy that no longer reloads or hands over: another process has taken over, or it ends.
