@@ -69,13 +69,13 @@ func say(t *testing.T, s *listen.Socket, text string) net.Conn {
 func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 	for name, stop := range map[string]func(*Proxy, context.CancelFunc){
 		"a stop":     func(_ *Proxy, end context.CancelFunc) { end() },
-		"a handover": func(p *Proxy, _ context.CancelFunc) { close(p.handedOver) },
+		"a handover": func(p *Proxy, _ context.CancelFunc) { p.handOver() },
 		"a stop after a handover": func(p *Proxy, end context.CancelFunc) {
-			close(p.handedOver)
+			p.handOver()
 			testkit.Eventually(t, "it drains", p.draining.Load)
 			end()
 		},
-		"a socket that fails": func(p *Proxy, _ context.CancelFunc) { p.failed <- io.ErrUnexpectedEOF },
+		"a socket that fails": func(p *Proxy, _ context.CancelFunc) { p.fail(io.ErrUnexpectedEOF) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, end, ended := drained(t)

@@ -49,8 +49,8 @@ func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 		return err
 	case <-ctx.Done():
 		cut = nil
-	case <-p.failing:
-	case <-p.handedOver:
+	case <-p.failed.Done():
+	case <-p.handedOver.Done():
 		bound += p.patience()
 	}
 	began := time.Now()

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -133,22 +134,16 @@ func (p *Proxy) keepEvidence(dir string, stop <-chan struct{}) {
 // recording until another process has them.
 func (p *Proxy) startKeeping() (stop func()) {
 	ended := make(chan struct{})
+	over, end := context.WithCancel(p.handedOver)
 	var wg sync.WaitGroup
-	over := make(chan struct{})
-	wg.Go(func() {
-		select {
-		case <-p.handedOver:
-		case <-ended:
-		}
-		close(over)
-	})
 	wg.Go(func() { p.changes.Keep(ended) })
 	if dir := p.stateDir(); dir != "" {
-		wg.Go(func() { p.keepEvidence(dir, over) })
-		wg.Go(func() { p.record.Keep(dir, over, p.hasHandedOver) })
+		wg.Go(func() { p.keepEvidence(dir, over.Done()) })
+		wg.Go(func() { p.record.Keep(dir, over.Done(), p.hasHandedOver) })
 	}
 	return func() {
 		close(ended)
+		end()
 		wg.Wait()
 	}
 }

@@ -82,7 +82,7 @@ func (h *handover) commit() {
 	}
 	p.successor, p.stopped = h.successor, true
 	p.changes.PassOn()
-	close(p.handedOver)
+	p.handOver()
 }
 
 // abort takes back what the successor got. It does not serve.

@@ -126,14 +126,7 @@ func (p *Proxy) staysFor() []admin.LongCall {
 }
 
 // hasHandedOver reports whether another process serves.
-func (p *Proxy) hasHandedOver() bool {
-	select {
-	case <-p.handedOver:
-		return true
-	default:
-		return false
-	}
-}
+func (p *Proxy) hasHandedOver() bool { return p.handedOver.Err() != nil }
 
 // notifySuccessor notifies the successor of the calls for which this process stays, and again when they have changed, until done
 // is closed. The successor shows them in its status, because this process has no admin socket any more.

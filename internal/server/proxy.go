@@ -99,9 +99,10 @@ type Proxy struct {
 
 	shown atomic.Pointer[[]*listen.Socket] // the sockets, for readers
 
-	handedOver chan struct{} // closed when another process serves
-	failed     chan error    // gets the error of a socket that could not be served; has room for one
-	failing    chan struct{} // closed when such an error ends the process
+	handedOver context.Context // ends when another process serves, by handOver
+	handOver   context.CancelFunc
+	failed     context.Context // ends, with the cause, when a socket cannot be served, by fail
+	fail       context.CancelCauseFunc
 	parts      parts         // tasks that the end waits for
 	serving    chan struct{} // closed when clients can connect
 	stderr     io.Writer     // of the process that takes over; nil discards its output
@@ -171,9 +172,10 @@ func (m *Machine) left(file io.ReaderAt) io.ReaderAt {
 func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p := &Proxy{
 		began: cfg, stderr: o.Stderr, machine: o.Machine, set: NewSet(o.Predecessor.backends()), predecessor: o.Predecessor, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
-		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
-		via: rand.Text(),
+		serving: make(chan struct{}), via: rand.Text(),
 	}
+	p.handedOver, p.handOver = context.WithCancel(context.Background())
+	p.failed, p.fail = context.WithCancelCause(context.Background())
 	// First what logs and counts, for all that follows.
 	p.losses = telemetry.NewLosses(p.metrics.Registry)
 	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})

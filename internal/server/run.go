@@ -141,14 +141,13 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.changes.Add(capture.Change{Time: time.Now(), What: capture.Stopped})
 	}()
 	select {
-	case err := <-p.failed:
+	case <-p.failed.Done():
 		// A process without one of its sockets would be noticed late. One that ends is started again by its supervisor, and says
 		// then what is wrong with the socket.
-		close(p.failing)
 		p.pause()
 		p.server.Stop()
-		return err
-	case <-p.handedOver:
+		return context.Cause(p.failed)
+	case <-p.handedOver.Done():
 		stopAdmin() // the other process answers from now on
 		drained := make(chan struct{})
 		p.goDo("telling the new process of long calls", func() { p.notifySuccessor(drained) })
@@ -180,10 +179,7 @@ func (p *Proxy) serve(s *listen.Socket) {
 		if err == nil || errors.Is(err, transport.ErrServerStopped) || s.Access.Load() == nil {
 			return
 		}
-		select {
-		case p.failed <- fmt.Errorf("serving %s: %w", s.Path, err):
-		default: // another socket has failed already
-		}
+		p.fail(fmt.Errorf("serving %s: %w", s.Path, err))
 	})
 }
 
