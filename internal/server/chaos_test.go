@@ -282,7 +282,7 @@ func (c *chaos) deadline(i int) {
 	require.Error(c, err)
 	// The client gives up in any case. The proxy's own call must have ended.
 	excuse := max(0, time.Since(began)-little)
-	for c.proxy.sockets[0].Limits.Calls.Load() > 0 {
+	for c.proxy.sockets()[0].Limits.Calls.Load() > 0 {
 		require.Less(c, time.Since(began), testkit.Patience, "a call outlives its deadline, after:\n%s", c)
 		slept := time.Now()
 		time.Sleep(pause)

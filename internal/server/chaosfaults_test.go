@@ -138,13 +138,13 @@ func (c *chaos) vanish() {
 	}
 	events, err := client.GetContainerEvents(c.ctx(), &runtimeapi.GetEventsRequest{})
 	require.NoError(c, err)
-	testkit.Eventually(c, "it hangs", func() bool { return c.proxy.sockets[0].Limits.Calls.Load() >= int64(len(there)) })
+	testkit.Eventually(c, "it hangs", func() bool { return c.proxy.sockets()[0].Limits.Calls.Load() >= int64(len(there)) })
 	vanish()
 	calls.Wait()
 	for err == nil {
 		_, err = events.Recv()
 	}
-	testkit.Eventually(c, "its calls have ended", func() bool { return c.proxy.sockets[0].Limits.Calls.Load() <= 1 }) // but the probe's
+	testkit.Eventually(c, "its calls have ended", func() bool { return c.proxy.sockets()[0].Limits.Calls.Load() <= 1 }) // but the probe's
 }
 
 // readSlowly is a client that reads its replies a few bytes at a time.

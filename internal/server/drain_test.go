@@ -33,8 +33,9 @@ func drained(t *testing.T) (p *Proxy, end context.CancelFunc, ended <-chan error
 	require.NoError(t, Check(cfg))
 	p, err := New(cfg, Options{})
 	require.NoError(t, err)
-	p.sockets, err = p.openNew(p.Config(), nil)
+	opened, err := p.openNew(p.Config(), nil)
 	require.NoError(t, err)
+	p.listens.Store(&opened)
 	ctx, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
@@ -80,7 +81,7 @@ func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, end, ended := drained(t)
 			t.Parallel() // not earlier: creating a socket file changes the umask, which all tests share
-			for _, s := range p.sockets {
+			for _, s := range p.sockets() {
 				say(t, s, "")
 				say(t, s, clientGreeting[:1])
 				testkit.Eventually(t, "they are waited for", func() bool { return greeting(p, s) == 2 })
@@ -98,7 +99,7 @@ func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 // A client that connects just before a stop or a handover is still in its greeting, and is served.
 func TestANewClientIsServedWhenTheProcessStops(t *testing.T) {
 	p, end, ended := drained(t)
-	s := p.sockets[0]
+	s := p.sockets()[0]
 	conn := say(t, s, "")
 	testkit.Eventually(t, "it is waited for", func() bool { return greeting(p, s) == 1 })
 	drained := make(chan struct{})
@@ -128,7 +129,7 @@ func TestANewClientIsServedWhenTheProcessStops(t *testing.T) {
 
 func TestClientsAreListedUntilTheyLeave(t *testing.T) {
 	p, end, ended := drained(t)
-	s := p.sockets[0]
+	s := p.sockets()[0]
 	stays := say(t, s, clientGreeting)
 	for range 100 {
 		require.NoError(t, say(t, s, clientGreeting).Close())

@@ -301,7 +301,7 @@ func TestEventsEndOnceWhenTheProcessStops(t *testing.T) {
 	silent, err := net.Dial("unix", n.cfg.Listen)
 	require.NoError(t, err)
 	defer silent.Close()
-	testkit.Eventually(t, "gRPC waits for it", func() bool { return greeting(n.proxy, n.proxy.sockets[0]) == 1 })
+	testkit.Eventually(t, "gRPC waits for it", func() bool { return greeting(n.proxy, n.proxy.sockets()[0]) == 1 })
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -148,8 +148,9 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	require.NoError(t, Check(cfg))
 	p, err := New(cfg, Options{})
 	require.NoError(t, err)
-	p.sockets, err = p.openNew(p.Config(), nil)
+	opened, err := p.openNew(p.Config(), nil)
 	require.NoError(t, err)
+	p.listens.Store(&opened)
 	runUntilEnd(t, p)
 
 	cc := connectTo(t, front, grpc.WithTransportCredentials(listen.NewCredentials(&client)))

@@ -18,11 +18,12 @@ import (
 func (p *Proxy) Open(inherited *listen.Inheritance) error {
 	p.followPredecessor()
 	cfg := p.Config()
-	var err error
-	if p.sockets, err = p.openNew(cfg, inherited); err != nil {
+	opened, err := p.openNew(cfg, inherited)
+	if err != nil {
 		p.Close()
 		return err
 	}
+	p.listens.Store(&opened)
 	if cfg.Admin == "" {
 		klog.InfoS("There is no admin socket: criproxy's own commands cannot reach this process")
 	} else {

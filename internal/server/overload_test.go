@@ -71,7 +71,7 @@ func TestCallsOverTheLimitOfASocketAreRefusedClearly(t *testing.T) {
 	require.NoError(t, <-two)
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "there is room again")
-	testkit.Eventually(t, "nothing is left over", func() bool { return n.proxy.sockets[0].Limits.Calls.Load() == 0 })
+	testkit.Eventually(t, "nothing is left over", func() bool { return n.proxy.sockets()[0].Limits.Calls.Load() == 0 })
 }
 
 func TestCallsOverTheLimitOfABackendAreRefused(t *testing.T) {

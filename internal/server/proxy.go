@@ -97,7 +97,7 @@ type Proxy struct {
 	filter       VerboseFilter
 	via          string // the value of this proxy in the metadata of the calls that it makes
 
-	shown atomic.Pointer[[]*listen.Socket] // the sockets, for readers
+	listens atomic.Pointer[[]*listen.Socket] // see sockets
 
 	handedOver context.Context // ends when another process serves, by handOver
 	handOver   context.CancelFunc
@@ -110,12 +110,11 @@ type Proxy struct {
 
 	// One reload or handover at a time: its lock guards the fields below.
 	reloading sync.Mutex
-	running   context.Context  // of the backends; nil until Run
-	group     sync.WaitGroup   // goroutines that Run waits for
-	sockets   []*listen.Socket // the main one first; see show
-	stopped   bool             // there are no more reloads and handovers
-	successor *successor       // the process that serves when handedOver is closed; nil until then
-	owner     *owner           // of the state folder
+	running   context.Context // of the backends; nil until Run
+	group     sync.WaitGroup  // goroutines that Run waits for
+	stopped   bool            // there are no more reloads and handovers
+	successor *successor      // the process that serves when handedOver has ended; nil until then
+	owner     *owner          // of the state folder
 }
 
 // Options has settings of a proxy that are not in its configuration. The zero value is for a process
@@ -179,7 +178,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	// First what logs and counts, for all that follows.
 	p.losses = telemetry.NewLosses(p.metrics.Registry)
 	p.config.Store(&admin.Config{File: o.File, ID: cfg.ID(), Flags: o.Flags, Loaded: time.Now()})
-	p.show()
+	p.listens.Store(&[]*listen.Socket{})
 	p.shows = o.Shown != nil
 	recovery.Notify(logPanic)
 	transport.Blamed(logBlame)
@@ -300,7 +299,7 @@ func (p *Proxy) tracer() director.Tracer {
 func (p *Proxy) Close() {
 	defer p.unlock()
 	p.predecessor.close()
-	p.closeSockets()
+	closeAll(p.sockets())
 	if p.admin != nil {
 		p.admin.Close()
 	}

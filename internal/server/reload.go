@@ -158,9 +158,7 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 		}
 	}
 	if err != nil {
-		for _, one := range opened {
-			_ = one.Close() // no client has connected
-		}
+		closeAll(opened)
 		return err
 	}
 	// From here on nothing can fail. What a call needs is there before the call can get so far.

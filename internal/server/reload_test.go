@@ -68,7 +68,7 @@ func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 			n, err := list()
 			done <- result{n, err}
 		}()
-		testkit.Eventually(t, "the list is under way", func() bool { return n.proxy.sockets[0].Limits.Calls.Load() == 1 })
+		testkit.Eventually(t, "the list is under way", func() bool { return n.proxy.sockets()[0].Limits.Calls.Load() == 1 })
 		<-come
 		without := *n.cfg
 		without.Backends = without.Backends[:1]
@@ -96,8 +96,9 @@ func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
 	}
 	p, err := New(with("beta.io"), Options{})
 	require.NoError(t, err)
-	p.sockets, err = p.openNew(p.Config(), nil)
+	opened, err := p.openNew(p.Config(), nil)
 	require.NoError(t, err)
+	p.listens.Store(&opened)
 	assert.ErrorIs(t, reload(p, with("gamma.io")), errNotServing)
 	assert.ErrorIs(t, p.HandOver(t.Context()), errNotServing)
 	assert.Equal(t, "beta.io", p.backends()[1].String(), "nothing has changed")
@@ -172,7 +173,7 @@ func TestAConnectionOfAClosedSocketEndsWhenItIsIdle(t *testing.T) {
 			more.Listeners = []config.Listener{{Path: filepath.Join(testkit.SocketDir(t), "more.sock")}}
 			<-n.proxy.Serving()
 			require.NoError(t, reload(n.proxy, &more))
-			closed := (*n.proxy.shown.Load())[1]
+			closed := n.proxy.sockets()[1]
 			connections := func() (all int) {
 				for _, n := range n.proxy.clients()[closed] {
 					all += n

@@ -53,7 +53,7 @@ func (p *Proxy) Report(ctx context.Context) admin.Report {
 	wg.Wait()
 	r.Ready, r.StaysFor = p.Health().Ready, p.staysFor()
 	clients := p.clients()
-	for _, one := range *p.shown.Load() {
+	for _, one := range p.sockets() {
 		l := reportListener(one)
 		l.Connections = p.connectionsOf(one, clients[one])
 		r.Listeners = append(r.Listeners, l)
@@ -226,7 +226,7 @@ func (p *Proxy) State() admin.State {
 		s.Drift = p.drift.Findings()
 	}
 	clients := p.clients()
-	for _, l := range *p.shown.Load() {
+	for _, l := range p.sockets() {
 		h := admin.ListenerHealth{Path: l.Path, Refused: l.Refused.Load(), Connections: p.connectionsOf(l, clients[l])}
 		h.Lost, h.Err = l.FileState()
 		s.Listeners = append(s.Listeners, h)

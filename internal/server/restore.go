@@ -48,7 +48,7 @@ func (p *Proxy) restoreSocketFiles() bool {
 // unreachable returns why no client can connect to the main socket, or nil if clients can. Only the main one counts: kubelet
 // uses it, and without it the node does not work.
 func (p *Proxy) unreachable() error {
-	all := *p.shown.Load()
+	all := p.sockets()
 	if len(all) == 0 {
 		return nil
 	}

@@ -39,7 +39,7 @@ func (p *Proxy) room(s *listen.Socket) bool {
 // mostConns returns how many connections a socket may have: its share of the file descriptors of the process, of which the main
 // socket has the largest.
 func (p *Proxy) mostConns(s *listen.Socket) int {
-	main, other := limits.MostConns(len(*p.shown.Load()) - 1)
+	main, other := limits.MostConns(len(p.sockets()) - 1)
 	if s.Limits.Main.Load() {
 		return main
 	}

@@ -57,7 +57,7 @@ func (p *Proxy) configureExport(cfg *config.Config) {
 // UseListener makes l the main socket of a proxy that does not open the sockets of its
 // configuration, as in tests and in criproxy tap. The caller must call it before Run, in place of Open.
 func (p *Proxy) UseListener(l net.Listener) {
-	p.sockets = append(p.sockets, listen.New(l, p.Config().Sockets()[0]))
+	p.listens.Store(&[]*listen.Socket{listen.New(l, p.Config().Sockets()[0])})
 	p.followPredecessor()
 }
 
@@ -126,10 +126,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.Keep(connected, "looking at the clock", func() { watchItself(connected, tick.C, time.Now, p.changes.Add) })
 	})
 	p.group.Go(func() { p.Keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) }) })
-	for _, s := range p.sockets {
+	for _, s := range p.sockets() {
 		p.serve(s)
 	}
-	p.show()
 	p.reloading.Unlock()
 	stop := p.admin.Start()
 	stopAdmin := sync.OnceFunc(func() { p.parts.do("ending the admin socket", stop) })
@@ -238,9 +237,9 @@ func (p *Proxy) pause() {
 	p.reloading.Unlock()
 }
 
-// closeSockets closes sockets that were opened and never served.
-func (p *Proxy) closeSockets() {
-	for _, s := range p.sockets {
+// closeAll closes sockets that were opened and never served.
+func closeAll(sockets []*listen.Socket) {
+	for _, s := range sockets {
 		_ = s.Close() // no client was served
 	}
 }
@@ -250,14 +249,12 @@ func (p *Proxy) closeSockets() {
 func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*listen.Socket, error) {
 	var opened []*listen.Socket
 	for _, l := range cfg.Sockets() {
-		if slices.ContainsFunc(p.sockets, func(s *listen.Socket) bool { return host.SameSocket(s.Path, l.Path) }) {
+		if slices.ContainsFunc(p.sockets(), func(s *listen.Socket) bool { return host.SameSocket(s.Path, l.Path) }) {
 			continue
 		}
 		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
 		if err != nil {
-			for _, one := range opened {
-				_ = one.Close() // no client has connected
-			}
+			closeAll(opened)
 			return nil, err
 		}
 		opened = append(opened, s)
@@ -269,8 +266,8 @@ func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*l
 // no longer has. Clients that are connected to a closed socket are asked to leave as soon as they have no call under way. A socket
 // that stays keeps its listener and its connections, whatever has changed in its settings.
 func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
-	there := append(p.sockets, opened...)
-	p.sockets = nil
+	there := slices.Concat(p.sockets(), opened)
+	var now []*listen.Socket
 	for _, l := range cfg.Sockets() { // the main one first
 		i := slices.IndexFunc(there, func(s *listen.Socket) bool { return host.SameSocket(s.Path, l.Path) })
 		s := there[i] // exists: openNew opened the missing ones
@@ -279,10 +276,11 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 			l.Mode, l.Owner = s.Cfg.Mode, s.Cfg.Owner // the next reload tries again
 		}
 		s.Configure(l)
-		p.sockets = append(p.sockets, s)
+		now = append(now, s)
 	}
+	p.listens.Store(&now)
 	for _, s := range there {
-		if !slices.Contains(p.sockets, s) {
+		if !slices.Contains(now, s) {
 			s.Access.Store(nil)
 			_ = s.Close() // connections stay open
 			p.server.EndSilent(s)
@@ -290,7 +288,6 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 			p.goDo("ending the connections of "+s.Path, func() { p.endWhenIdle(s) })
 		}
 	}
-	p.show()
 	for _, s := range opened {
 		p.serve(s)
 		listen.StoreSocket(s.Listener, s.Path)
@@ -311,17 +308,14 @@ func (p *Proxy) endWhenIdle(s *listen.Socket) {
 	}
 }
 
-// show publishes the current sockets for readers that must not wait for a reload or a handover. p.reloading is held, or nothing
-// else uses the proxy yet.
-func (p *Proxy) show() {
-	all := slices.Clone(p.sockets)
-	p.shown.Store(&all)
-}
+// sockets returns the sockets of clients, the main one first. Open makes them, and a reload puts others in their place; the caller
+// must not change them. A reader waits for neither a reload nor a handover.
+func (p *Proxy) sockets() []*listen.Socket { return *p.listens.Load() }
 
 // listening returns the sockets for a process that takes over: those of clients, the admin socket, and that of metrics.
 func (p *Proxy) listening() []passedOn {
 	var all []passedOn
-	for _, s := range p.sockets {
+	for _, s := range p.sockets() {
 		all = append(all, passedOn{s.Path, s.Listener})
 	}
 	if l := p.admin.Listener; l != nil {
