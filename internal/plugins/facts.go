@@ -224,18 +224,17 @@ func (m *memory) forgetLocked(key factKey) {
 	}
 }
 
-// withUID returns the facts whose uid occurs in text, either as it is or, as systemd writes it,
-// with underscores in place of dashes.
-func (m *memory) withUID(text string) []*fact {
+// withUID returns a fact whose uid occurs in text, either as it is or, as systemd writes it,
+// with underscores in place of dashes. It returns nil if there is none.
+func (m *memory) withUID(text string) *fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []*fact
 	for _, f := range m.facts {
 		if len(f.uid) >= minUID && (strings.Contains(text, f.uid) || strings.Contains(text, strings.ReplaceAll(f.uid, "-", "_"))) {
-			all = append(all, f)
+			return f
 		}
 	}
-	return all
+	return nil
 }
 
 // minUID is the length from which on a uid does not occur in other text by chance.

@@ -18,19 +18,13 @@ const (
 )
 
 // lookup asks the runtime about an object that was created before the package saw calls.
-func (p *Plugins) lookup(ctx context.Context, o *object, id string) (*fact, error) {
+func (p *Plugins) lookup(ctx context.Context, o *object, id string) (made *fact, err error) {
 	next := p.next.Load()
 	if p.cfg.Lookup == nil || next == nil {
 		return nil, status.Error(codes.NotFound, "it was created before criproxy began to remember calls for plugins, and cannot look it up")
 	}
 	keep := p.memory.lookingUp()
-	var made *fact
-	kept := false
-	defer func() {
-		if !kept {
-			keep(nil)
-		}
-	}()
+	defer func() { made = keep(made) }()
 	ctx, cancel := context.WithTimeout(ctx, budget(ctx, lookupTimeout))
 	defer cancel()
 	found, err := p.cfg.Lookup(ctx, *next, o.kind, id)
@@ -56,11 +50,7 @@ func (p *Plugins) lookup(ctx context.Context, o *object, id string) (*fact, erro
 		o.inherit(m, body, nil)
 	}
 	p.setID(o, m, found.ID)
-	if made, err = newFact(o, found.ID, found.Parent, m); err != nil {
-		return nil, err
-	}
-	kept = true
-	return keep(made), nil
+	return newFact(o, found.ID, found.Parent, m)
 }
 
 // learn looks up all objects when the first plugin is registered, and from time to time after that,

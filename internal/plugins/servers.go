@@ -146,15 +146,15 @@ func (p *Plugins) identify(pl *plugin) {
 	if !again {
 		return
 	}
-	facts := p.memory.withUID(*cgroup)
-	if len(facts) == 0 {
+	pod := p.memory.withUID(*cgroup)
+	if pod == nil {
 		return
 	}
-	m, err := facts[0].message()
+	m, err := pod.message()
 	if err != nil {
 		return // cannot happen: newFact encoded it
 	}
-	id := facts[0].object.identity(m)
+	id := pod.object.identity(m)
 	id.Labels = maps.Clone(id.Labels)
 	for _, name := range p.cfg.Spec.Volatile {
 		delete(id.Labels, name)
