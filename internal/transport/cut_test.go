@@ -10,7 +10,7 @@ import (
 
 func TestACutMessageHasNoHalfCharacter(t *testing.T) {
 	for _, text := range []string{"plain text", "a€b𝄞cü%d", "€€€€", "%41%zz%"} {
-		for _, m := range []string{text, encodeMessage(text), strings.ToLower(encodeMessage(text))} {
+		for _, m := range []string{text, EncodeMessage(text), strings.ToLower(EncodeMessage(text))} {
 			whole := DecodeMessage(m)
 			for n := range len(m) {
 				cut := cutMessage(m, n)

@@ -77,7 +77,7 @@ func FuzzStatusMessage(f *testing.F) {
 	f.Add("plain")
 	f.Add("50% of \u00fc \xff\x00\n")
 	f.Fuzz(func(t *testing.T, s string) {
-		e := encodeMessage(s)
+		e := EncodeMessage(s)
 		assert.True(t, validValue(e))
 		for _, c := range []byte(e) {
 			require.True(t, c >= ' ' && c <= '~')

@@ -32,9 +32,9 @@ func (s *serverStream) sendStatus(st *status.Status) {
 	var some [4]field
 	fields := some[:0]
 	if message := st.Message(); message != "" {
-		fields = append(fields, field{"grpc-message", encodeMessage(message)})
+		fields = append(fields, field{"grpc-message", EncodeMessage(message)})
 	}
-	if b := details(st); b != nil {
+	if b := Details(st); b != nil {
 		s.trailer.Delete(detailsField)
 		fields = appendMetadata(fields, metadata.MD{detailsField: {string(b)}}, s.lost)
 	}

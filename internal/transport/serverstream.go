@@ -214,7 +214,7 @@ func (s *serverStream) finish(err error) {
 	}
 	s.awaitRoom()
 	if !s.gone && !s.endSent {
-		s.sendStatus(statusOf(err))
+		s.sendStatus(StatusOf(err))
 	}
 	if !s.gone {
 		if !s.ended {

@@ -17,9 +17,9 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// statusOf returns the status of a handler's error, or nil if there is none. The error of a context that has ended has the
+// StatusOf returns the status of an error, nil if that is nil. The error of a context that has ended has the
 // code for that; any other error without a status is Unknown.
-func statusOf(err error) *status.Status {
+func StatusOf(err error) *status.Status {
 	if err == nil {
 		return nil
 	}
@@ -41,7 +41,7 @@ const deadlineSkew = 50 * time.Millisecond
 // context ended at the deadline. Servers may only say Canceled then: grpc-go cancels the context with a
 // timer of its own, and clients cancel the call at the deadline. Other errors pass as they are.
 func TimedOut(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil || statusOf(err).Code() != codes.Canceled {
+	if err == nil || ctx.Err() == nil || StatusOf(err).Code() != codes.Canceled {
 		return err
 	}
 	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > deadlineSkew {
@@ -52,8 +52,8 @@ func TimedOut(ctx context.Context, err error) error {
 
 const detailsField = "grpc-status-details-bin"
 
-// details encodes a status that has details, and returns nil for others.
-func details(st *status.Status) []byte {
+// Details encodes a status that has details, and returns nil for others.
+func Details(st *status.Status) []byte {
 	if p := st.Proto(); len(p.GetDetails()) > 0 {
 		if b, err := proto.Marshal(p); err == nil { // cannot fail: the details were decoded from the wire or made of messages
 			return b
@@ -96,9 +96,9 @@ func statusOfHTTP(code int) codes.Code {
 	return codes.Unknown
 }
 
-// encodeMessage percent-encodes the message of a status for a header field: every byte that is not
+// EncodeMessage percent-encodes the message of a status for a header field: every byte that is not
 // printable ASCII, and the percent sign.
-func encodeMessage(s string) string {
+func EncodeMessage(s string) string {
 	for i := range len(s) {
 		if plain(s[i]) {
 			continue
@@ -138,7 +138,7 @@ func cutMessage(s string, n int) string {
 // plain reports whether grpc-message may have a byte as it is.
 func plain(c byte) bool { return c >= ' ' && c <= '~' && c != '%' }
 
-// DecodeMessage undoes encodeMessage. It leaves invalid escapes as they are.
+// DecodeMessage undoes EncodeMessage. It leaves invalid escapes as they are.
 func DecodeMessage(s string) string {
 	if !strings.Contains(s, "%") {
 		return s

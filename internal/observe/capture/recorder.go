@@ -12,11 +12,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/buffers"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 const defaultBytes = 16 << 20
@@ -255,17 +254,11 @@ func EndedByClient(code codes.Code, message string) bool {
 
 // statusOf returns the status that a client gets for err.
 func statusOf(err error) (code codes.Code, message string, details []byte) {
-	if err == nil || errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
 		return 0, "", nil
 	}
-	s, ok := status.FromError(err)
-	if !ok {
-		s = status.FromContextError(err)
-	}
-	if len(s.Proto().GetDetails()) > 0 {
-		details, _ = proto.Marshal(s.Proto()) // cannot fail: the details were decoded from the wire or made of messages
-	}
-	return s.Code(), s.Message(), details
+	s := transport.StatusOf(err)
+	return s.Code(), s.Message(), transport.Details(s)
 }
 
 // maxCopied is the length from which the ring holds the frame of a message instead of a copy, unless

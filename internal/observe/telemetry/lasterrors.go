@@ -16,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // maxErrors is how many kinds of errors LastErrors remembers.
@@ -133,9 +134,4 @@ func (f *failingLeg) End(err error, _ metadata.MD) {
 }
 
 // codeOf returns the code that a client gets for err.
-func codeOf(err error) codes.Code {
-	if s, ok := status.FromError(err); ok {
-		return s.Code()
-	}
-	return status.FromContextError(err).Code()
-}
+func codeOf(err error) codes.Code { return transport.StatusOf(err).Code() }
