@@ -192,7 +192,7 @@ func (f *Follower) read(ev *Event) (bool, <-chan struct{}) {
 			f.off += n
 			f.next = seq + 1
 			f.reader.decode(record, ev)
-			secrets := f.redact.concerns(ev)
+			secrets := f.redact.concerns(ev.Method, ev.Kind)
 			switch {
 			case record[recordFlags]&flagFrame != 0:
 				f.payload(ev, record[n-1])

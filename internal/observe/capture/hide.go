@@ -18,8 +18,7 @@ func (r *Redactor) HasSecrets(method string) bool {
 }
 
 // HideReply appends a reply of a method to dst without its secrets, and returns dst.
-// [Redactor.Reply] overwrites secrets so that a message keeps its length; HideReply removes the
-// fields and map entries that hold them, and copies all others. It does not keep b, and is safe for
+// It removes the fields and map entries that hold them, and copies all others. It does not keep b, and is safe for
 // concurrent use.
 func (r *Redactor) HideReply(dst []byte, method string, b []byte) ([]byte, error) {
 	if !r.HasSecrets(method) {

@@ -3,7 +3,6 @@ package capture
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -55,15 +54,10 @@ func appendField(b []byte, name, value string) []byte {
 
 func appendHpackString(b []byte, s string) []byte {
 	const prefix = 1<<7 - 1
-	n := uint64(len(s))
-	if n < prefix {
+	if n := len(s); n < prefix {
 		b = append(b, byte(n))
 	} else {
-		b = append(b, prefix)
-		for n -= prefix; n >= 0x80; n >>= 7 {
-			b = append(b, byte(n)|0x80)
-		}
-		b = append(b, byte(n))
+		b = binary.AppendUvarint(append(b, prefix), uint64(n-prefix))
 	}
 	return append(b, s...)
 }
@@ -85,17 +79,4 @@ func appendMD(b []byte, md map[string][]string) ([]byte, int) {
 		}
 	}
 	return b, n
-}
-
-// percentEncode encodes a status message as gRPC does in grpc-message.
-func percentEncode(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; c >= ' ' && c <= '~' && c != '%' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
 }

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -86,24 +87,25 @@ func sectionHeader(b []byte) (h FileHeader, ok bool) {
 	if len(b) < 16 || binary.LittleEndian.Uint32(b) != byteOrder {
 		return h, false
 	}
-	eachOption(b[16:], func(code uint16, value []byte) {
-		if about, ours := strings.CutPrefix(string(value), commentFile); code == optComment && ours {
-			ok = json.Unmarshal([]byte(about), &h) == nil && h.Version > 0
-		}
-	})
-	return h, ok
+	about, ok := commentOf(b[16:], commentFile)
+	return h, ok && json.Unmarshal([]byte(about), &h) == nil && h.Version > 0
 }
 
-func eachOption(b []byte, yield func(code uint16, value []byte)) {
+// commentOf returns the last comment among the options of a block that begins with prefix, without that. Others may have added
+// comments of their own.
+func commentOf(b []byte, prefix string) (comment string, ok bool) {
 	for len(b) >= 4 {
 		code, size := binary.LittleEndian.Uint16(b), int(binary.LittleEndian.Uint16(b[2:]))
 		padded := (size + 3) &^ 3
 		if code == optEnd || len(b)-4 < padded {
-			return
+			break
 		}
-		yield(code, b[4:4+size])
+		if code == optComment && bytes.HasPrefix(b[4:4+size], []byte(prefix)) {
+			comment, ok = string(b[4+len(prefix):4+size]), true
+		}
 		b = b[4+padded:]
 	}
+	return comment, ok
 }
 
 func (d *pcapDecoder) next(ev *Event) error {
@@ -122,16 +124,12 @@ func (d *pcapDecoder) next(ev *Event) error {
 			if len(b) < 12 {
 				return errOther
 			}
-			var comment string
-			eachOption(b[12:], func(code uint16, value []byte) {
-				if code == optComment {
-					comment = string(value)
-				}
-			})
-			if fields, ok := parseComment(comment); ok && fields["kind"] == "missed" {
+			comment, _ := commentOf(b[12:], commentEvent)
+			switch fields := parseComment(comment); fields["kind"] {
+			case "missed":
 				*ev = Event{Kind: Missed, Time: packetTime(b[4:]), Missed: number(fields["missed"]), Seq: number(fields["seq"])}
 				return nil
-			} else if ok && fields["kind"] == "change" {
+			case "change":
 				text, err := base64.StdEncoding.DecodeString(fields["change"])
 				if c := decodeChange(text); err == nil && c != nil {
 					*ev = Event{Kind: Changed, Time: packetTime(b[4:]), Seq: number(fields["seq"]), Backend: c.Backend, Change: c}
@@ -175,17 +173,11 @@ func (d *pcapDecoder) packet(b []byte, ev *Event) (bool, error) {
 	if err := f.add(ip[40:]); err != nil {
 		return false, err
 	}
-	var comment string
-	eachOption(b[20+padded:], func(code uint16, value []byte) {
-		if code == optComment {
-			comment = string(value)
-		}
-	})
-	fields, ok := parseComment(comment)
+	comment, ok := commentOf(b[20+padded:], commentEvent)
 	if !ok {
 		return false, nil
 	}
-	err := d.event(fields, f, packetTime(b[4:]), ev)
+	err := d.event(parseComment(comment), f, packetTime(b[4:]), ev)
 	f.body, f.fields = nil, nil
 	return err == nil, err
 }
@@ -220,12 +212,8 @@ func (f *flow) add(b []byte) error {
 }
 
 // parseComment parses the first line of a comment: words, and key=value.
-func parseComment(comment string) (map[string]string, bool) {
+func parseComment(comment string) map[string]string {
 	line, _, _ := strings.Cut(comment, "\n")
-	line, ok := strings.CutPrefix(line, commentEvent)
-	if !ok {
-		return nil, false
-	}
 	fields := map[string]string{}
 	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " ") {
 		end := strings.IndexAny(line, " =")
@@ -248,7 +236,7 @@ func parseComment(comment string) (map[string]string, bool) {
 		value, rest, _ := strings.Cut(line, " ")
 		fields[key], line = value, rest
 	}
-	return fields, true
+	return fields
 }
 
 func number(s string) uint64 {

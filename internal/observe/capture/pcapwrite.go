@@ -60,10 +60,7 @@ func (e *pcapEncoder) Begin(dst []byte, h *FileHeader) []byte {
 	e.ifaces, e.conns, e.streams = map[string]uint32{}, map[connKey]*tcpConn{}, map[legID]*pcapStream{}
 	short := *h
 	short.Descriptors = nil
-	about, err := json.Marshal(&short)
-	if err != nil { // cannot happen: the header holds strings and numbers
-		about = nil
-	}
+	about, _ := json.Marshal(&short) // cannot fail: it holds strings and numbers
 	dst = appendSection(dst, h.Program, commentFile+string(about))
 	hosts := map[[4]byte]string{e.host(""): "criproxy"}
 	order := [][4]byte{e.host("")}
@@ -337,7 +334,7 @@ func (e *pcapEncoder) trailers(b []byte, s *pcapStream, ev *Event) ([]byte, int)
 		}
 		b = appendField(b, "grpc-status", strconv.Itoa(int(ev.Code)))
 		if ev.Message != "" {
-			b = appendField(b, "grpc-message", percentEncode(ev.Message))
+			b = appendField(b, "grpc-message", transport.EncodeMessage(ev.Message))
 		}
 		if len(ev.Details) > 0 {
 			b = appendField(b, "grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(ev.Details))

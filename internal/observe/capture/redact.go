@@ -13,7 +13,7 @@ import (
 )
 
 // A Redactor overwrites the secrets in a message, in place and in equal length: text becomes stars,
-// numbers become zero. It is immutable, and safe for concurrent use. A nil Redactor finds no
+// numbers become zero. [Redactor.HideReply] removes them. It is immutable, and safe for concurrent use. A nil Redactor finds no
 // secrets.
 type Redactor struct {
 	methods map[string]*methodPlan // :: full method with secrets → where these are
@@ -69,32 +69,19 @@ func (r *Redactor) method(name string) *methodPlan {
 	return r.methods[name]
 }
 
-// Request redacts the request of a method in place. It reports whether it found a secret, and
-// whether it could read the message.
-func (r *Redactor) Request(method string, b []byte) (redacted, ok bool) {
-	p := r.method(method)
-	if p == nil {
-		return false, true
-	}
-	return p.request.redact(b, false)
+// Message redacts a message of a method, a [Request] or a [Reply], in place. It reports whether it found a secret, and whether it
+// could read the message.
+func (r *Redactor) Message(method string, kind Kind, b []byte) (redacted, ok bool) {
+	return r.concerns(method, kind).redact(b, false)
 }
 
-// Reply is Request for a reply.
-func (r *Redactor) Reply(method string, b []byte) (redacted, ok bool) {
+// concerns returns where a message of a method may have secrets, nil if nowhere.
+func (r *Redactor) concerns(method string, kind Kind) *secretNode {
 	p := r.method(method)
-	if p == nil {
-		return false, true
-	}
-	return p.reply.redact(b, false)
-}
-
-// concerns returns where the message of an event may have secrets, nil if nowhere.
-func (r *Redactor) concerns(ev *Event) *secretNode {
-	p := r.method(ev.Method)
 	switch {
-	case p != nil && ev.Kind == Request:
+	case p != nil && kind == Request:
 		return p.request
-	case p != nil && ev.Kind == Reply:
+	case p != nil && kind == Reply:
 		return p.reply
 	}
 	return nil
@@ -265,7 +252,7 @@ func (w *redactWalk) message(n *secretNode, b []byte, depth int) bool {
 			if !w.message(f.into, body, depth+1) {
 				return false
 			}
-		} else if f == nil && n.unknown || f != nil && (f.secret || f.into != nil && f.into.all) {
+		} else if f == nil && n.unknown || f.isSecret() {
 			w.number(wire.Field{Number: num, Type: typ, Value: b[:m]})
 		}
 		b = b[m:]

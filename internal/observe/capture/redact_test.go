@@ -43,7 +43,7 @@ func TestSecretsAreOverwrittenInEqualLength(t *testing.T) {
 	} {
 		b := bytes.Clone(muxtest.Frame(t, c.message, c.in).Bytes())
 		n := len(b)
-		_, ok := redactor.Request(muxtest.Method(c.method), b)
+		_, ok := redactor.Message(muxtest.Method(c.method), capture.Request, b)
 		require.True(t, ok)
 		assert.Len(t, b, n)
 		assert.NotContains(t, string(b), "planted")
@@ -61,13 +61,13 @@ func TestUnknownFieldsAreSecretOnlyBesideSecrets(t *testing.T) {
 	}
 	b := newer("new-one", "planted")
 	assert.NotContains(t, string(secrets.Text().Append(nil, muxtest.Message("PutRequest"), b)), "planted", "as it is printed")
-	_, ok := redactor.Request(muxtest.Method("Put"), b)
+	_, ok := redactor.Message(muxtest.Method("Put"), capture.Request, b)
 	require.True(t, ok)
 	want := bytes.Replace(newer("new-one", "*******"), []byte{0xc0, 6, 42}, []byte{0xc0, 6, 0}, 1)
 	assert.Equal(t, want, b)
 
 	b = []byte("\x0a\x07new-one")
-	_, ok = redactor.Request("/library.v1.Library/NewOne", b)
+	_, ok = redactor.Message("/library.v1.Library/NewOne", capture.Request, b)
 	require.True(t, ok)
 	assert.Equal(t, "\x0a\x07new-one", string(b), "an unknown method")
 }
@@ -112,14 +112,14 @@ func FuzzRedact(f *testing.F) {
 		text := secrets.Text()
 		was := string(text.Append(nil, muxtest.Message("PutRequest"), b))
 		got := bytes.Clone(b)
-		_, ok := redactor.Request(muxtest.Method("Put"), got)
+		_, ok := redactor.Message(muxtest.Method("Put"), capture.Request, got)
 		require.Len(t, got, len(b))
 		if !ok {
 			return // the message is dropped
 		}
 		require.Equal(t, was, string(text.Append(nil, muxtest.Message("PutRequest"), got)))
 		again := bytes.Clone(got)
-		_, ok = redactor.Request(muxtest.Method("Put"), again)
+		_, ok = redactor.Message(muxtest.Method("Put"), capture.Request, again)
 		require.True(t, ok)
 		require.Equal(t, got, again)
 	})

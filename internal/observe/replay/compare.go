@@ -41,7 +41,7 @@ func (r *run) compare(c *Call, got *answer) []dump.Change {
 		was[i] = r.tree(md, slices.Clone(m.Payload), false)
 	}
 	for i, reply := range got.replies {
-		r.Redact.Reply(c.Method, reply)
+		r.Redact.Message(c.Method, capture.Reply, reply)
 		is[i] = r.tree(md, reply, true)
 	}
 	if len(was) != 1 || len(is) != 1 {

@@ -115,7 +115,7 @@ func (f *Fixture) advance() {
 // choose returns the recorded call that answers a request, nil if there is none.
 func (f *Fixture) choose(method string, request []byte) (c *recorded, equal bool) {
 	request = bytes.Clone(request)
-	f.cfg.Redact.Request(method, request)
+	f.cfg.Redact.Message(method, capture.Request, request)
 	k := key(capture.MessageOf(f.cfg.Schema, method, capture.Request), request)
 	f.mu.Lock()
 	defer f.mu.Unlock()
