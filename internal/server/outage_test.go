@@ -254,10 +254,11 @@ func TestImageFsInfoNeedsThePrimaryOnly(t *testing.T) {
 			} else {
 				assert.Equal(t, []string{"/first"}, mounts())
 			}
-			n.isUp(0) // memory would answer for a slow primary
 			n.runtimes[0].When(testkit.Failing(status.Error(codes.Internal, "no disk"), "ImageFsInfo"))
-			_, err := n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
-			assert.Equal(t, status.New(codes.Internal, "no disk").String(), status.Convert(err).String())
+			testkit.Eventually(t, "the primary's error", func() bool { // while it is slow, on a busy machine, the cache answers for it
+				_, err := n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
+				return status.Convert(err).String() == status.New(codes.Internal, "no disk").String()
+			})
 		})
 	}
 }
