@@ -93,10 +93,11 @@ RACETEST := CGO_ENABLED=$(if $(RACE),1,0) $(GOTEST) $(RACE)
 # Go keeps results of tests, and does not know that these run programs which it has built anew.
 REALTEST = $(GOTEST) -count=1
 
-# What takes longest comes first, and most tests wait, so that four packages at a time keep two processors busy.
+# What takes longest comes first. make test has two packages at a time: with the race detector, four make slow processors so busy
+# that a runtime answers nothing for 3s, and is gone.
 FIRST := ./cmd/criproxy ./internal/server ./internal/transport ./internal/backend ./internal/testing/model
 test: ## run the tests that need only Go, as any user: three minutes, with the race detector if there is gcc
-	@$(RACETEST) -short -p 4 -timeout 10m $(FIRST) ./...
+	@$(RACETEST) -short -p 2 -timeout 10m $(FIRST) ./...
 	@echo "make test: all passed$(if $(RACE),, WITHOUT THE RACE DETECTOR: it needs gcc). Left out: $$(grep -rE 'untested\.TakesLong\(t|^\[short\] skip' --include='*_test.go' --include='*.txtar' cmd internal testdata | wc -l) tests that take long or need other programs, and all with real runtimes: make test-all"
 
 # each makes one part after the other, also after one has failed, and names those that did.
