@@ -102,10 +102,6 @@ func (a *Server) Start() (stop func()) {
 	}
 }
 
-// idleTime is how long a connection may have no request: a client that leaves its connections open must not take all file
-// descriptors of the process. It is longer than clients of this package keep one.
-const idleTime = 5 * time.Second
-
 func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
 	if l == nil {
 		return func() {}
@@ -114,7 +110,7 @@ func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
 	s := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       idleTime,
+		ConnState:         new(crowd).note,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	done := make(chan struct{})

@@ -1,16 +1,13 @@
 package admin
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -125,36 +122,4 @@ func TestAnUnansweredQuestionIsAskedAgain(t *testing.T) {
 	response, err := NewClient(path).Get(t.Context(), "/version")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-}
-
-// A scraper that opened a connection for each request and closed none took all file descriptors. See issue 40.
-func TestAConnectionWithoutARequestEnds(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(testkit.SocketDir(t), "a")
-	l, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	end := make(chan struct{})
-	mux := http.NewServeMux()
-	mux.HandleFunc("/quick", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("/long", func(http.ResponseWriter, *http.Request) { <-end })
-	defer serveHTTP(l, mux)()
-	ask := func(path string) (net.Conn, *bufio.Reader) {
-		c, err := net.Dial("unix", l.Addr().String())
-		require.NoError(t, err)
-		require.NoError(t, c.SetDeadline(time.Now().Add(testkit.Patience)))
-		_, err = c.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n"))
-		require.NoError(t, err)
-		return c, bufio.NewReader(c)
-	}
-	long, late := ask("/long")
-	defer long.Close()
-	quick, answer := ask("/quick")
-	defer quick.Close()
-	_, err = http.ReadResponse(answer, nil)
-	require.NoError(t, err)
-	_, err = answer.ReadByte()
-	require.ErrorIs(t, err, io.EOF, "it has ended")
-	close(end)
-	_, err = http.ReadResponse(late, nil)
-	assert.NoError(t, err, "a connection with a request stays, however old")
 }
