@@ -240,7 +240,6 @@ exec %s "$@"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 BinaryName = %q
 `, runc)})
-	p.pods = pods
 	p.situations = p.makeSituations()
 	t.Cleanup(func() { // the nodes end faster when they work
 		_ = os.Remove(p.broken())
@@ -254,13 +253,7 @@ BinaryName = %q
 	for i := len(all); i < pods; i++ {
 		all = append(all, pod(fmt.Sprintf("extra-%d", i), "sleep"))
 	}
-	p.add(t, all...)
-	ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer stop()
-	for _, one := range all {
-		_, err := p.kubelet.WaitRunning(ctx, one.Name)
-		require.NoError(t, err)
-	}
+	p.start(t, all...)
 	return p
 }
 
@@ -576,32 +569,27 @@ func (p *patient) makeSituations() []*situation {
 // again, and second-answers.jsonl has what it said.
 func TestWhyOnASecondSetOfNodes(t *testing.T) {
 	x := &exam{t: t, nodes: []*patient{newPatient(t, 5), newPatient(t, 30)}, turns: make(chan struct{}, 2), lies: map[string]int{}}
-	type step struct {
-		at time.Duration
-		do func()
-	}
 	var steps []step
+	at := func(when time.Duration, do func()) {
+		steps = append(steps, step{when, func() { x.work.Go(do) }}) // so that none delays the next
+	}
 	for _, n := range x.nodes {
 		for _, s := range n.situations {
 			for i, a := range s.acts {
-				steps = append(steps, step{s.at + a.after, func() {
+				at(s.at+a.after, func() {
 					n.say("on %d: %s, step %d", n.pods, s.name, i+1)
 					if err := a.do(); err != nil {
 						x.fail(n, s, err)
 					}
-				}})
+				})
 			}
 			for i, a := range s.asks {
-				steps = append(steps, step{s.at + a.after, func() { x.ask(n, s, i) }})
+				at(s.at+a.after, func() { x.ask(n, s, i) })
 			}
 		}
 	}
-	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	x.began = time.Now()
-	for _, s := range steps {
-		time.Sleep(time.Until(x.began.Add(s.at)))
-		x.work.Go(s.do) // so that none delays the next
-	}
+	follow(x.began, steps)
 	x.work.Wait() // each has bounds
 	x.report()
 }

@@ -144,10 +144,6 @@ var troubles = []trouble{
 func TestWhyOnNodesThatNobodyRehearsed(t *testing.T) {
 	small, large := newNode(t, setup{direct: true, second: true, recorder: 16 << 20}), newNode(t, setup{direct: true, second: true, recorder: 16 << 20})
 	count := &tally{}
-	type step struct {
-		at time.Duration
-		do func()
-	}
 	var steps []step
 	var answers sync.WaitGroup
 	for _, n := range []*node{small, large} {
@@ -155,14 +151,7 @@ func TestWhyOnNodesThatNobodyRehearsed(t *testing.T) {
 		for i := len(pods); n == large && i < 30; i++ {
 			pods = append(pods, pod(fmt.Sprintf("extra-%d", i), "sleep"))
 		}
-		n.pods = len(pods)
-		n.add(t, pods...)
-		ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
-		defer stop()
-		for _, p := range pods {
-			_, err := n.kubelet.WaitRunning(ctx, p.Name)
-			require.NoError(t, err)
-		}
+		n.start(t, pods...)
 		for i, one := range troubles {
 			undo := func() {}
 			if one.do != nil {
@@ -183,12 +172,7 @@ func TestWhyOnNodesThatNobodyRehearsed(t *testing.T) {
 			}
 		}
 	}
-	slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
-	began := time.Now()
-	for _, s := range steps {
-		time.Sleep(time.Until(began.Add(s.at)))
-		s.do()
-	}
+	follow(time.Now(), steps)
 	answers.Wait()
 	fmt.Fprintf(os.Stderr, "%d questions: %d found, %d missed, %d with something false, the others rightly silent\n", count.asked, count.found, count.missed, count.wrong)
 }
@@ -288,6 +272,34 @@ func (n *node) whyPod(t *testing.T, pod string) (found []finding, problem string
 	}
 	assert.Equal(t, slices.ContainsFunc(report.Findings, finding.lasts), cmd.ProcessState.ExitCode() == 1, "%v", report.Findings)
 	return report.Findings, ""
+}
+
+// A step is what a test does so long after it has begun.
+type step struct {
+	at time.Duration
+	do func()
+}
+
+// follow does each step at its time.
+func follow(began time.Time, steps []step) {
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	for _, s := range steps {
+		time.Sleep(time.Until(began.Add(s.at)))
+		s.do()
+	}
+}
+
+// start adds the first pods of a node, and returns when all run.
+func (n *node) start(t *testing.T, pods ...*corev1.Pod) {
+	t.Helper()
+	n.pods = len(pods)
+	n.add(t, pods...)
+	ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer stop()
+	for _, p := range pods {
+		_, err := n.kubelet.WaitRunning(ctx, p.Name)
+		require.NoError(t, err)
+	}
 }
 
 func (n *node) add(t *testing.T, pods ...*corev1.Pod) {
