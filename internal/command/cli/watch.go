@@ -78,14 +78,16 @@ func (r *watcher) changed() bool {
 
 // watch reloads the configuration when its file changes, and on each value from hup, until ctx ends.
 func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
+	var look <-chan time.Time // nil without a file
+	if r.flags.config != "" {
+		look = time.Tick(lookEvery)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
-			if r.flags.config != "" && r.changed() {
+		case <-look:
+			if r.changed() {
 				_ = r.reload() // which says so itself
 			}
 		case <-hup:
