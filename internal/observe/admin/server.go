@@ -113,6 +113,7 @@ func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
 		ConnState:         new(crowd).note,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
+	s.RegisterOnShutdown(cancel) // when nobody can connect any more: a client that is cut off asks again at once
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -121,7 +122,6 @@ func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
 		}
 	}()
 	return func() {
-		cancel()
 		bounded, stopWaiting := context.WithTimeout(context.Background(), time.Second)
 		defer stopWaiting()
 		if s.Shutdown(bounded) != nil {
