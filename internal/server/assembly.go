@@ -30,7 +30,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via, staged: p.set.Stage(places(cfg), p.folder(cfg), !p.shows && caches(cfg, a.Profile))}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
-		b, err := p.newPlainStack(cfg, d, s)
+		b, err := p.newStack(cfg, 0, d, s)
 		if err != nil {
 			return nil, d, err
 		}

@@ -69,10 +69,16 @@ func (b *stack) String() string { return director.Backend{Name: b.cfg.Name}.Stri
 
 // newStack builds the stack for the i-th runtime of cfg, with the backend that s has staged for it: a connection, which finds
 // out what the runtime speaks; the bound on the calls of clients; and the link, with a cache or without. It connects to nothing.
+// A proxy that only shows calls gets a connection that passes everything on as it is, without versions, cache and history.
 func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assembly) (*stack, error) {
 	b := &stack{
-		cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: IsCRI(d.Profile), cached: s.staged.cached, separator: d.Profile.Separator(),
+		cfg: cfg.Backends[i], key: stackKey(cfg, i), cached: s.staged.cached,
 		answers: &p.answers, changes: p.changes, fresh: make(chan struct{}, 1),
+	}
+	if p.shows {
+		b.changes = telemetry.NewChanges(&telemetry.Recording{}, "") // only the backend itself knows its condition
+	} else {
+		b.cri, b.separator = IsCRI(d.Profile), d.Profile.Separator()
 	}
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
@@ -100,9 +106,12 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 	if err != nil {
 		return nil, err
 	}
+	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
+	if p.shows {
+		return b, b.stage(s, backend.Config{Conn: codec.Conn{Caller: b.bounded}, Silence: cfg.GoneAfter})
+	}
 	// Calls come in the newest version of the API; the connection converts them.
 	pkg := d.Profile.Versions[0].Package
-	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
 	if d.Profile.Probe != "" {
 		b.alive = "/" + pkg + "." + d.Profile.Probe
 	}
@@ -138,22 +147,6 @@ func (b *stack) stage(s *assembly, cfg backend.Config) (err error) {
 	b.lastKnown = s.staged.Backends[b.String()]
 	b.link, err = b.lastKnown.Stage(cfg)
 	return err
-}
-
-// newPlainStack builds a connection to the only backend of cfg that passes everything on as it is, for criproxy tap: it has no
-// versions, no cache and no history. Only the backend itself knows its condition.
-func (p *Proxy) newPlainStack(cfg *config.Config, d director.Config, s *assembly) (*stack, error) {
-	b := &stack{cfg: cfg.Backends[0], key: stackKey(cfg, 0), answers: &p.answers, changes: telemetry.NewChanges(&telemetry.Recording{}, "")}
-	var err error
-	b.conn, err = dial.New(dial.Config{
-		Address: b.cfg.Address, GRPC: dataPaths[cfg.DataPath].grpc, MaxMessage: cfg.MaxMessageBytes, Budget: p.memory, Primary: true,
-		Watch: func(err error) { b.link.Reached(err) }, Tracer: d.Tracer, Via: s.via, Lost: p.losses.Of(b.String()),
-	})
-	if err != nil {
-		return nil, err
-	}
-	b.bounded = limits.NewConn(b.conn, b.String(), config.DefaultMaxCalls)
-	return b, b.stage(s, backend.Config{Conn: codec.Conn{Caller: b.bounded}, Silence: cfg.GoneAfter})
 }
 
 // stackKey is equal for two configurations whose i-th runtime needs the same stack of
