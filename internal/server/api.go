@@ -51,8 +51,7 @@ func Read(c *config.Config) (API, error) {
 
 // configureDirector returns the configuration of a director for CRI, or for the profile that c names, with the rules of c added.
 func configureDirector(c *config.Config, schema *codec.Schema) (director.Config, error) {
-	o := criOptions(c)
-	o.Schema = schema
+	o := criadapter.Options{Schema: schema, StreamURL: c.StreamURL, StreamPort: c.StreamPort, BuiltIn: c.BuiltIn, Panicked: recovery.Report}
 	if c.Profile == "" {
 		o.Rules = c.Rules
 		return criadapter.Config(o)
@@ -211,10 +210,4 @@ func reflectSchema(c *config.Config) (*codec.Schema, error) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-}
-
-// criOptions returns the settings that only CRI has.
-func criOptions(c *config.Config) criadapter.Options {
-	o := criadapter.Options{StreamURL: c.StreamURL, StreamPort: c.StreamPort, BuiltIn: c.BuiltIn, Panicked: recovery.Report}
-	return o
 }

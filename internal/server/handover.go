@@ -137,10 +137,7 @@ func (h *handover) start(ctx context.Context, path string) error {
 	}
 	defer theirs.Close() // the new process has its own
 	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
-	list, err := json.Marshal(paths)
-	if err != nil {
-		return err
-	}
+	list, _ := json.Marshal(paths) // strings: cannot fail
 	cmd.Env = append(os.Environ(), listen.SocketsVariable+"="+string(list), fmt.Sprintf("%s=%d", listen.ReadyVariable, 3+len(paths)), fmt.Sprintf("%s=%d", listen.BackendsVariable, 4+len(paths)))
 	if err := cmd.Start(); err != nil {
 		return err

@@ -1,5 +1,7 @@
 package transport
 
+import "encoding/binary"
+
 // An encoder compresses the header blocks of one direction of a connection: RFC 7541.
 //
 // Fields that are the same in each call (methods, content type, status) go into the dynamic
@@ -126,11 +128,7 @@ func appendInt(b []byte, kind byte, bits, n int) []byte {
 	if n < most {
 		return append(b, kind|byte(n))
 	}
-	b = append(b, kind|byte(most))
-	for n -= most; n >= 0x80; n >>= 7 {
-		b = append(b, 0x80|byte(n))
-	}
-	return append(b, byte(n))
+	return binary.AppendUvarint(append(b, kind|byte(most)), uint64(n-most))
 }
 
 // appendString appends a string as it is, without Huffman coding: RFC 7541, section 5.2.
