@@ -70,11 +70,11 @@ func Config(o Options) (director.Config, error) {
 	schema := Schema()
 	if o.BuiltIn != nil {
 		schema = o.BuiltIn
-		p, _ = p.Fit(schema)
+		p = p.Fit(schema)
 	}
 	if o.Schema != nil {
 		schema = o.Schema.Join(schema)
-		p, _ = p.Fit(schema) // leave out the rules for what this CRI does not have
+		p = p.Fit(schema) // leave out the rules for what this CRI does not have
 	}
 	if o.Rules != nil {
 		if p, err = p.Extend(o.Rules); err != nil {

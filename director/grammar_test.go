@@ -44,7 +44,7 @@ func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
 	_, err := director.New(cfg)
 	assert.ErrorContains(t, err, "each backend replies with a value of title, colour", "a profile must say all of its own schema")
 
-	cfg.Profile, _ = base.Fit(muxtest.Library)
+	cfg.Profile = base.Fit(muxtest.Library)
 	d, err := director.New(cfg)
 	require.NoError(t, err)
 	require.Len(t, d.Assumptions(), 1)
@@ -58,7 +58,7 @@ func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
 	require.NoError(t, d.Reload(cfg))
 	assert.Empty(t, d.Assumptions(), "the rule that is recommended is one")
 
-	cfg.Profile, _ = base.Fit(muxtest.Library)
+	cfg.Profile = base.Fit(muxtest.Library)
 	cfg.Backends = cfg.Backends[:1]
 	require.NoError(t, d.Reload(cfg))
 	assert.Empty(t, d.Assumptions(), "of one backend nothing is joined")

@@ -1,7 +1,7 @@
 package profile
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,114 +12,88 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// Fit returns the profile without its rules for fields and methods that the schema does not have,
-// and lists these rules. So a profile that was written for one version of an API also serves an
+// Fit returns the profile without its rules for fields and methods that the schema does not have.
+// So a profile that was written for one version of an API also serves an
 // older one, and a newer one that has dropped something. A newer version may also have fields in
 // joined replies for which the profile has no winner: the director then assumes that the primary
 // wins.
-func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
+func (p *Profile) Fit(s *codec.Schema) *Profile {
 	methods := p.Describes(s)
-	f := &fitting{p: p, schema: s, methods: methods, messages: MessagesOf(methods)}
+	f := &fitting{schema: s, methods: methods, messages: MessagesOf(methods)}
 	fit := *p
 	fit.fitted = true
-	fit.Fields = kept(p.Fields, func(field, _ string) bool { return f.has("fields.", field) })
+	fit.Fields = kept(p.Fields, func(field, _ string) bool { return f.has(field) })
 	fit.Names = map[string]NameForm{}
-	for _, kind := range sortedKeys(p.Names) {
-		form := p.Names[kind]
-		form.Empty = slices.DeleteFunc(slices.Clone(form.Empty), func(field string) bool { return !f.has("names."+kind+".empty: ", field) })
+	for kind, form := range p.Names {
+		form.Empty = those(form.Empty, f.has)
 		fit.Names[kind] = form
 	}
 	fit.Harmless = map[string][]string{}
-	for _, message := range sortedKeys(p.Harmless) {
-		for _, field := range p.Harmless[message] {
-			if f.has("harmless.", message+"."+field) {
-				fit.Harmless[message] = append(fit.Harmless[message], field)
-			}
-		}
+	for message, fields := range p.Harmless {
+		fit.Harmless[message] = those(fields, func(field string) bool { return f.has(message + "." + field) })
 	}
 	fit.Methods = map[string]MethodForm{}
-	for _, key := range sortedKeys(p.Methods) {
-		if rest := f.key("methods.", key); rest != "" {
-			fit.Methods[rest] = f.method(rest, p.Methods[key])
+	for key, form := range p.Methods {
+		if rest := f.key(key); rest != "" {
+			fit.Methods[rest] = f.method(rest, form)
 		}
 	}
 	fit.Written = f.written(p.Written)
 	fit.Quiet = map[string]int{}
-	for _, key := range sortedKeys(p.Quiet) {
-		if rest := f.key("quiet.", key); rest != "" {
-			fit.Quiet[rest] = p.Quiet[key]
+	for key, level := range p.Quiet {
+		if rest := f.key(key); rest != "" {
+			fit.Quiet[rest] = level
 		}
 	}
-	fit.Secret = nil
-	for _, secret := range p.Secret {
-		if _, err := (&Profile{Versions: p.Versions, Secret: []string{secret}}).Secrets(s); err != nil {
-			f.left = append(f.left, "secret."+secret)
-			continue
-		}
-		fit.Secret = append(fit.Secret, secret)
-	}
+	fit.Secret = those(p.Secret, func(secret string) bool {
+		_, err := (&Profile{Versions: p.Versions, Secret: []string{secret}}).Secrets(s)
+		return err == nil
+	})
 	fit.Known = f.known(p.Known)
-	return &fit, f.left
+	return &fit
 }
 
-// kept returns the entries of m for which keep returns true. It calls keep in the order of the keys.
+// kept returns the entries of m for which keep returns true.
 func kept[V any](m map[string]V, keep func(key string, value V) bool) map[string]V {
-	fit := map[string]V{}
-	for _, key := range sortedKeys(m) {
-		if keep(key, m[key]) {
-			fit[key] = m[key]
-		}
-	}
+	fit := maps.Clone(m)
+	maps.DeleteFunc(fit, func(key string, value V) bool { return !keep(key, value) })
 	return fit
+}
+
+// those returns the items for which keep returns true.
+func those[T any](all []T, keep func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !keep(one) })
 }
 
 // Fitted reports whether [Profile.Fit] has returned the profile, or the one from which it was
 // extended.
 func (p *Profile) Fitted() bool { return p.fitted }
 
-// fitting collects the rules of a profile for what the schema does not have.
+// fitting says what a schema has.
 type fitting struct {
-	p        *Profile
 	schema   *codec.Schema
 	methods  []*codec.Method
 	messages *rewrite.Messages
-	left     []string
 }
 
-func (f *fitting) has(section, field string) bool {
-	if _, err := f.messages.Classify([]rewrite.Rule{{Field: field, Class: 1}}); err != nil {
-		f.left = append(f.left, section+field)
-		return false
-	}
-	return true
+func (f *fitting) has(field string) bool {
+	_, err := f.messages.Classify([]rewrite.Rule{{Field: field, Class: 1}})
+	return err == nil
 }
 
 // matching returns the methods that match a name or pattern.
 func (f *fitting) matching(one string) []*codec.Method {
-	return slices.DeleteFunc(slices.Clone(f.methods), func(m *codec.Method) bool { _, ok := rank(one, m.Name); return !ok })
+	return those(f.methods, func(m *codec.Method) bool { _, ok := rank(one, m.Name); return ok })
 }
 
 // key returns the key of methods without the names that the schema does not have; empty if no
 // method is left. Patterns stay: methods of a newer version may match.
-func (f *fitting) key(section, key string) string {
-	var rest []string
-	any := false
-	for _, one := range alternatives(key) {
-		matches := len(f.matching(one)) > 0
-		any = any || matches
-		if matches || strings.Contains(one, "*") {
-			rest = append(rest, one)
-		} else {
-			f.left = append(f.left, section+one)
-		}
-	}
-	if !any && len(rest) > 0 {
-		f.left = append(f.left, section+strings.Join(rest, "|"))
-	}
-	if !any {
+func (f *fitting) key(key string) string {
+	has := func(one string) bool { return len(f.matching(one)) > 0 }
+	if !slices.ContainsFunc(alternatives(key), has) {
 		return ""
 	}
-	return strings.Join(rest, "|")
+	return strings.Join(those(alternatives(key), func(one string) bool { return has(one) || strings.Contains(one, "*") }), "|")
 }
 
 // method returns form without the paths that its methods do not have.
@@ -129,23 +103,17 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 		methods = append(methods, f.matching(one)...)
 	}
 	leads := func(path string, from func(*codec.Method) protoreflect.MessageDescriptor) bool {
-		for _, m := range methods {
-			if _, err := rewrite.ParsePath(from(m), path); err != nil {
-				f.left = append(f.left, "methods."+key+": "+path)
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(methods, func(m *codec.Method) bool { return !hasPath(from(m), path) })
 	}
 	input := func(m *codec.Method) protoreflect.MessageDescriptor { return m.Input }
-	form.Choose = slices.DeleteFunc(slices.Clone(form.Choose), func(c ChooseForm) bool {
+	form.Choose = those(form.Choose, func(c ChooseForm) bool {
 		path := c.Path
 		if c.Kind == "known" {
 			_, path, _ = strings.Cut(path, "=")
 			path, _, _ = strings.Cut(path, " without ")
 		}
 		path = strings.TrimSpace(path)
-		return !strings.HasPrefix(path, "metadata[") && !leads(path, input)
+		return strings.HasPrefix(path, "metadata[") || leads(path, input)
 	})
 	if form.First != "" && !leads(form.First, func(m *codec.Method) protoreflect.MessageDescriptor { return m.Output }) {
 		form.First, form.Unsure = "", ""
@@ -161,54 +129,39 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 	return form
 }
 
+// hasPath reports whether a message has the field at a path.
+func hasPath(md protoreflect.MessageDescriptor, path string) bool {
+	_, err := rewrite.ParsePath(md, path)
+	return err == nil
+}
+
 // written returns form without the messages and paths that the schema does not have.
 func (f *fitting) written(form WrittenForm) WrittenForm {
 	fit := WrittenForm{map[string]NotedForm{}, map[string]NotedForm{}}
-	put := func(to map[string]NotedForm, section, key string, md protoreflect.MessageDescriptor, n NotedForm) {
-		if md == nil {
-			f.left = append(f.left, section+key)
-			return
-		}
-		lacks := func(path string) bool {
-			_, err := rewrite.ParsePath(md, path)
-			if err != nil {
-				f.left = append(f.left, section+key+": "+path)
-			}
-			return err != nil
-		}
-		n.Names = slices.DeleteFunc(slices.Clone(n.Names), lacks)
-		if !lacks(n.Note) {
+	put := func(to map[string]NotedForm, key string, md protoreflect.MessageDescriptor, n NotedForm) {
+		if hasPath(md, n.Note) {
+			n.Names = those(n.Names, func(path string) bool { return hasPath(md, path) })
 			to[key] = n
 		}
 	}
-	for _, name := range sortedKeys(form.Requests) {
-		var md protoreflect.MessageDescriptor
-		if m := f.matching(name); len(m) > 0 {
-			md = m[0].Input
+	for name, n := range form.Requests {
+		for _, m := range f.matching(name) {
+			put(fit.Requests, name, m.Input, n)
 		}
-		put(fit.Requests, "written.requests.", name, md, form.Requests[name])
 	}
-	for _, message := range sortedKeys(form.Replies) {
-		var md protoreflect.MessageDescriptor
-		for _, one := range f.messages.All() {
-			if string(one.Name()) == message {
-				md = one
+	for message, n := range form.Replies {
+		for _, md := range f.messages.All() {
+			if string(md.Name()) == message {
+				put(fit.Replies, message, md, n)
 			}
 		}
-		put(fit.Replies, "written.replies.", message, md, form.Replies[message])
 	}
 	return fit
 }
 
 // known returns spec without the methods that the schema does not have.
 func (f *fitting) known(spec inventory.Spec) inventory.Spec {
-	lacks := func(name string) bool {
-		if name == "" || len(f.matching(name)) > 0 {
-			return false
-		}
-		f.left = append(f.left, "known."+name)
-		return true
-	}
+	lacks := func(name string) bool { return name != "" && len(f.matching(name)) == 0 }
 	var fit inventory.Spec
 	for _, l := range spec.Lists {
 		if lacks(l.List) {
@@ -228,20 +181,10 @@ func (f *fitting) known(spec inventory.Spec) inventory.Spec {
 		}
 		l.Created = kept(l.Created, func(method, _ string) bool { return !lacks(method) })
 		lacking, _ := l.CheckDraft(f.schema)
-		for _, at := range lacking {
-			f.left = append(f.left, "known."+cmp.Or(l.List, l.Stream)+".draft."+at)
-		}
 		l.Draft = kept(l.Draft, func(at, _ string) bool { return !slices.Contains(lacking, at) })
 		fit.Lists = append(fit.Lists, l)
 	}
-	for _, r := range spec.Replies {
-		if !lacks(r.Method) {
-			fit.Replies = append(fit.Replies, r)
-		}
-	}
-	fit.Stamps = slices.DeleteFunc(slices.Clone(spec.Stamps), func(stamp string) bool {
-		_, err := f.messages.Classify([]rewrite.Rule{{Field: stamp, Class: 1}})
-		return err != nil // not worth a word: a message without a stamp needs no rule for it
-	})
+	fit.Replies = those(spec.Replies, func(r inventory.Reply) bool { return !lacks(r.Method) })
+	fit.Stamps = those(spec.Stamps, f.has)
 	return fit
 }
