@@ -5,42 +5,27 @@ import "google.golang.org/protobuf/reflect/protoreflect"
 // Append appends the message src of type md to dst, on one line, and returns dst. A nil md
 // prints every field by number. Append does not keep src.
 func (t Text) Append(dst []byte, md protoreflect.MessageDescriptor, src []byte) []byte {
-	return appendNodes(dst, t.Tree(md, src), true)
+	return appendNodes(dst, t.Tree(md, src))
 }
 
-// String returns the value of a node on one line. It prints packed lists like other lists, so that
-// equal values have equal strings.
+// String returns the value of a node on one line. Equal values have equal strings.
 func (n *Node) String() string {
 	if !n.IsMsg {
 		return n.Text
 	}
-	return string(append(appendNodes([]byte{'{'}, n.Nodes, false), '}'))
+	return string(append(appendNodes([]byte{'{'}, n.Nodes), '}'))
 }
 
-// appendNodes appends nodes, separated by spaces. If wire is set, it also shows which lists are
-// packed and where a message is malformed.
-func appendNodes(dst []byte, nodes []*Node, wire bool) []byte {
-	for i := 0; i < len(nodes); i++ {
-		n := nodes[i]
+// appendNodes appends nodes, separated by spaces.
+func appendNodes(dst []byte, nodes []*Node) []byte {
+	for i, n := range nodes {
 		if i > 0 {
 			dst = append(dst, ' ')
 		}
-		if wire && n.Name == broken {
-			dst = append(append(append(dst, '<'), n.Text...), '>')
-			continue
-		}
 		dst = append(dst, n.label()...)
-		switch {
-		case n.IsMsg:
-			dst = append(appendNodes(append(dst, " {"...), n.Nodes, wire), '}')
-		case wire && n.packed != 0:
-			dst = append(append(dst, ": ["...), n.Text...)
-			for range n.packed - 1 {
-				i++
-				dst = append(append(dst, ", "...), nodes[i].Text...)
-			}
-			dst = append(dst, ']')
-		default:
+		if n.IsMsg {
+			dst = append(appendNodes(append(dst, " {"...), n.Nodes), '}')
+		} else {
 			dst = append(append(dst, ": "...), n.Text...)
 		}
 	}

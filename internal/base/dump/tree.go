@@ -20,8 +20,6 @@ type Node struct {
 	Value []byte                       // content of a string or bytes value
 	Nodes []*Node                      // the fields of a message
 	IsMsg bool
-
-	packed int // of the first value of a packed list: the number of values
 }
 
 // broken is the name of a node that says why a message ends there.
@@ -87,13 +85,11 @@ func (t Text) node(nodes []*Node, md protoreflect.MessageDescriptor, f wire.Fiel
 
 // values appends the values of a packed list.
 func (t Text) values(nodes []*Node, fd protoreflect.FieldDescriptor, packed []byte) []*Node {
-	first := len(nodes)
 	add := func(text string) {
 		nodes = append(nodes, &Node{Name: string(fd.Name()), Field: fd, List: true, Text: text})
-		nodes[first].packed = len(nodes) - first
 	}
 	if len(packed) == 0 {
-		return append(nodes, &Node{Name: string(fd.Name()), Field: fd, List: true, Text: "[]"})
+		add("[]")
 	}
 	for len(packed) > 0 {
 		size := protowire.ConsumeFieldValue(fd.Number(), wireType(fd.Kind()), packed)

@@ -112,7 +112,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 		return nil, fmt.Errorf("no process serves the admin socket %s; start criproxy", c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("only the user that criproxy runs as may use the admin socket %s; run this as root", c.path)
-	case err != nil && ctx.Err() == nil && speaksGRPC(c.path):
+	case err != nil && strings.Contains(err.Error(), "malformed HTTP response"): // the SETTINGS of HTTP/2, with which gRPC servers begin
 		return nil, fmt.Errorf("%s is not an admin socket: it speaks gRPC, as runtimes and criproxy's sockets for clients do; the admin socket is beside criproxy's main socket, as in %s", c.path, config.AdminBeside(c.path))
 	case err != nil:
 		return nil, fmt.Errorf("asking criproxy at %s: %w", c.path, err)
@@ -151,24 +151,3 @@ func (c *Client) Read(ctx context.Context, name string, answer any) ([]byte, err
 	}
 	return raw, nil
 }
-
-// speaksGRPC reports whether the server at path answers the preface of HTTP/2, as gRPC servers do and an admin socket
-// does not: RFC 9113, section 3.4.
-func speaksGRPC(path string) bool {
-	conn, err := net.DialTimeout("unix", path, greetTime)
-	if err != nil {
-		return false
-	}
-	defer conn.Close() // nothing was asked
-	_ = conn.SetDeadline(time.Now().Add(greetTime))
-	const settings = 4
-	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
-		return false
-	}
-	head := make([]byte, 9) // of a frame: length, type, flags, stream
-	_, err = io.ReadFull(conn, head)
-	return err == nil && head[3] == settings
-}
-
-// greetTime bounds how long a server may take to answer the preface.
-const greetTime = 2 * time.Second
