@@ -49,13 +49,10 @@ func (n *Names) Message(md protoreflect.MessageDescriptor, payload []byte) (abou
 	return about, r.items
 }
 
-// Given reports whether a field holds a name that a runtime gives: of a pod, a container or an image.
+// Given reports whether a field holds a name that a backend gives, of whatever kind.
 func (n *Names) Given(fd protoreflect.FieldDescriptor) bool {
-	switch n.kind(fd) {
-	case "sandbox", "container", "image":
-		return true
-	}
-	return false
+	form, named := n.profile.Names[n.kind(fd)]
+	return named && form.Map == ""
 }
 
 // Bare returns an id without the prefix of its runtime, or "" for an id without a prefix.
@@ -135,38 +132,25 @@ func (r *aboutReader) text(md protoreflect.MessageDescriptor, fd protoreflect.Fi
 		a.Container = v
 		return
 	}
-	switch kind := r.names.kind(fd); kind {
-	case "sandbox", "container":
-		switch {
-		case slices.Contains(a.IDs, v): // both fields of an event may hold the sandbox's id
-		case kind == "sandbox":
-			a.IDs = append(a.IDs, v)
-		default: // put it before the id of its pod
-			a.IDs = append([]string{v}, a.IDs...)
-		}
-	case "image":
+	kind, part := r.names.kind(fd), r.names.other[string(fd.FullName())]
+	switch {
+	case part == profile.AboutName:
+		a.Name = cmp.Or(a.Name, v)
+	case part == profile.AboutNamespace:
+		a.Namespace = cmp.Or(a.Namespace, v)
+	case kind == "image":
 		if name == "Image.id" {
 			a.IDs = append(a.IDs, v)
 		}
 		if a.Image == "" || name == "ImageSpec.user_specified_image" {
 			a.Image = v
 		}
-	case "":
-		r.otherText(fd, v, a)
-	}
-}
-
-// otherText takes in a field of another API, as its profile says.
-func (r *aboutReader) otherText(fd protoreflect.FieldDescriptor, v string, a *calls.About) {
-	switch r.names.other[string(fd.FullName())] {
-	case profile.AboutID:
-		if !slices.Contains(a.IDs, v) {
-			a.IDs = append(a.IDs, v)
-		}
-	case profile.AboutName:
-		a.Name = cmp.Or(a.Name, v)
-	case profile.AboutNamespace:
-		a.Namespace = cmp.Or(a.Namespace, v)
+	case part != profile.AboutID && !r.names.Given(fd):
+	case slices.Contains(a.IDs, v): // both fields of an event may hold the sandbox's id
+	case kind == "container": // put it before the id of its pod
+		a.IDs = append([]string{v}, a.IDs...)
+	default:
+		a.IDs = append(a.IDs, v)
 	}
 }
 

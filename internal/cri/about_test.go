@@ -13,6 +13,7 @@ import (
 	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
@@ -49,6 +50,21 @@ func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 	assert.Empty(t, names.Complete(about).Pod)
 	about, _ = describe(&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "nginx:1"}, SandboxConfig: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "web"}}})
 	assert.Equal(t, "web nginx:1", about.String())
+}
+
+// Exported calls of another API, and the long calls of a drain, did not say what they were about.
+func TestANameOfAnyKindIsAnID(t *testing.T) {
+	names, err := cri.NewNames(muxtest.LibraryProfile(t), muxtest.Library, nil)
+	require.NoError(t, err)
+	describe := func(message, text string) (calls.About, []calls.About) {
+		return names.Message(muxtest.Message(message), muxtest.Frame(t, message, text).Bytes())
+	}
+	about, _ := describe("GetRequest", `book_id: "7f" lender_id: "8a"`)
+	assert.Equal(t, calls.About{IDs: []string{"7f", "8a"}}, about)
+	about, _ = describe("PutRequest", `book {title: "Emma"} shelf: "novels"`)
+	assert.Empty(t, about, "the name of a shelf is not that of one backend")
+	_, books := describe("ListResponse", `books {id: "7f"} books {id: "8a"}`)
+	assert.Equal(t, []calls.About{{IDs: []string{"7f"}}, {IDs: []string{"8a"}}}, books)
 }
 
 // The calls of a pod lacked a failed exec, if only criproxy itself had listed the container.
