@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,8 +23,17 @@ const (
 	Binlog Format = "binlog" // grpc.binarylog.v1.GrpcLogEntry
 )
 
+// encoders has each format, and what makes its encoder. The first bytes of a file tell [NewReader] which decoder to use.
+var encoders = map[Format]func(*codec.Schema) Encoder{
+	JSONL: func(schema *codec.Schema) Encoder {
+		return &jsonEncoder{schema: schema, seed: maphash.MakeSeed(), spelled: map[uint64]spelled{}}
+	},
+	PCAPNG: func(schema *codec.Schema) Encoder { return newPcapEncoder(schema) },
+	Binlog: func(*codec.Schema) Encoder { return &binlogEncoder{} },
+}
+
 // Formats are all of them.
-var Formats = []Format{JSONL, PCAPNG, Binlog}
+var Formats = slices.Sorted(maps.Keys(encoders))
 
 // FormatOf returns the format that the extension of a file name stands for, with or without [Compressed] after it.
 func FormatOf(path string) (Format, error) {
@@ -99,17 +109,8 @@ type Encoder interface {
 	Append(dst []byte, ev *Event) []byte
 }
 
-// NewEncoder returns an encoder. The schema is for decoding messages.
-func NewEncoder(f Format, schema *codec.Schema) Encoder {
-	switch f {
-	case PCAPNG:
-		return newPcapEncoder(schema)
-	case Binlog:
-		return &binlogEncoder{}
-	default:
-		return &jsonEncoder{schema: schema, seed: maphash.MakeSeed(), spelled: map[uint64]spelled{}}
-	}
-}
+// NewEncoder returns an encoder of one of the [Formats]. The schema is for decoding messages.
+func NewEncoder(f Format, schema *codec.Schema) Encoder { return encoders[f](schema) }
 
 // errOther says that a file is not one of ours.
 var errOther = errors.New("is not a capture that criproxy can read; it reads its own .jsonl, .pcapng and .binlog files, also compressed by zstd, and binary logs of gRPC")
