@@ -102,16 +102,16 @@ type Budget interface {
 // 100 ms to 3 s. While it cannot, calls fail with Unavailable at once. It is safe for concurrent
 // use.
 //
-// Only dials, probed and dialError change. dials counts the connections, so that a call can find out
-// whether the backend may have been restarted since it was probed.
+// Only dials, spoken and dialError change. dials counts the connections, so that a call can find out
+// whether the backend may have been restarted since it was asked.
 type Conn struct {
 	name, address string
 	addresses     []string // address, and those of further servers
 	cc            link
 	versions      *profile.Versions      // nil: the backend gets every call as it is
-	probing       chan struct{}          // a lock that holds a token while a call probes
-	dials         atomic.Uint64          // connections made so far: see probed
-	probed        atomic.Pointer[probed] // nil: the backend has not been asked yet
+	asking        chan struct{}          // a lock that holds a token while a call asks
+	dials         atomic.Uint64          // connections made so far: see spoken
+	spoken        atomic.Pointer[spoken] // nil: the backend has not been asked yet
 	endless       map[string]bool        // :: full method, in any version → it is an endless stream
 	maxMessage    int
 	watch         func(error)
@@ -126,7 +126,7 @@ type Conn struct {
 func New(cfg Config) (*Conn, error) {
 	c := &Conn{
 		name: cfg.Name, address: cfg.Address, addresses: append([]string{cfg.Address}, cfg.More...), primary: cfg.Primary,
-		probing: make(chan struct{}, 1), maxMessage: cmp.Or(cfg.MaxMessage, director.DefaultMaxMessage),
+		asking: make(chan struct{}, 1), maxMessage: cmp.Or(cfg.MaxMessage, director.DefaultMaxMessage),
 		connect: cfg.Dial, watch: cfg.Watch, tracer: cfg.Tracer,
 	}
 	if c.connect == nil {

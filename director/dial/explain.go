@@ -32,7 +32,7 @@ func (c *Conn) explain(w wording, err error, header, trailer metadata.MD) error 
 		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s %v", director.Backend{Name: c.name}, c.unreachable(why))}
 	case codes.Unimplemented:
 		// Clients take Unimplemented as final, and never call the method again.
-		if w.probed != nil && w.probed.dials != c.dials.Load() {
+		if w.spoken != nil && w.spoken.dials != c.dials.Load() {
 			return status.Errorf(codes.Unavailable, "criproxy: backend %s was restarted during the call, maybe as another version; try again", c)
 		}
 	case codes.ResourceExhausted:

@@ -14,9 +14,9 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// A probed says which versions of the API a backend has. It is immutable, and holds only for the connection on which the backend
+// A spoken says which versions of the API a backend speaks. It is immutable, and holds only for the connection on which the backend
 // was asked: after a newer connection the backend may have been restarted as another version.
-type probed struct {
+type spoken struct {
 	dials    uint64 // Conn.dials before the backend was asked
 	versions []int  // newest first
 }
@@ -28,7 +28,7 @@ func (c *Conn) Versions(ctx context.Context) ([]string, error) {
 	if c.versions == nil {
 		return nil, nil
 	}
-	s, err := c.probe(ctx)
+	s, err := c.ask(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -41,23 +41,23 @@ func (c *Conn) Versions(ctx context.Context) ([]string, error) {
 
 // current returns which versions the backend has; nil if it has not been asked on this
 // connection.
-func (c *Conn) current() *probed {
-	if s := c.probed.Load(); s != nil && s.dials == c.dials.Load() {
+func (c *Conn) current() *spoken {
+	if s := c.spoken.Load(); s != nil && s.dials == c.dials.Load() {
 		return s
 	}
 	return nil
 }
 
-// probe returns which versions the backend has. One call at a time asks it. A call that has come through another proxy
+// ask returns which versions the backend has. One call at a time asks it. A call that has come through another proxy
 // asks at once: if the backend leads back here, the call that asks now waits for this one.
-func (c *Conn) probe(ctx context.Context) (*probed, error) {
+func (c *Conn) ask(ctx context.Context) (*spoken, error) {
 	if s := c.current(); s != nil {
 		return s, nil
 	}
 	if len(metadata.ValueFromOutgoingContext(ctx, transport.ViaField)) == 0 {
 		select {
-		case c.probing <- struct{}{}:
-			defer func() { <-c.probing }()
+		case c.asking <- struct{}{}:
+			defer func() { <-c.asking }()
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
@@ -66,7 +66,7 @@ func (c *Conn) probe(ctx context.Context) (*probed, error) {
 		return s, nil
 	}
 	c.settle(ctx)
-	s := &probed{dials: c.dials.Load()}
+	s := &spoken{dials: c.dials.Load()}
 	for v, method := range c.versions.Probes {
 		call := &codec.Call{Method: method, Request: &codec.Frame{}}
 		switch err := c.cc.Call(ctx, call); {
@@ -80,7 +80,7 @@ func (c *Conn) probe(ctx context.Context) (*probed, error) {
 	if len(s.versions) == 0 {
 		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s serves none of %s: its service is disabled or has not loaded; see its log", c, strings.Join(c.versions.Packages, ", "))
 	}
-	c.probed.Store(s)
+	c.spoken.Store(s)
 	return s, nil
 }
 
@@ -101,7 +101,7 @@ func (c *Conn) settle(ctx context.Context) {
 type wording struct {
 	name   string               // of the method in that version
 	to     *profile.Translation // to that version; nil: it is the newest
-	probed *probed              // nil: the method is the same in all versions
+	spoken *spoken              // nil: the method is the same in all versions
 }
 
 // wording returns the wording of a method for the backend.
@@ -113,14 +113,14 @@ func (c *Conn) wording(ctx context.Context, name string) (wording, error) {
 	if each == nil {
 		return wording{name: name}, nil
 	}
-	s, err := c.probe(ctx)
+	s, err := c.ask(ctx)
 	if err != nil {
 		return wording{}, err
 	}
 	if v := s.versions[0]; v > 0 {
 		return wording{each[v].Method, each[v], s}, nil
 	}
-	return wording{name: name, probed: s}, nil
+	return wording{name: name, spoken: s}, nil
 }
 
 // unreadable returns the status for a message that cannot be converted.

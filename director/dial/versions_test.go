@@ -219,7 +219,7 @@ func TestACallThatWaitsForAProbeKeepsItsDeadline(t *testing.T) {
 		return stream.Context().Err()
 	})
 	errs := make(chan error, 2)
-	for range 2 { // one call probes, and the other waits for it
+	for range 2 { // one call asks, and the other waits for it
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
