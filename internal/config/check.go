@@ -235,15 +235,15 @@ func (b *Backend) check(at string, fail func(string, ...any)) {
 		switch {
 		case err != nil:
 			fail("%s: %w", at, err)
-		case network == "unix":
+		case network == transport.Unix:
 			if err := CheckSocketPath(addr); err != nil {
 				fail("%s: %w", at, err)
 			}
-		case network == "tcp" && b.TLS == nil:
+		case network == transport.TCP && b.TLS == nil:
 			fail("%s: %s is on a network and needs tls: {ca: FILE}", at, addr)
 		}
 	}
-	if len(b.Addresses) > 0 && strings.HasPrefix(b.Address, "dns:") {
+	if len(b.Addresses) > 0 && strings.HasPrefix(b.Address, transport.DNSScheme) {
 		fail("%s.addresses: %s already stands for all servers of that name; leave addresses out", at, b.Address)
 	}
 	if err := transport.CheckBalance(b.Balance); err != nil {

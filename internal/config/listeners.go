@@ -140,11 +140,11 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 func (l Listener) checkPath() error {
 	network, err := transport.Network(l.Path)
 	switch {
-	case l.Path == "" || err == nil && network == "unix":
+	case l.Path == "" || err == nil && network == transport.Unix:
 		return CheckSocketPath(l.Path)
-	case err != nil || strings.HasPrefix(l.Path, "dns:"):
+	case err != nil || strings.HasPrefix(l.Path, transport.DNSScheme):
 		return fmt.Errorf("%q: want the absolute path of a socket, HOST:PORT, or vsock:CID:PORT", l.Path)
-	case network == "tcp" && l.TLS == nil:
+	case network == transport.TCP && l.TLS == nil:
 		return fmt.Errorf("%s is on a network and needs tls: {cert: FILE, key: FILE}", l.Path)
 	case l.Owner != "" || l.Mode != "":
 		return fmt.Errorf("%s is not a file, so it cannot have an owner or mode; leave them out", l.Path)
@@ -160,7 +160,7 @@ func (l Listener) checkPath() error {
 // IsFile reports whether the listener is a socket in the file system.
 func (l Listener) IsFile() bool {
 	network, err := transport.Network(l.Path)
-	return err == nil && network == "unix"
+	return err == nil && network == transport.Unix
 }
 
 // checkPattern returns what is wrong with a pattern for methods.

@@ -17,7 +17,8 @@ import (
 	"github.com/mdlayher/vsock"
 )
 
-// The networks of addresses.
+// The networks of addresses. Network says which one an address is of, and Dial connects to it; internal/server/listen has the
+// listeners, and internal/config requires certificates on TCP.
 const (
 	Unix  = "unix"
 	TCP   = "tcp"
