@@ -43,7 +43,12 @@ type Listener struct {
 	Connections Connections `json:"connections"`
 }
 
-// Backend is a runtime. Its JSON is stable.
+// Backend is a runtime. Its JSON is stable. How it is doing goes from package to package:
+//
+//	backend.State        decides; internal/server hears of each change, logs it (stack.go), and hands it on to
+//	telemetry.Condition  which keeps the history: for events and recordings, and for
+//	BackendHealth        which needs no call: for metrics, health and readiness
+//	Backend              which also has what the runtime answers (server/report.go): for status, the page and doctor
 type Backend struct {
 	Name       string        `json:"name"` // "primary" if it has none
 	Address    string        `json:"address"`

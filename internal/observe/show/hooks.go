@@ -13,19 +13,19 @@ import (
 // Hooks shows the plugins of criproxys.
 func Hooks(ctx context.Context, q Query) error {
 	_, err := ask(ctx, q, "hooks", printHooks, func(all []Answer[plugins.State]) {
-		var rows [][]Cell
+		var of columns
 		for _, a := range all {
 			if a.Value == nil {
 				continue
 			}
 			for _, p := range a.Value.Plugins {
-				rows = append(rows, append(Cells(a.Name), pluginRow(&p)...))
+				of.row(append([]string{"NODE", a.Name}, pluginRow(&p)...)...)
 			}
 		}
-		if len(rows) == 0 {
+		if len(of.rows) == 0 {
 			q.Say(0, "No plugin is registered on these nodes.")
 		} else {
-			q.Table(append([]string{"NODE"}, pluginHead...), rows)
+			q.Table(of.head, of.rows)
 		}
 	})
 	return err

@@ -85,17 +85,16 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 		}
 	}
 	out.Gap()
-	rows = nil
+	var of columns
 	for _, b := range r.Backends {
 		api := "-"
 		if len(b.API) > 0 {
 			api = b.API[0]
 		}
-		row := Cells(b.Name, b.State, ago(now, b.Since), OrDash(b.Runtime), api, count(b.Pods), count(b.Containers), count(b.Images), b.Address)
-		row[1].Colour = StateColour(b.State)
-		rows = append(rows, row)
+		of.row("BACKEND", b.Name, "STATE", b.State, "SINCE", ago(now, b.Since), "RUNTIME", OrDash(b.Runtime), "API", api,
+			"PODS", count(b.Pods), "CONTAINERS", count(b.Containers), "IMAGES", count(b.Images), "SOCKET", b.Address)
 	}
-	out.Table(known([]string{"BACKEND", "STATE", "SINCE", "RUNTIME", "API", "PODS", "CONTAINERS", "IMAGES", "SOCKET"}, rows))
+	out.Table(known(of.head, of.rows))
 	for _, b := range r.Backends {
 		if b.Error != "" {
 			out.Paint(Red, 2, "%s: %s", b.Name, b.Error)
@@ -226,12 +225,12 @@ func printPlugins(out *Screen, s *plugins.State) {
 	if s == nil || len(s.Plugins) == 0 {
 		return
 	}
-	var rows [][]Cell
+	var of columns
 	for _, p := range s.Plugins {
-		rows = append(rows, pluginRow(&p))
+		of.row(pluginRow(&p)...)
 	}
 	out.Gap()
-	out.Table(pluginHead, rows)
+	out.Table(of.head, of.rows)
 	for _, p := range s.Plugins {
 		if p.Error != "" {
 			out.Paint(Red, 2, "%s: %s", p.Name, p.Error)
@@ -239,17 +238,14 @@ func printPlugins(out *Screen, s *plugins.State) {
 	}
 }
 
-var pluginHead = []string{"PLUGIN", "STATE", "ASKED", "FAILED", "REFUSED", "CHANGES"}
-
-// pluginRow has the columns of pluginHead.
-func pluginRow(p *plugins.PluginState) []Cell {
+// pluginRow is the row of a plugin, for columns.row.
+func pluginRow(p *plugins.PluginState) []string {
 	var asked, failed, refused, changes int64
 	for _, point := range p.Points {
 		asked, failed, refused, changes = asked+point.Calls, failed+point.Failed, refused+point.Refused, changes+point.Changes
 	}
-	row := Cells(p.Name, p.State, fmt.Sprint(asked), fmt.Sprint(failed), fmt.Sprint(refused), fmt.Sprint(changes))
-	row[1].Colour = StateColour(p.State)
-	return row
+	n := func(n int64) string { return fmt.Sprint(n) }
+	return []string{"PLUGIN", p.Name, "STATE", p.State, "ASKED", n(asked), "FAILED", n(failed), "REFUSED", n(refused), "CHANGES", n(changes)}
 }
 
 func printErrors(out *Screen, all []admin.CallError, now time.Time) {

@@ -23,6 +23,24 @@ func Cells(texts ...string) []Cell {
 	return all
 }
 
+// columns are the columns of a table: head and rows for [Screen.Table].
+type columns struct {
+	head []string
+	rows [][]Cell
+}
+
+// row adds a row, of pairs of title and text. A text below the title STATE has the colour of the state.
+func (c *columns) row(pairs ...string) {
+	c.head, c.rows = nil, append(c.rows, nil)
+	for i := 0; i < len(pairs); i += 2 {
+		cell := Cell{Text: pairs[i+1]}
+		if pairs[i] == "STATE" {
+			cell.Colour = StateColour(cell.Text)
+		}
+		c.head, c.rows[len(c.rows)-1] = append(c.head, pairs[i]), append(c.rows[len(c.rows)-1], cell)
+	}
+}
+
 // gap is what stands between columns.
 const gap = 2
 
