@@ -84,7 +84,7 @@ func (c *Link) try(ctx context.Context, a *attempt, f func(context.Context) erro
 	return c.judge(epoch, err)
 }
 
-// wait ends an attempt as soon as the cache has its answer; after the time long an old one suffices. c.mu is held.
+// wait ends an attempt as soon as the cache has its answer; after the time long an old one suffices. mu is held.
 func (c *Link) wait(a *attempt, long time.Duration) {
 	a.overdue = true
 	c.waiting = append(c.waiting, a)
@@ -100,7 +100,7 @@ func (c *Link) wait(a *attempt, long time.Duration) {
 	c.useCache(a)
 }
 
-// leave ends an attempt. c.mu is held.
+// leave ends an attempt. mu is held.
 func (c *Link) leave(a *attempt) {
 	a.ended = true
 	c.waiting = slices.DeleteFunc(c.waiting, func(other *attempt) bool { return other == a })
@@ -123,7 +123,7 @@ func (c *Link) overdue(a *attempt, budget time.Duration) {
 	c.wait(a, c.cfg.Silence-a.spent-budget)
 }
 
-// wakeWaiting ends the calls in whose place the cache can answer by now. Whoever puts an answer into the cache calls it. c.mu is
+// wakeWaiting ends the calls in whose place the cache can answer by now. Whoever puts an answer into the cache calls it. mu is
 // held.
 func (c *Link) wakeWaiting() {
 	for _, a := range c.waiting {
@@ -131,7 +131,7 @@ func (c *Link) wakeWaiting() {
 	}
 }
 
-// useCache ends a call if the cache can answer in its place. c.mu is held.
+// useCache ends a call if the cache can answer in its place. mu is held.
 func (c *Link) useCache(a *attempt) {
 	if !a.ended && a.overdue && a.usable(a.long) {
 		a.cancel(errUseCache)

@@ -76,7 +76,7 @@ func (c *Link) comeBack(ctx context.Context) bool {
 	return true
 }
 
-// lockAfterRefusals locks c.mu once no change has been refused for the time refusalGrace. A caller whose change
+// lockAfterRefusals locks mu once no change has been refused for the time refusalGrace. A caller whose change
 // was refused may be halfway through a sequence of calls, which must fail as a whole: it may make
 // the last call of it whatever the others returned, within milliseconds.
 func (c *Link) lockAfterRefusals(ctx context.Context) {
@@ -100,7 +100,7 @@ func (b *Backend) noteRefusal() {
 }
 
 // beginEpoch begins a new epoch: the backend has come back, perhaps as another version of it. No method is late, and no list
-// but the gates, which were just asked for, shows what happened meanwhile. c.mu is held.
+// but the gates, which were just asked for, shows what happened meanwhile. mu is held.
 func (c *Link) beginEpoch() {
 	for _, g := range c.lags {
 		g.inTime, g.failing, g.odd = 0, false, 0
@@ -115,7 +115,7 @@ func (c *Link) beginEpoch() {
 		k.lag.asked = time.Time{}
 	}
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
-	c.stays = false
+	c.hopeless = false
 	c.pulse.answers.Add(1) // the silence that made it gone is over
 }
 
@@ -168,15 +168,15 @@ func (c *Link) stillGone(err error) {
 		return
 	case status.Code(err) == codes.DeadlineExceeded: // that is less precise than what there is
 	case unreachable(err):
-		c.stays = false
+		c.hopeless = false
 		c.state.Err = c.reason(err)
 	default:
 		useless := mustBeMended(err)
-		if useless && !c.stays { // lists that wait for it look again
+		if useless && !c.hopeless { // lists that wait for it look again
 			close(c.back)
 			c.back = make(chan struct{})
 		}
-		c.stays = useless
+		c.hopeless = useless
 		c.state.Err = failedError(c.cfg.Alive, err)
 	}
 	if !c.notified || fmt.Sprint(was) != fmt.Sprint(c.state.Err) {
@@ -229,7 +229,7 @@ func (c *Link) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 }
 
 // noteListed notes, once, that the backend has answered a list. One complete gate is enough: the other gates then fail with
-// Unavailable while the backend is gone, and are not taken to be empty. c.mu is held.
+// Unavailable while the backend is gone, and are not taken to be empty. mu is held.
 func (c *Link) noteListed() {
 	complete := slices.ContainsFunc(c.gates, func(l *list) bool { return l.Complete })
 	if (complete || len(c.gates) == 0) && (!c.listedSinceBoot || c.unsure != nil) {

@@ -89,7 +89,7 @@ type lag struct {
 // late reports whether the latest answers came late, or not at all.
 func (g *lag) late() bool { return g.why != nil }
 
-// markLate notes that a method has not answered within its budget. c.mu is held.
+// markLate notes that a method has not answered within its budget. mu is held.
 func (c *Link) markLate(g *lag, why error) {
 	if g.why == nil || g.before {
 		c.setLate(g, why)
@@ -102,7 +102,7 @@ func (c *Link) markLate(g *lag, why error) {
 
 // fails notes that request seq for a list has ended with an error. One error is the trouble of its call: containerd answers a
 // list with NotFound while a container is removed. Run asks again at once. The list fails if that request, or another one
-// that was made after the error, does so too, or if the backend does not have it any more. c.mu is held.
+// that was made after the error, does so too, or if the backend does not have it any more. mu is held.
 func (c *Link) fails(l *list, seq uint64, err error) {
 	g := &l.lag
 	if g.late() || status.Code(err) == codes.Unimplemented || g.odd > 0 && seq > g.odd {
@@ -115,7 +115,7 @@ func (c *Link) fails(l *list, seq uint64, err error) {
 	}
 }
 
-// markFailing notes that a method has answered with an error, and ends the calls that wait for its answer. c.mu is held.
+// markFailing notes that a method has answered with an error, and ends the calls that wait for its answer. mu is held.
 func (c *Link) markFailing(g *lag, why error) {
 	g.failing, g.odd = true, 0
 	c.markLate(g, why)
@@ -127,7 +127,7 @@ func (c *Link) markFailing(g *lag, why error) {
 	}
 }
 
-// setLate records why a method is late, or with nil that it is in time. The next link and process inherit the reason. c.mu is
+// setLate records why a method is late, or with nil that it is in time. The next link and process inherit the reason. mu is
 // held.
 func (c *Link) setLate(g *lag, why error) {
 	g.why, g.before = why, false
@@ -140,7 +140,7 @@ func (c *Link) setLate(g *lag, why error) {
 	c.news = true
 }
 
-// markOnTime notes an answer within the budget. c.mu is held.
+// markOnTime notes an answer within the budget. mu is held.
 func (c *Link) markOnTime(g *lag) {
 	g.failing, g.odd = false, 0
 	if g.why == nil {
@@ -152,7 +152,7 @@ func (c *Link) markOnTime(g *lag) {
 	}
 }
 
-// whyLate returns why the first of the methods that are late is so, nil if none is. c.mu is held.
+// whyLate returns why the first of the methods that are late is so, nil if none is. mu is held.
 func (c *Link) whyLate() error {
 	for _, g := range c.lags {
 		if g.why != nil {
@@ -162,7 +162,7 @@ func (c *Link) whyLate() error {
 	return nil
 }
 
-// reconsider makes the condition of a backend that is not gone follow its lags. c.mu is held.
+// reconsider makes the condition of a backend that is not gone follow its lags. mu is held.
 func (c *Link) reconsider() {
 	if c.replaced() || c.state.Condition == Gone {
 		return
@@ -176,7 +176,7 @@ func (c *Link) reconsider() {
 	}
 }
 
-// become changes the condition. Run calls Watch later: a Watch that blocks, as a log can, must not stop a call. c.mu is held.
+// become changes the condition. Run calls Watch later: a Watch that blocks, as a log can, must not stop a call. mu is held.
 func (c *Link) become(condition Condition, why error) {
 	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.listedSinceBoot, Err: why}
 	first := c.state
@@ -186,7 +186,7 @@ func (c *Link) become(condition Condition, why error) {
 }
 
 // began returns since when a condition holds that has just been noticed: the first of which Watch is notified may go on from an
-// earlier process. c.mu is held.
+// earlier process. mu is held.
 func (c *Link) began(condition Condition) time.Time {
 	if before := c.cfg.Before; !c.notified && before.Condition == condition && !before.Since.IsZero() {
 		return before.Since
@@ -194,15 +194,15 @@ func (c *Link) began(condition Condition) time.Time {
 	return time.Now()
 }
 
-// notifyFirst notifies Watch of the condition of a backend that has answered a list, if it was not notified yet. c.mu is held.
+// notifyFirst notifies Watch of the condition of a backend that has answered a list, if it was not notified yet. mu is held.
 func (c *Link) notifyFirst() {
 	if !c.replaced() && !c.notified && c.state.Condition != Gone {
 		c.become(c.state.Condition, c.state.Err)
 	}
 }
 
-// notifySlow notifies Watch of a backend that is slow, as it was for an earlier process, once a method has been late again. c.mu
-// is held.
+// notifySlow notifies Watch of a backend that is slow, as it was for an earlier process, once a method has been late again.
+// mu is held.
 func (c *Link) notifySlow() {
 	again := func(g *lag) bool { return g.late() && !g.before }
 	if !c.replaced() && !c.notified && c.state.Condition == Slow && slices.ContainsFunc(c.lags, again) {
@@ -229,14 +229,20 @@ func (b *Backend) notifyAll() {
 	}
 }
 
-// goneNow ends all calls that are under way on the link, and marks the backend gone, unless it has another link. stays says that
-// waiting for the backend is useless. c.mu is held.
-func (c *Link) goneNow(why error, stays bool) {
+// goneNow ends all calls that are under way on the link, and marks the backend gone, unless it has another link. hopeless says that
+// waiting for the backend is useless. These are all reasons; comeBack, or watch with [Config.Pass], finds out that one has ended,
+// and stillGone that there is another one. mu is held.
+//
+//	reason                                   hopeless           who finds out
+//	the connection is refused or ends        no                 judge, by a call; with Pass also Reached
+//	it has answered nothing for Silence      yes                checkSilence
+//	all gates and Alive answer with errors   if mustBeMended    probe
+func (c *Link) goneNow(why error, hopeless bool) {
 	c.endEpoch(why)
 	if c.current.Load() != c || c.state.Condition == Gone {
 		return
 	}
-	c.stays, c.back, c.answers = stays, make(chan struct{}), c.pulse.answers.Load()
+	c.hopeless, c.back, c.answers = hopeless, make(chan struct{}), c.pulse.answers.Load()
 	c.news = true
 	c.become(Gone, why)
 	c.Check()
@@ -264,7 +270,7 @@ func (c *Link) alive() (context.Context, error) {
 	return c.epoch, nil
 }
 
-// unavailable is the error of a call to a backend that is gone. c.mu is held.
+// unavailable is the error of a call to a backend that is gone. mu is held.
 func (c *Link) unavailable() error {
 	return status.Errorf(codes.Unavailable, "criproxy: backend %s is gone since %s: %v",
 		c.cfg.Name, c.state.Since.Format(time.TimeOnly), c.state.Err)

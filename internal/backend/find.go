@@ -20,13 +20,13 @@ func (b *Backend) Items() map[string]int { return b.view().Counts(b.current.Load
 // never listed them, or because it was too slow, or gone, to show what a call has changed.
 func (b *Backend) MayHold(kind string) bool {
 	c := b.current.Load()
-	c.mu.Lock()
-	at, may := c.state.Condition, false
+	b.mu.Lock()
+	at, may := b.state.Condition, false
 	for _, l := range c.lists {
 		may = may || l.Spec.Kind == kind && (!l.Complete || at != Up && l.Stale() || at == Slow && l.lag.failing)
 	}
-	c.mu.Unlock()
-	return may && !c.hasNothing(c.life)
+	b.mu.Unlock()
+	return may && !c.hasNothing(b.life)
 }
 
 // Named reports whether the cache has an item with a name: its id, another name, or the beginning of only its id. The item is
@@ -54,9 +54,9 @@ func (b *Backend) view() *inventory.View {
 func (b *Backend) Renew(ctx context.Context, method string) {
 	c := b.current.Load()
 	l := c.roles[method].list
-	c.mu.Lock()
-	due := c.state.Condition != Gone && l != nil && l.Stale()
-	c.mu.Unlock()
+	b.mu.Lock()
+	due := b.state.Condition != Gone && l != nil && l.Stale()
+	b.mu.Unlock()
 	if due {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
 		defer cancel()

@@ -13,7 +13,7 @@ const (
 	statusTime     = 30 * time.Second // bounds each of them: one that hangs must not hold up the others for ever
 )
 
-// refreshStatuses asks, without waiting, for statuses that are due, unless that is under way. c.mu is held.
+// refreshStatuses asks, without waiting, for statuses that are due, unless that is under way. mu is held.
 func (c *Link) refreshStatuses() {
 	if c.refreshingStatuses || c.life.Err() != nil {
 		return
@@ -55,7 +55,7 @@ func (c *Link) refreshStatuses() {
 	})
 }
 
-// dueStatuses returns the ids of the items whose status Run should ask for. c.mu is held.
+// dueStatuses returns the ids of the items whose status Run should ask for. mu is held.
 func (c *Link) dueStatuses(l *list) []string {
 	if l.Status == nil {
 		return nil

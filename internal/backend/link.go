@@ -170,7 +170,7 @@ func (c *Link) Commit() {
 		before.retire()
 	}
 	c.current.Store(c)
-	c.stays = false
+	c.hopeless = false
 	switch why := c.whyLate(); {
 	case c.notified || c.state.Condition == Gone:
 		c.reconsider()
@@ -195,7 +195,7 @@ func (c *Link) Retire() {
 	c.retire()
 }
 
-// retire is Retire for a link that another one replaces. c.mu is held.
+// retire is Retire for a link that another one replaces. mu is held.
 func (c *Link) retire() {
 	if c.replaced() {
 		return
@@ -234,11 +234,11 @@ func (c *Link) Call(ctx context.Context, call *codec.Call) error {
 	case !described:
 		return c.next.Call(ctx, call) // the Spec does not name it
 	case r.list != nil:
-		return c.elsewhere(ctx, call, c.list(ctx, r.list, call))
+		return c.onNextLink(ctx, call, c.list(ctx, r.list, call))
 	case r.cached != nil:
-		return c.elsewhere(ctx, call, c.callCached(ctx, r.cached, call))
+		return c.onNextLink(ctx, call, c.callCached(ctx, r.cached, call))
 	case r.status != nil:
-		return c.elsewhere(ctx, call, c.statusOf(ctx, r.status, call))
+		return c.onNextLink(ctx, call, c.statusOf(ctx, r.status, call))
 	}
 	sent := false // a call that never reached the backend has changed nothing
 	err := c.call(ctx, func(ctx context.Context) error {
@@ -256,8 +256,8 @@ func (c *Link) Call(ctx context.Context, call *codec.Call) error {
 	return err
 }
 
-// elsewhere repeats a call that changes nothing on the link that has replaced c, if it failed with err because c was lost.
-func (c *Link) elsewhere(ctx context.Context, call *codec.Call, err error) error {
+// onNextLink repeats a call that changes nothing on the link that has replaced c, if it failed with err because c was lost.
+func (c *Link) onNextLink(ctx context.Context, call *codec.Call, err error) error {
 	next := c.current.Load()
 	if err == nil || next == c || next.cfg.Pass {
 		return err
@@ -316,7 +316,7 @@ func (s *guardedStream) Recv() (*codec.Frame, error) {
 	return f, err
 }
 
-// mark marks the answer to a method as one from the cache, for the caller of ctx. c.mu may be held.
+// mark marks the answer to a method as one from the cache, for the caller of ctx. mu may be held.
 func (c *Link) mark(ctx context.Context, method string, call *codec.Call) {
 	call.Header = metadata.Pairs(HeaderKey, c.cfg.Name)
 	if c.cfg.CacheHit != nil {

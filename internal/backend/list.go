@@ -64,7 +64,7 @@ func (c *Link) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 // usableList returns a function that reports whether the cache has the answer to a list that begins now: the whole list, with
 // every change that a client knew of before the call, unless that was Silence ago. A change that failed, or whose call is still
 // under way, need not be there: no client knows whether the backend has made it. An optional list may be empty, so that a late
-// backend does not delay the others. c.mu is held.
+// backend does not delay the others. mu is held.
 func (c *Link) usableList(l *list) func(long bool) bool {
 	invalidated := l.Invalidated
 	return func(long bool) bool {
@@ -139,7 +139,7 @@ func (c *Link) askWhole(ctx context.Context, l *list, method string, spent time.
 	return nil
 }
 
-// invalidateWhole makes lists wait for the next whole list, which shows what a client has seen to be gone. c.mu is held.
+// invalidateWhole makes lists wait for the next whole list, which shows what a client has seen to be gone. mu is held.
 func (c *Link) invalidateWhole(l *list) {
 	l.Invalidate(time.Now())
 	c.refreshInBackground(l)
@@ -179,7 +179,7 @@ func (l *list) lacking(err error) bool {
 }
 
 // refreshInBackground asks for the whole list in the background, unless such a request is under way
-// already. If something has changed since that was made, refreshInBackground makes one more. c.mu is held.
+// already. If something has changed since that was made, refreshInBackground makes one more. mu is held.
 func (c *Link) refreshInBackground(l *list) {
 	latest := c.inv.Asked() + 1
 	if c.askInBackground(&l.lag, l.Method().Name, l.ChangedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l, never) }) {
@@ -194,7 +194,7 @@ const (
 
 // askInBackground runs f, which makes a request of the method of g, in a goroutine. It reports
 // false if enough requests are under way: one; or two, if more is set; or up to mostUnderWay, while
-// the latest has taken so long that its answer may never come. c.mu is held.
+// the latest has taken so long that its answer may never come. mu is held.
 func (c *Link) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
 	room := g.underWay == 0 || g.underWay == 1 && more || g.underWay < mostUnderWay && time.Since(g.asked) >= c.cfg.Silence
 	if !room || c.replaced() || c.life.Err() != nil {
@@ -336,7 +336,7 @@ func (c *Link) hasNothing(ctx context.Context) bool {
 func (c *Link) comesBack(ctx context.Context) bool {
 	c.mu.Lock()
 	wait := c.cfg.RequiredWait
-	if c.stays || c.cfg.Primary {
+	if c.hopeless || c.cfg.Primary {
 		wait = 0 // a client has waited for it already, or would get an error at once without us
 	}
 	back := c.back

@@ -16,7 +16,7 @@ func (c *Link) listStream(ctx context.Context, l *list, name string, request *co
 		request = &codec.Frame{}
 	}
 	call := &codec.Call{Method: name, Request: request}
-	return streamOf(call, c.elsewhere(ctx, call, c.list(ctx, l, call)))
+	return streamOf(call, c.onNextLink(ctx, call, c.list(ctx, l, call)))
 }
 
 // streamOf returns a call, whose reply is the list, as a stream. The call has ended with err.

@@ -81,7 +81,7 @@ func (c *Link) askReply(ctx context.Context, k *cachedMethod, call *codec.Call, 
 	return err
 }
 
-// refreshReplyInBackground asks for a reply in the background, unless such a request is under way. c.mu is held.
+// refreshReplyInBackground asks for a reply in the background, unless such a request is under way. mu is held.
 func (c *Link) refreshReplyInBackground(k *cachedMethod) {
 	c.askInBackground(&k.lag, k.Method.Name, false, func(ctx context.Context) {
 		call := &codec.Call{Method: k.Method.Name, Request: &codec.Frame{}}

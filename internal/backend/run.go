@@ -126,7 +126,7 @@ func (c *Link) refresh() {
 }
 
 // checkSilence ends the calls on a link, and marks the backend gone, if that has been silent for too long. Waiting for it would
-// be useless. c.mu is held.
+// be useless. mu is held.
 func (c *Link) checkSilence() {
 	silent := c.pulse.beat(2 * c.cfg.Interval)
 	if silent > 0 || slices.ContainsFunc(c.lags, (*lag).late) {
@@ -137,7 +137,7 @@ func (c *Link) checkSilence() {
 	}
 }
 
-// askDue asks for the answers that are old or that a call has changed. c.mu is held.
+// askDue asks for the answers that are old or that a call has changed. mu is held.
 func (c *Link) askDue() {
 	for _, l := range c.lists {
 		again := l.lag.odd > 0 && l.latest <= l.lag.odd
@@ -161,7 +161,7 @@ func (c *Link) pause(g *lag) time.Duration {
 	return max(c.cfg.Interval, min(2*g.took, c.cfg.Silence))
 }
 
-// probe calls Alive, without waiting, unless such a call is under way. c.mu is held.
+// probe calls Alive, without waiting, unless such a call is under way. mu is held.
 func (c *Link) probe() {
 	if c.cfg.Alive == "" || c.probing || c.life.Err() != nil {
 		return

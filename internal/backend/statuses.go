@@ -66,7 +66,7 @@ func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 	return err
 }
 
-// usableStatus reports whether the cache can answer for a backend that is late with a status. c.mu is held.
+// usableStatus reports whether the cache can answer for a backend that is late with a status. mu is held.
 func (c *Link) usableStatus(l *list, id string) bool {
 	if c.cfg.Policy != LastKnown || !l.AsksStatus() && l.Stale() {
 		return false
