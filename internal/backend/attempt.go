@@ -57,9 +57,9 @@ func (c *Link) try(ctx context.Context, a *attempt, f func(context.Context) erro
 	defer context.AfterFunc(epoch, func() { a.cancel(context.Cause(epoch)) })()
 
 	if f == nil {
-		c.mu.Lock()
+		c.backend.mu.Lock()
 		c.wait(a, c.cfg.Silence)
-		c.mu.Unlock()
+		c.backend.mu.Unlock()
 		<-ctx.Done()
 		err = status.FromContextError(ctx.Err()).Err()
 	} else {
@@ -71,13 +71,13 @@ func (c *Link) try(ctx context.Context, a *attempt, f func(context.Context) erro
 		err = c.pulse.of(ctx, f)
 		timer.Stop()
 	}
-	c.mu.Lock()
+	c.backend.mu.Lock()
 	c.leave(a)
 	answered := err == nil || a.anyAnswer && ctx.Err() == nil && !unreachable(err)
 	if answered && !a.late {
 		c.markOnTime(a.lag)
 	}
-	c.mu.Unlock()
+	c.backend.mu.Unlock()
 	if err != nil && context.Cause(ctx) == errUseCache {
 		return errUseCache
 	}
@@ -87,13 +87,13 @@ func (c *Link) try(ctx context.Context, a *attempt, f func(context.Context) erro
 // wait ends an attempt as soon as the cache has its answer; after the time long an old one suffices. mu is held.
 func (c *Link) wait(a *attempt, long time.Duration) {
 	a.overdue = true
-	c.waiting = append(c.waiting, a)
+	c.backend.waiting = append(c.backend.waiting, a)
 	if a.list != nil { // the time counts from the change that the answer must show
 		long = max(0, min(long, time.Until(a.list.StaleSince.Add(c.cfg.Silence))))
 	}
 	a.timer = time.AfterFunc(long, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.backend.mu.Lock()
+		defer c.backend.mu.Unlock()
 		a.long = true
 		c.useCache(a)
 	})
@@ -103,7 +103,7 @@ func (c *Link) wait(a *attempt, long time.Duration) {
 // leave ends an attempt. mu is held.
 func (c *Link) leave(a *attempt) {
 	a.ended = true
-	c.waiting = slices.DeleteFunc(c.waiting, func(other *attempt) bool { return other == a })
+	c.backend.waiting = slices.DeleteFunc(c.backend.waiting, func(other *attempt) bool { return other == a })
 	if a.timer != nil {
 		a.timer.Stop()
 	}
@@ -111,8 +111,8 @@ func (c *Link) leave(a *attempt) {
 
 // overdue notes that an attempt has used up its budget.
 func (c *Link) overdue(a *attempt, budget time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	if a.ended {
 		return
 	}
@@ -126,7 +126,7 @@ func (c *Link) overdue(a *attempt, budget time.Duration) {
 // wakeWaiting ends the calls in whose place the cache can answer by now. Whoever puts an answer into the cache calls it. mu is
 // held.
 func (c *Link) wakeWaiting() {
-	for _, a := range c.waiting {
+	for _, a := range c.backend.waiting {
 		c.useCache(a)
 	}
 }

@@ -41,14 +41,14 @@ func (c *Link) comeBack(ctx context.Context) bool {
 		return false
 	}
 	c.lockAfterRefusals(ctx)
-	defer c.mu.Unlock()
+	defer c.backend.mu.Unlock()
 	if c.replaced() {
 		return false
 	}
 	for _, g := range gates {
 		defer g.answer.Free()
 		if ctx.Err() != nil || g.err != nil && (c.cfg.Alive == "" || unreachable(g.err)) {
-			c.state.Err = c.reason(errors.Join(g.err, ctx.Err()))
+			c.backend.state.Err = c.reason(errors.Join(g.err, ctx.Err()))
 			return false
 		}
 	}
@@ -71,8 +71,8 @@ func (c *Link) comeBack(ctx context.Context) bool {
 	} else {
 		c.become(Up, nil)
 	}
-	close(c.back)
-	c.Check()
+	close(c.backend.back)
+	c.backend.Check()
 	return true
 }
 
@@ -82,12 +82,12 @@ func (c *Link) comeBack(ctx context.Context) bool {
 func (c *Link) lockAfterRefusals(ctx context.Context) {
 	end := time.Now().Add(maxRefusalGrace)
 	for {
-		c.mu.Lock()
-		wait := min(time.Until(c.refused.Add(refusalGrace)), time.Until(end))
+		c.backend.mu.Lock()
+		wait := min(time.Until(c.backend.refused.Add(refusalGrace)), time.Until(end))
 		if wait <= 0 || ctx.Err() != nil {
 			return
 		}
-		c.mu.Unlock()
+		c.backend.mu.Unlock()
 		sleep(ctx, wait, nil)
 	}
 }
@@ -115,16 +115,16 @@ func (c *Link) beginEpoch() {
 		k.lag.asked = time.Time{}
 	}
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
-	c.hopeless = false
+	c.backend.hopeless = false
 	c.pulse.answers.Add(1) // the silence that made it gone is over
 }
 
 // isAlive calls Alive. If the backend is slow to answer even that, and not because a hang has
 // just ended, isAlive raises c.silenceLimit, so that it counts as gone only after a longer silence.
 func (c *Link) isAlive(ctx context.Context) error {
-	c.mu.Lock()
+	c.backend.mu.Lock()
 	bound := max(c.probeTime, c.silenceLimit)
-	c.mu.Unlock()
+	c.backend.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	ask := func() (took time.Duration, err error) {
@@ -136,8 +136,8 @@ func (c *Link) isAlive(ctx context.Context) error {
 	if err == nil && took > c.cfg.Silence { // perhaps it hung and that is over: measure again
 		took, err = ask()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	switch {
 	case err != nil && ctx.Err() != nil: // it may answer later than that: wait longer next time
 		c.probeTime = min(2*bound, maxSilence)
@@ -158,9 +158,9 @@ func (c *Link) callAlive(ctx context.Context) error {
 // stillGone notifies Watch of the latest reason why the backend is gone, which may be more precise than the first, or, for the
 // first time, that it is gone as it was for an earlier process.
 func (c *Link) stillGone(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.state.Err
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
+	was := c.backend.state.Err
 	switch {
 	case c.replaced():
 		return // another link knows better
@@ -168,21 +168,21 @@ func (c *Link) stillGone(err error) {
 		return
 	case status.Code(err) == codes.DeadlineExceeded: // that is less precise than what there is
 	case unreachable(err):
-		c.hopeless = false
-		c.state.Err = c.reason(err)
+		c.backend.hopeless = false
+		c.backend.state.Err = c.reason(err)
 	default:
 		useless := mustBeMended(err)
-		if useless && !c.hopeless { // lists that wait for it look again
-			close(c.back)
-			c.back = make(chan struct{})
+		if useless && !c.backend.hopeless { // lists that wait for it look again
+			close(c.backend.back)
+			c.backend.back = make(chan struct{})
 		}
-		c.hopeless = useless
-		c.state.Err = failedError(c.cfg.Alive, err)
+		c.backend.hopeless = useless
+		c.backend.state.Err = failedError(c.cfg.Alive, err)
 	}
-	if !c.notified || fmt.Sprint(was) != fmt.Sprint(c.state.Err) {
-		s := c.state
-		s.First, c.notified = !c.notified, true
-		c.queueNotice(s)
+	if !c.backend.notified || fmt.Sprint(was) != fmt.Sprint(c.backend.state.Err) {
+		s := c.backend.state
+		s.First, c.backend.notified = !c.backend.notified, true
+		c.backend.queueNotice(s)
 	}
 }
 
@@ -206,9 +206,9 @@ func (c *Link) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 	for _, l := range c.gates {
 		g := &gateAnswer{list: l, answer: &codec.Frame{}, at: time.Now()}
 		gates = append(gates, g)
-		c.mu.Lock()
-		g.seq = c.inv.Begin()
-		c.mu.Unlock()
+		c.backend.mu.Lock()
+		g.seq = c.backend.inv.Begin()
+		c.backend.mu.Unlock()
 		wg.Go(func() {
 			g.err = c.cfg.Panicked.Do(l.Method().Name, func() error {
 				call := &codec.Call{Method: l.Method().Name, Request: &codec.Frame{}}
@@ -232,8 +232,8 @@ func (c *Link) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 // Unavailable while the backend is gone, and are not taken to be empty. mu is held.
 func (c *Link) noteListed() {
 	complete := slices.ContainsFunc(c.gates, func(l *list) bool { return l.Complete })
-	if (complete || len(c.gates) == 0) && (!c.listedSinceBoot || c.unsure != nil) {
-		c.listedSinceBoot, c.unsure, c.news = true, nil, true
-		c.state.Seen = true
+	if (complete || len(c.gates) == 0) && (!c.backend.listedSinceBoot || c.backend.unsure != nil) {
+		c.backend.listedSinceBoot, c.backend.unsure, c.backend.news = true, nil, true
+		c.backend.state.Seen = true
 	}
 }

@@ -97,7 +97,7 @@ func (c *Link) markLate(g *lag, why error) {
 	g.inTime, g.since = 0, time.Now()
 	c.reconsider()
 	c.notifySlow()
-	c.Check()
+	c.backend.Check()
 }
 
 // fails notes that request seq for a list has ended with an error. One error is the trouble of its call: containerd answers a
@@ -110,8 +110,8 @@ func (c *Link) fails(l *list, seq uint64, err error) {
 		return
 	}
 	if g.odd == 0 {
-		g.odd = c.inv.Asked()
-		c.Check()
+		g.odd = c.backend.inv.Asked()
+		c.backend.Check()
 	}
 }
 
@@ -119,7 +119,7 @@ func (c *Link) fails(l *list, seq uint64, err error) {
 func (c *Link) markFailing(g *lag, why error) {
 	g.failing, g.odd = true, 0
 	c.markLate(g, why)
-	for _, a := range c.waiting {
+	for _, a := range c.backend.waiting {
 		if a.lag == g {
 			a.long = true
 			c.useCache(a)
@@ -134,10 +134,10 @@ func (c *Link) setLate(g *lag, why error) {
 	if c.replaced() {
 		return
 	}
-	if delete(c.late, g.method); why != nil {
-		c.late[g.method] = why.Error()
+	if delete(c.backend.late, g.method); why != nil {
+		c.backend.late[g.method] = why.Error()
 	}
-	c.news = true
+	c.backend.news = true
 }
 
 // markOnTime notes an answer within the budget. mu is held.
@@ -164,31 +164,31 @@ func (c *Link) whyLate() error {
 
 // reconsider makes the condition of a backend that is not gone follow its lags. mu is held.
 func (c *Link) reconsider() {
-	if c.replaced() || c.state.Condition == Gone {
+	if c.replaced() || c.backend.state.Condition == Gone {
 		return
 	}
 	why := c.whyLate()
 	switch {
-	case why == nil && c.state.Condition == Slow:
+	case why == nil && c.backend.state.Condition == Slow:
 		c.become(Up, nil)
-	case why != nil && c.state.Condition == Up:
+	case why != nil && c.backend.state.Condition == Up:
 		c.become(Slow, why)
 	}
 }
 
 // become changes the condition. Run calls Watch later: a Watch that blocks, as a log can, must not stop a call. mu is held.
 func (c *Link) become(condition Condition, why error) {
-	c.state = State{Condition: condition, Since: c.began(condition), Seen: c.listedSinceBoot, Err: why}
-	first := c.state
-	first.First = !c.notified
-	c.notified = true
-	c.queueNotice(first)
+	c.backend.state = State{Condition: condition, Since: c.began(condition), Seen: c.backend.listedSinceBoot, Err: why}
+	first := c.backend.state
+	first.First = !c.backend.notified
+	c.backend.notified = true
+	c.backend.queueNotice(first)
 }
 
 // began returns since when a condition holds that has just been noticed: the first of which Watch is notified may go on from an
 // earlier process. mu is held.
 func (c *Link) began(condition Condition) time.Time {
-	if before := c.cfg.Before; !c.notified && before.Condition == condition && !before.Since.IsZero() {
+	if before := c.cfg.Before; !c.backend.notified && before.Condition == condition && !before.Since.IsZero() {
 		return before.Since
 	}
 	return time.Now()
@@ -196,8 +196,8 @@ func (c *Link) began(condition Condition) time.Time {
 
 // notifyFirst notifies Watch of the condition of a backend that has answered a list, if it was not notified yet. mu is held.
 func (c *Link) notifyFirst() {
-	if !c.replaced() && !c.notified && c.state.Condition != Gone {
-		c.become(c.state.Condition, c.state.Err)
+	if !c.replaced() && !c.backend.notified && c.backend.state.Condition != Gone {
+		c.become(c.backend.state.Condition, c.backend.state.Err)
 	}
 }
 
@@ -205,7 +205,7 @@ func (c *Link) notifyFirst() {
 // mu is held.
 func (c *Link) notifySlow() {
 	again := func(g *lag) bool { return g.late() && !g.before }
-	if !c.replaced() && !c.notified && c.state.Condition == Slow && slices.ContainsFunc(c.lags, again) {
+	if !c.replaced() && !c.backend.notified && c.backend.state.Condition == Slow && slices.ContainsFunc(c.lags, again) {
 		c.become(Slow, c.whyLate())
 	}
 }
@@ -239,13 +239,13 @@ func (b *Backend) notifyAll() {
 //	all gates and Alive answer with errors   if mustBeMended    probe
 func (c *Link) goneNow(why error, hopeless bool) {
 	c.endEpoch(why)
-	if c.current.Load() != c || c.state.Condition == Gone {
+	if c.backend.current.Load() != c || c.backend.state.Condition == Gone {
 		return
 	}
-	c.hopeless, c.back, c.answers = hopeless, make(chan struct{}), c.pulse.answers.Load()
-	c.news = true
+	c.backend.hopeless, c.backend.back, c.answers = hopeless, make(chan struct{}), c.pulse.answers.Load()
+	c.backend.news = true
 	c.become(Gone, why)
-	c.Check()
+	c.backend.Check()
 }
 
 // call calls f, which asks the backend, unless the backend is gone. It cancels f if the backend goes.
@@ -262,9 +262,9 @@ func (c *Link) call(ctx context.Context, f func(context.Context) error) error {
 
 // alive returns the context of the current epoch, which ends when the backend goes, or an error if it is gone.
 func (c *Link) alive() (context.Context, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state.Condition == Gone {
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
+	if c.backend.state.Condition == Gone {
 		return nil, c.unavailable()
 	}
 	return c.epoch, nil
@@ -273,7 +273,7 @@ func (c *Link) alive() (context.Context, error) {
 // unavailable is the error of a call to a backend that is gone. mu is held.
 func (c *Link) unavailable() error {
 	return status.Errorf(codes.Unavailable, "criproxy: backend %s is gone since %s: %v",
-		c.cfg.Name, c.state.Since.Format(time.TimeOnly), c.state.Err)
+		c.cfg.Name, c.backend.state.Since.Format(time.TimeOnly), c.backend.state.Err)
 }
 
 // judge returns the client's error for the error of a call that began in epoch, which may show that the backend is gone.
@@ -281,10 +281,10 @@ func (c *Link) judge(epoch context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	switch {
-	case epoch.Err() != nil && c.state.Condition == Gone:
+	case epoch.Err() != nil && c.backend.state.Condition == Gone:
 		return c.unavailable()
 	case epoch.Err() != nil: // it ended because the backend went
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s was gone meanwhile: %v", c.cfg.Name, context.Cause(epoch))

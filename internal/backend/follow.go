@@ -15,7 +15,7 @@ const (
 
 // refreshStatuses asks, without waiting, for statuses that are due, unless that is under way. mu is held.
 func (c *Link) refreshStatuses() {
-	if c.refreshingStatuses || c.life.Err() != nil {
+	if c.refreshingStatuses || c.backend.life.Err() != nil {
 		return
 	}
 	var due []func()
@@ -31,26 +31,26 @@ func (c *Link) refreshStatuses() {
 	}
 	c.refreshingStatuses = true
 	epoch := c.epoch
-	c.background.Go(func() {
+	c.backend.background.Go(func() {
 		var all sync.WaitGroup
 		room := make(chan struct{}, statusRequests)
 		for _, ask := range due {
 			room <- struct{}{}
 			all.Go(func() {
 				defer func() { <-room }()
-				if epoch.Err() != nil || c.life.Err() != nil {
+				if epoch.Err() != nil || c.backend.life.Err() != nil {
 					return
 				}
 				began := time.Now()
 				ask()
 				// A pause of the same length, at most breath, leaves the backend to clients: a new
 				// process asks for the status of every container, while clients wait.
-				sleep(c.life, min(time.Since(began), breath), nil)
+				sleep(c.backend.life, min(time.Since(began), breath), nil)
 			})
 		}
 		all.Wait()
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.backend.mu.Lock()
+		defer c.backend.mu.Unlock()
 		c.refreshingStatuses = false
 	})
 }
@@ -62,7 +62,7 @@ func (c *Link) dueStatuses(l *list) []string {
 	}
 	lag := &l.statusLag
 	again := lag.late() && older(lag.asked, c.cfg.Interval)
-	ids := l.DueStatuses(c.inv.Bytes() < c.cfg.MaxBytes, again) // any item will do: the question is whether the method is still late
+	ids := l.DueStatuses(c.backend.inv.Bytes() < c.cfg.MaxBytes, again) // any item will do: the question is whether the method is still late
 	if again {
 		lag.asked = time.Now()
 		if len(ids) == 0 {
@@ -75,11 +75,11 @@ func (c *Link) dueStatuses(l *list) []string {
 
 // askStatus asks the backend for the status of an item, and caches it. An item without a status is cached as one that has none.
 func (c *Link) askStatus(l *list, id string) {
-	ctx, cancel := context.WithTimeout(c.life, statusTime)
+	ctx, cancel := context.WithTimeout(c.backend.life, statusTime)
 	defer cancel()
-	c.mu.Lock()
-	asked := c.inv.BeginStatus()
-	c.mu.Unlock()
+	c.backend.mu.Lock()
+	asked := c.backend.inv.BeginStatus()
+	c.backend.mu.Unlock()
 	call := &codec.Call{Method: l.Status.Method.Name, Request: codec.NewFrame(l.Status.ID.Append(nil, []byte(id)))}
 	err := c.try(ctx, &attempt{method: call.Method, lag: &l.statusLag, usable: never, anyAnswer: true}, func(ctx context.Context) error {
 		return c.next.Call(ctx, call)

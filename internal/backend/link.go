@@ -29,16 +29,16 @@ import (
 // An epoch of a link is the time in which its backend answers: it ends when the backend goes, and with it all calls of the epoch.
 // A list that was asked for in an earlier epoch is not cached: the runtime may have been restarted since.
 type Link struct {
-	*Backend
-	cfg    Config
-	next   codec.Caller
-	plan   *inventory.Plan
-	lists  []*list
-	gates  []*list // those that are gates
-	cached []*cachedMethod
-	lags   []*lag
-	roles  map[string]role // :: full method
-	pulse  pulse
+	backend *Backend
+	cfg     Config
+	next    codec.Caller
+	plan    *inventory.Plan
+	lists   []*list
+	gates   []*list // those that are gates
+	cached  []*cachedMethod
+	lags    []*lag
+	roles   map[string]role // :: full method
+	pulse   pulse
 
 	unasked bool // see Unasked
 
@@ -94,13 +94,13 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.Pass {
 		cfg.Alive = cmp.Or(cfg.Alive, HealthCheck)
-		return &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: &inventory.Plan{}, silenceLimit: cfg.Silence}, nil
+		return &Link{backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: &inventory.Plan{}, silenceLimit: cfg.Silence}, nil
 	}
 	plan, err := inventory.Compile(cfg.Spec, cfg.Schema, cfg.Package, cfg.Equivalents)
 	if err != nil {
 		return nil, err
 	}
-	c := &Link{Backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: plan, roles: map[string]role{}, silenceLimit: cfg.Silence}
+	c := &Link{backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: plan, roles: map[string]role{}, silenceLimit: cfg.Silence}
 	for _, m := range cfg.Schema.Methods() {
 		if strings.HasPrefix(m.Name, "/"+cfg.Package+".") {
 			c.roles[m.Name] = role{}
@@ -145,44 +145,44 @@ func (c *Link) addLag(g *lag, method string) {
 // that is gone is asked at once whether it is back, and methods that were late still are. Commit cannot fail: lists that the
 // new configuration cannot read are unknown, and fail until the backend has answered them.
 func (c *Link) Commit() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	if c.cfg.Pass { // what is cached would be stale when the backend is one of several again
-		c.inv, c.listedSinceBoot, c.answeredSinceBoot, c.unsure = inventory.New(), false, false, nil
-		clear(c.late)
+		c.backend.inv, c.backend.listedSinceBoot, c.backend.answeredSinceBoot, c.backend.unsure = inventory.New(), false, false, nil
+		clear(c.backend.late)
 	}
-	if err := c.inv.Use(c.plan); err != nil {
-		c.listedSinceBoot, c.unsure = false, brokenError(c.file.Path, err) // lists fail: there may have been items
+	if err := c.backend.inv.Use(c.plan); err != nil {
+		c.backend.listedSinceBoot, c.backend.unsure = false, brokenError(c.backend.file.Path, err) // lists fail: there may have been items
 	}
 	for _, l := range c.lists {
-		l.Listing = c.inv.List(l.ListPlan)
+		l.Listing = c.backend.inv.List(l.ListPlan)
 	}
 	for _, g := range c.lags {
-		if why, ok := c.late[g.method]; ok {
+		if why, ok := c.backend.late[g.method]; ok {
 			g.why, g.before = errors.New(why), true
 		}
 	}
 	c.serving, c.endService = context.WithCancel(context.Background())
-	c.used, c.release = context.WithCancel(c.life)
+	c.used, c.release = context.WithCancel(c.backend.life)
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
-	if before := c.current.Load(); before != nil {
+	if before := c.backend.current.Load(); before != nil {
 		c.generation = before.generation + 1
 		before.retire()
 	}
-	c.current.Store(c)
-	c.hopeless = false
+	c.backend.current.Store(c)
+	c.backend.hopeless = false
 	switch why := c.whyLate(); {
-	case c.notified || c.state.Condition == Gone:
+	case c.backend.notified || c.backend.state.Condition == Gone:
 		c.reconsider()
-	case c.cfg.Before.Condition == Gone && (c.cfg.Pass || c.listedSinceBoot): // it was so for the previous process, as below
-		c.state, c.back = c.cfg.Before, make(chan struct{})
-		c.state.Seen = c.listedSinceBoot
+	case c.cfg.Before.Condition == Gone && (c.cfg.Pass || c.backend.listedSinceBoot): // it was so for the previous process, as below
+		c.backend.state, c.backend.back = c.cfg.Before, make(chan struct{})
+		c.backend.state.Seen = c.backend.listedSinceBoot
 	case why != nil:
-		c.state = State{Condition: Slow, Since: time.Now(), Seen: c.listedSinceBoot, Err: why}
+		c.backend.state = State{Condition: Slow, Since: time.Now(), Seen: c.backend.listedSinceBoot, Err: why}
 	default:
-		c.state = State{Since: time.Now(), Seen: c.listedSinceBoot}
+		c.backend.state = State{Since: time.Now(), Seen: c.backend.listedSinceBoot}
 	}
-	c.Check()
+	c.backend.Check()
 }
 
 // replaced reports whether the link only serves the calls under way.
@@ -190,8 +190,8 @@ func (c *Link) replaced() bool { return c.serving.Err() != nil }
 
 // Retire is for a link that none replaces, because the backend is taken away: see [Link]. Watch is called no more.
 func (c *Link) Retire() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	c.retire()
 }
 
@@ -201,25 +201,25 @@ func (c *Link) retire() {
 		return
 	}
 	c.endService()
-	if c.life.Err() == nil { // otherwise Run has ended, and waits for nothing that begins now
-		c.background.Go(func() { c.do("ending calls to", c.drain) })
+	if c.backend.life.Err() == nil { // otherwise Run has ended, and waits for nothing that begins now
+		c.backend.background.Go(func() { c.backend.do("ending calls to", c.drain) })
 	}
 }
 
 // drain ends the calls that use a replaced link if the backend answers none of them, until no call uses it.
 func (c *Link) drain() {
 	for sleep(c.used, c.cfg.Interval, nil) {
-		c.mu.Lock()
+		c.backend.mu.Lock()
 		c.checkSilence()
-		c.mu.Unlock()
+		c.backend.mu.Unlock()
 	}
 }
 
 // End says that no call uses the link any more. If the backend has no other one, Run ends.
 func (c *Link) End() {
 	c.release()
-	if c.current.Load() == c {
-		c.end()
+	if c.backend.current.Load() == c {
+		c.backend.end()
 	}
 }
 
@@ -248,23 +248,23 @@ func (c *Link) Call(ctx context.Context, call *codec.Call) error {
 	if sent {
 		c.noteCall(call, err)
 	} else if c.plan.Changes(call.Method) {
-		c.noteRefusal()
+		c.backend.noteRefusal()
 	}
 	if err == nil && call.Method != c.cfg.Alive {
-		c.answered()
+		c.backend.answered()
 	}
 	return err
 }
 
 // onNextLink repeats a call that changes nothing on the link that has replaced c, if it failed with err because c was lost.
 func (c *Link) onNextLink(ctx context.Context, call *codec.Call, err error) error {
-	next := c.current.Load()
+	next := c.backend.current.Load()
 	if err == nil || next == c || next.cfg.Pass {
 		return err
 	}
-	c.mu.Lock()
+	c.backend.mu.Lock()
 	lost := c.epoch.Err() != nil
-	c.mu.Unlock()
+	c.backend.mu.Unlock()
 	if lost {
 		return next.Call(ctx, call)
 	}

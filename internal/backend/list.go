@@ -40,7 +40,7 @@ func (c *Link) list(ctx context.Context, l *list, call *codec.Call) error {
 		return c.fromCache(ctx, l, call)
 	case ended(ctx), ours(err), aboutTheRequest(err) && !l.Unfiltered(call.Request.Bytes()):
 		return err
-	case c.State().Condition == Gone:
+	case c.backend.State().Condition == Gone:
 		return c.listOfGone(ctx, l, call, err)
 	}
 	return c.listInstead(ctx, l, call, err)
@@ -50,10 +50,10 @@ func (c *Link) list(ctx context.Context, l *list, call *codec.Call) error {
 // changed something, and the cache answers when the backend has answered a request that answersFor makes in the background.
 // Neither: the caller asks the backend. usable is [Link.usableList] for a call that begins now.
 func (c *Link) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	usable = c.usableList(l)
-	if c.state.Condition == Gone || !l.lag.late() || c.replaced() || c.cfg.Policy != LastKnown {
+	if c.backend.state.Condition == Gone || !l.lag.late() || c.replaced() || c.cfg.Policy != LastKnown {
 		return false, false, usable // with Skip and Fail, the answer of each call decides
 	}
 	c.refreshInBackground(l)
@@ -89,18 +89,18 @@ func (c *Link) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 		return err
 	}
 	all := l.Unfiltered(call.Request.Bytes())
-	c.mu.Lock()
-	seq, at := c.inv.Begin(), time.Now()
-	c.mu.Unlock()
+	c.backend.mu.Lock()
+	seq, at := c.backend.inv.Begin(), time.Now()
+	c.backend.mu.Unlock()
 
 	err = c.try(ctx, &attempt{method: call.Method, lag: &l.lag, list: l, usable: usable, spent: spent}, func(ctx context.Context) error { return c.fetch(ctx, l, call) })
 	if err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.backend.mu.Lock()
+		defer c.backend.mu.Unlock()
 		switch {
 		case errors.Is(err, errUseCache), ended(ctx):
 		case epoch.Err() != nil:
-			if c.state.Condition != Gone {
+			if c.backend.state.Condition != Gone {
 				err = errCameBack
 			}
 		case ours(err):
@@ -108,7 +108,7 @@ func (c *Link) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 			c.markOnTime(&l.lag)
 		case all || !aboutTheRequest(err):
 			c.fails(l, seq, err)
-			c.noteAnswer()
+			c.backend.noteAnswer()
 		}
 		return err
 	}
@@ -121,17 +121,17 @@ func (c *Link) ask(ctx context.Context, l *list, call *codec.Call, usable func(b
 // askWhole asks for the whole list after an answer to a request with a filter has lacked cached items: they have
 // changed, or are gone. Only the whole list shows which, and the cache must have that before the client gets the answer.
 func (c *Link) askWhole(ctx context.Context, l *list, method string, spent time.Duration) error {
-	c.mu.Lock()
+	c.backend.mu.Lock()
 	usable := c.usableList(l)
-	c.mu.Unlock()
+	c.backend.mu.Unlock()
 	whole := &codec.Call{Method: method, Request: &codec.Frame{}}
 	err := c.ask(ctx, l, whole, usable, spent)
 	switch {
 	case err == nil:
 		whole.Reply.Free()
 	case errors.Is(err, errUseCache):
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.backend.mu.Lock()
+		defer c.backend.mu.Unlock()
 		c.invalidateWhole(l)
 	case !aboutTheRequest(err):
 		return err
@@ -147,8 +147,8 @@ func (c *Link) invalidateWhole(l *list) {
 
 // observe caches the answer to request seq, made at a time in an epoch. lacks is that of [inventory.Listing.Merge].
 func (c *Link) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	switch {
 	case c.epoch != epoch: // the answer is older than what the cache has got since
 	case all:
@@ -181,7 +181,7 @@ func (l *list) lacking(err error) bool {
 // refreshInBackground asks for the whole list in the background, unless such a request is under way
 // already. If something has changed since that was made, refreshInBackground makes one more. mu is held.
 func (c *Link) refreshInBackground(l *list) {
-	latest := c.inv.Asked() + 1
+	latest := c.backend.inv.Asked() + 1
 	if c.askInBackground(&l.lag, l.Method().Name, l.ChangedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l, never) }) {
 		l.latest = latest
 	}
@@ -197,21 +197,21 @@ const (
 // the latest has taken so long that its answer may never come. mu is held.
 func (c *Link) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
 	room := g.underWay == 0 || g.underWay == 1 && more || g.underWay < mostUnderWay && time.Since(g.asked) >= c.cfg.Silence
-	if !room || c.replaced() || c.life.Err() != nil {
+	if !room || c.replaced() || c.backend.life.Err() != nil {
 		return false
 	}
 	g.underWay++
 	g.asked = time.Now() // also if it fails: a backend need not have the method
 	began := g.asked
-	c.background.Go(func() {
-		ctx, cancel := context.WithTimeout(c.life, waitTimes*c.cfg.Silence)
+	c.backend.background.Go(func() {
+		ctx, cancel := context.WithTimeout(c.backend.life, waitTimes*c.cfg.Silence)
 		defer cancel()
 		_ = c.cfg.Panicked.Run(method, func() { f(ctx) }) // the hook reports a panic; the request is repeated
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.backend.mu.Lock()
+		defer c.backend.mu.Unlock()
 		g.underWay--
 		g.took = time.Since(began)
-		c.Check() // its statuses may be wanted now
+		c.backend.Check() // its statuses may be wanted now
 	})
 	return true
 }
@@ -259,7 +259,7 @@ func (c *Link) fromCache(ctx context.Context, l *list, call *codec.Call) error {
 		call.Reply = &codec.Frame{}
 		return nil
 	}
-	view := c.view()
+	view := c.backend.view()
 	if !view.Complete(l.ListPlan) && !l.Spec.Optional { // its latest answer is malformed
 		return c.unknown(nil)
 	}
@@ -280,9 +280,9 @@ func (c *Link) fromCache(ctx context.Context, l *list, call *codec.Call) error {
 // listInstead answers a list for a backend that is not gone and that answered err. The lists of
 // the other backends do not fail because of that, as long as the cache has this backend's items.
 func (c *Link) listInstead(ctx context.Context, l *list, call *codec.Call, err error) error {
-	c.mu.Lock()
+	c.backend.mu.Lock()
 	complete, lacking := l.Complete, l.lacking(err)
-	c.mu.Unlock()
+	c.backend.mu.Unlock()
 	switch {
 	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
 		return c.fromCache(ctx, l, call)
@@ -303,9 +303,9 @@ func (c *Link) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 	if c.cfg.Policy == Fail {
 		return status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
-	c.mu.Lock()
+	c.backend.mu.Lock()
 	enough := c.cfg.Policy == Skip || l.Complete || l.Spec.Optional
-	c.mu.Unlock()
+	c.backend.mu.Unlock()
 	switch {
 	case enough:
 		return c.fromCache(ctx, l, call)
@@ -326,21 +326,21 @@ func (c *Link) listOfGone(ctx context.Context, l *list, call *codec.Call, err er
 // hasNothing reports whether there is evidence that the backend has no items: no process listens
 // at its address, and the cache has nothing of it. The primary always counts as having items.
 func (c *Link) hasNothing(ctx context.Context) bool {
-	c.mu.Lock()
-	may := c.state.Condition == Gone && c.unseen() && c.unsure == nil && !c.cfg.Primary && !c.cfg.Required
-	c.mu.Unlock()
+	c.backend.mu.Lock()
+	may := c.backend.state.Condition == Gone && c.backend.unseen() && c.backend.unsure == nil && !c.cfg.Primary && !c.cfg.Required
+	c.backend.mu.Unlock()
 	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
 }
 
 // comesBack waits for a backend that may just be starting, and reports whether it came back.
 func (c *Link) comesBack(ctx context.Context) bool {
-	c.mu.Lock()
+	c.backend.mu.Lock()
 	wait := c.cfg.RequiredWait
-	if c.hopeless || c.cfg.Primary {
+	if c.backend.hopeless || c.cfg.Primary {
 		wait = 0 // a client has waited for it already, or would get an error at once without us
 	}
-	back := c.back
-	c.mu.Unlock()
+	back := c.backend.back
+	c.backend.mu.Unlock()
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()
 	select {
@@ -354,17 +354,17 @@ func (c *Link) comesBack(ctx context.Context) bool {
 
 // unknown is the error of a list of which the cache lacks items. why is nil if the backend's condition says it.
 func (c *Link) unknown(why error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	why = cmp.Or(why, c.state.Err)
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
+	why = cmp.Or(why, c.backend.state.Err)
 	what := "it has not listed them since this node was booted"
 	switch {
-	case !c.listedSinceBoot && c.cfg.Required:
+	case !c.backend.listedSinceBoot && c.cfg.Required:
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s is required, has not been seen since this node was booted, and did not come within %s: %v",
 			c.cfg.Name, c.cfg.RequiredWait, why)
-	case c.unsure != nil:
-		what = c.unsure.Error()
-	case c.listedSinceBoot:
+	case c.backend.unsure != nil:
+		what = c.backend.unsure.Error()
+	case c.backend.listedSinceBoot:
 		what = fmt.Sprintf("its first answer has not come yet, or it has more items than fit in the %d bytes of memory for it", c.cfg.MaxBytes)
 	}
 	return status.Errorf(codes.Unavailable,

@@ -32,17 +32,17 @@ func (b *Backend) Refresh(ctx context.Context, kind string) {
 
 // nextRound returns the round of a list that has not begun yet: it begins after the one before it, see lookUpEvery.
 func (c *Link) nextRound(l *list) *round {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	if l.round == nil || !l.round.began.IsZero() {
 		before := l.round
 		l.round = &round{ended: make(chan struct{})}
-		if c.life.Err() != nil { // Run has ended, and waits for nothing that begins now
+		if c.backend.life.Err() != nil { // Run has ended, and waits for nothing that begins now
 			close(l.round.ended)
 			return l.round
 		}
 		mine := l.round
-		c.background.Go(func() {
+		c.backend.background.Go(func() {
 			defer close(mine.ended)
 			_ = c.cfg.Panicked.Run(l.Method().Name, func() { c.runRound(l, before, mine) }) // the hook reports a panic; the calls do not find their items
 		})
@@ -54,12 +54,12 @@ func (c *Link) nextRound(l *list) *round {
 func (c *Link) runRound(l *list, before, mine *round) {
 	if before != nil {
 		<-before.ended
-		if !sleep(c.life, time.Until(before.began.Add(lookUpEvery)), nil) {
+		if !sleep(c.backend.life, time.Until(before.began.Add(lookUpEvery)), nil) {
 			return
 		}
 	}
-	c.mu.Lock()
+	c.backend.mu.Lock()
 	mine.began = time.Now()
-	c.mu.Unlock()
-	c.renewWithin(c.life, l, enough)
+	c.backend.mu.Unlock()
+	c.renewWithin(c.backend.life, l, enough)
 }

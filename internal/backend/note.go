@@ -25,7 +25,7 @@ func (c *Link) noteCall(call *codec.Call, failure error) {
 	if n.OK {
 		n.Reply = call.Reply.Bytes()
 	}
-	c.Learn(n)
+	c.backend.Learn(n)
 }
 
 // Learn notes what a call may have changed, even if it failed: one of this process, or of another one. It hands the Note on.

@@ -21,18 +21,18 @@ import (
 // Reached notes that there is a connection to the backend, or why there is none. A backend of which nothing else is known is up
 // with the first connection.
 func (c *Link) Reached(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.Check()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
+	c.backend.Check()
 	c.down = err != nil
 	switch {
 	case c.replaced():
-	case err == nil && !c.notified && c.state.Condition == Up && (c.cfg.Pass || c.cfg.Before.Condition == Up):
+	case err == nil && !c.backend.notified && c.backend.state.Condition == Up && (c.cfg.Pass || c.cfg.Before.Condition == Up):
 		c.become(Up, nil)
 	case err == nil, !c.cfg.Pass:
-	case c.state.Condition == Gone:
-		c.state.Err = err
-		c.queueNotice(c.state)
+	case c.backend.state.Condition == Gone:
+		c.backend.state.Err = err
+		c.backend.queueNotice(c.backend.state)
 	default:
 		c.goneNow(err, false)
 	}
@@ -40,18 +40,18 @@ func (c *Link) Reached(err error) {
 
 // watch notes whether the backend is silent or back, and asks it if no call shows that.
 func (c *Link) watch() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	if c.replaced() {
 		return
 	}
 	c.checkSilence()
 	switch {
-	case c.state.Condition != Gone, c.down:
+	case c.backend.state.Condition != Gone, c.down:
 	case c.pulse.answers.Load() == c.answers:
 		c.probe()
 	default:
-		close(c.back)
+		close(c.backend.back)
 		c.become(Up, nil)
 	}
 }

@@ -24,15 +24,15 @@ func (c *Link) callCached(ctx context.Context, k *cachedMethod, call *codec.Call
 	live := c.cfg.Primary && k.Spec.Live
 	// Calls wait for a late primary if the cache has no reply. Other backends must not delay calls.
 	usable := func(bool) bool {
-		_, known := c.inv.Reply(k.Spec.Method)
+		_, known := c.backend.inv.Reply(k.Spec.Method)
 		return !live && (c.cfg.Policy == LastKnown && known || !c.cfg.Primary)
 	}
-	c.mu.Lock()
-	late := c.state.Condition != Gone && k.lag.late() && usable(false)
+	c.backend.mu.Lock()
+	late := c.backend.state.Condition != Gone && k.lag.late() && usable(false)
 	if late {
 		c.refreshReplyInBackground(k)
 	}
-	c.mu.Unlock()
+	c.backend.mu.Unlock()
 	err := errUseCache
 	if !late {
 		if err = c.askReply(ctx, k, call, usable); err == nil {
@@ -47,11 +47,11 @@ func (c *Link) callCached(ctx context.Context, k *cachedMethod, call *codec.Call
 		call.Reply = &codec.Frame{}
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	reply, known := c.inv.Reply(k.Spec.Method)
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
+	reply, known := c.backend.inv.Reply(k.Spec.Method)
 	switch {
-	case c.state.Condition == Up && !useCache:
+	case c.backend.state.Condition == Up && !useCache:
 		return err
 	case known && c.cfg.Policy == LastKnown:
 		c.mark(ctx, call.Method, call)
@@ -73,9 +73,9 @@ func (c *Link) askReply(ctx context.Context, k *cachedMethod, call *codec.Call, 
 		return check(call, k.Shape)
 	})
 	if err == nil && call.Request.Len() == 0 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.inv.KeepReply(k.ReplyPlan, call.Reply.Bytes())
+		c.backend.mu.Lock()
+		defer c.backend.mu.Unlock()
+		c.backend.inv.KeepReply(k.ReplyPlan, call.Reply.Bytes())
 		k.lag.asked = at
 	}
 	return err

@@ -115,14 +115,14 @@ func (b *Backend) save() {
 // refresh asks, without waiting, for answers that are old or that a call has changed. It marks the
 // backend gone if that has been silent for too long.
 func (c *Link) refresh() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	if c.replaced() {
 		return // another link asks
 	}
 	c.askDue()
 	c.checkSilence()
-	c.inv.Bound(c.plan, c.cfg.MaxBytes)
+	c.backend.inv.Bound(c.plan, c.cfg.MaxBytes)
 }
 
 // checkSilence ends the calls on a link, and marks the backend gone, if that has been silent for too long. Waiting for it would
@@ -163,28 +163,28 @@ func (c *Link) pause(g *lag) time.Duration {
 
 // probe calls Alive, without waiting, unless such a call is under way. mu is held.
 func (c *Link) probe() {
-	if c.cfg.Alive == "" || c.probing || c.life.Err() != nil {
+	if c.cfg.Alive == "" || c.probing || c.backend.life.Err() != nil {
 		return
 	}
 	c.probing = true
 	epoch := c.epoch
-	c.background.Go(func() {
+	c.backend.background.Go(func() {
 		ask := c.call
 		if c.cfg.Pass { // it may be gone, and any answer shows that it is back, also an error
 			ask = c.pulse.of
 		}
-		ctx, cancel := context.WithTimeout(c.life, maxSilence)
+		ctx, cancel := context.WithTimeout(c.backend.life, maxSilence)
 		defer cancel()
 		err := ask(ctx, c.callAlive)
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.backend.mu.Lock()
+		defer c.backend.mu.Unlock()
 		c.probing = false
 		if c.cfg.Pass {
-			c.Check()
+			c.backend.Check()
 		}
 		// If Alive fails and the latest answer to each gate was an error, the backend answers every call with one.
 		allFailing := len(c.gates) > 0 && !slices.ContainsFunc(c.gates, func(l *list) bool { return !l.lag.failing })
-		if err != nil && ctx.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && allFailing {
+		if err != nil && ctx.Err() == nil && c.epoch == epoch && c.backend.state.Condition != Gone && allFailing {
 			c.goneNow(failedError(c.cfg.Alive, err), mustBeMended(err))
 		}
 	})

@@ -20,21 +20,21 @@ func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 		return err
 	}
 	id := string(named)
-	c.mu.Lock()
-	asked := c.inv.BeginStatus()
-	late := c.state.Condition != Gone && l.statusLag.late() && c.usableStatus(l, id)
+	c.backend.mu.Lock()
+	asked := c.backend.inv.BeginStatus()
+	late := c.backend.state.Condition != Gone && l.statusLag.late() && c.usableStatus(l, id)
 	if late { // ask for it in the background
 		l.WantStatus(id)
-		c.Check()
+		c.backend.Check()
 	}
-	c.mu.Unlock()
+	c.backend.mu.Unlock()
 	err = errUseCache
 	if !late {
 		a := &attempt{method: call.Method, lag: &l.statusLag, anyAnswer: true, usable: func(bool) bool { return c.usableStatus(l, id) }}
 		err = c.try(ctx, a, func(ctx context.Context) error { return c.next.Call(ctx, call) })
 	}
 	if err == nil {
-		c.answered()
+		c.backend.answered()
 		_, _, first := protowire.ConsumeField(body)
 		if onlyID := first == len(body) && first <= len(named)+1+5; onlyID && l.AsksStatus() { // it asks for nothing special
 			c.keep(l, id, asked, call.Reply.Bytes())
@@ -48,11 +48,11 @@ func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 		call.Reply = &codec.Frame{}
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
 	// The error of a backend that is up is its answer. A slow backend is most likely starting, or
 	// in trouble, and the cache knows better.
-	if c.state.Condition == Up && !errors.Is(err, errUseCache) {
+	if c.backend.state.Condition == Up && !errors.Is(err, errUseCache) {
 		return err
 	}
 	if known, ok := l.StatusOf(id); ok {
@@ -60,7 +60,7 @@ func (c *Link) statusOf(ctx context.Context, l *list, call *codec.Call) error {
 		call.Reply = codec.NewFrame(known)
 		return nil
 	}
-	if c.state.Condition == Gone || errors.Is(err, errUseCache) {
+	if c.backend.state.Condition == Gone || errors.Is(err, errUseCache) {
 		return c.unavailable()
 	}
 	return err
@@ -77,9 +77,9 @@ func (c *Link) usableStatus(l *list, id string) bool {
 
 // keep caches the status of an item, which request asked has asked for, if there is room.
 func (c *Link) keep(l *list, id string, asked uint64, reply []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.inv.Bytes()+len(reply) <= c.cfg.MaxBytes {
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
+	if c.backend.inv.Bytes()+len(reply) <= c.cfg.MaxBytes {
 		l.KeepStatus(id, asked, reply)
 	}
 }
