@@ -419,7 +419,23 @@ func TestWhyCannotSayThatAPodNobodyAskedAboutIsWell(t *testing.T) {
 	assert.ErrorAs(t, err, &blind)
 	assert.Empty(t, out.String())
 	assert.ErrorIs(t, cli.Why(t.Context(), []string{"nosuchpod", recordingAt("no-cri")}, &out, &errOut), cli.ErrReported)
-	assert.Contains(t, out.String(), "; none of them is about nosuchpod", "what is wrong with the node may not be what the user asks about")
+	assert.True(t, strings.HasPrefix(out.String(), "No call is about nosuchpod. On the node:\n\nERROR"), "what is wrong with the node may not be what the user asks about: %s", &out)
+	err = cli.Why(t.Context(), []string{"wbe-node-943e8e42", "../../testdata/why/healthy.jsonl"}, io.Discard, &errOut)
+	assert.ErrorContains(t, err, `none is about wbe-node-943e8e42 (did you mean "web-node-943e8e42"?): either`)
+}
+
+// Asked about a pod, why began with a runtime that the pod had nothing to do with, and said at the end, or not at all, how the pod
+// is (issue 42).
+func TestWhySaysFirstHowThePodIs(t *testing.T) {
+	for pod, first := range map[string]string{
+		"web-node-fa204616": "Nothing is wrong with web-node-fa204616 that its 6 calls show. On its runtime:\n\nWARNING  primary\n",
+		"pr-node-fa204616":  "WARNING  ", // a finding is about it
+		"node":              "No call is about node, but some are about fz-node-fa204616, idle-node-fa204616, kfz-node-fa204616 and 5 more. On the node:\n\nWARNING  ",
+	} {
+		var out bytes.Buffer
+		assert.ErrorIs(t, cli.Why(t.Context(), []string{pod, recordingAt("shim-stopped-probe")}, &out, io.Discard), cli.ErrReported)
+		assert.True(t, strings.HasPrefix(out.String(), first), "%s: %s", pod, &out)
+	}
 }
 
 // The metric, the page and the command have the same findings.

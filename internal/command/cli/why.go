@@ -86,7 +86,7 @@ func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
 		if of.Limit != "" {
 			more = ", of which not all is recorded"
 		}
-		return &BlindError{fmt.Errorf("why: of %s, none is about %s: either the name is wrong (criproxy pods shows the names), or no client has asked a runtime about it in this time%s", capture.Count(of.Calls, "call"), of.Pod, more)}
+		return &BlindError{fmt.Errorf("why: of %s, none is about %s%s: either the name is wrong (criproxy pods shows the names), or no client has asked a runtime about it in this time%s", capture.Count(of.Calls, "call"), of.Pod, of.Near, more)}
 	}
 	if w.output.format == show.Text {
 		w.print(show.NewScreen(out), report)
@@ -249,6 +249,10 @@ const (
 
 // print shows a report to people.
 func (w *whyFlags) print(s *show.Screen, r *why.Report) {
+	if first := r.OfPod(); first != "" {
+		s.Paint(show.Bold, 0, "%s", first)
+		s.Gap()
+	}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		if i < wholeFindings {
@@ -363,12 +367,8 @@ func seen(s *show.Screen, r *why.Report) {
 	slices.Sort(clients)
 	text := fmt.Sprintf("Looked at %s (%s) to %s, from %s to %s (UTC)", capture.Count(of.Calls, "call"), strings.Join(clients, ", "), cmp.Or(strings.Join(of.Backends, ", "), "no runtime"),
 		of.From.UTC().Format("2006-01-02 15:04:05"), of.To.UTC().Format("15:04:05"))
-	if of.Pod != "" {
-		if of.About == 0 {
-			text += "; none of them is about " + of.Pod
-		} else {
-			text += fmt.Sprintf("; about %s: %d", of.Pod, of.About)
-		}
+	if of.About > 0 {
+		text += fmt.Sprintf("; about %s: %d", of.Pod, of.About)
 		if of.Last != "" {
 			text += ", the last that changed it: " + of.Last
 		}

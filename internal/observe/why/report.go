@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/base/suggest"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // Options say what to report. The zero value reports everything in the recording.
@@ -36,6 +39,8 @@ type Seen struct {
 	Pod      string         `json:"pod,omitempty"`    // the pod that was asked for
 	About    int            `json:"about,omitempty"`  // calls about it
 	Last     string         `json:"last,omitempty"`   // the last of them that changed something
+	Failed   int            `json:"-"`                // of the calls about it: those that failed, or wait for an answer
+	Near     string         `json:"-"`                // names of pods like the one that no call is about, for people
 
 	Asked time.Time `json:"asked,omitzero"`  // since when to look; missing if at all of the recording
 	Whole time.Time `json:"whole,omitzero"`  // since when all calls are there
@@ -57,6 +62,44 @@ func (s *Seen) Verdict() string {
 		since = " since " + s.Whole.UTC().Format("15:04:05")
 	}
 	return fmt.Sprintf("Nothing is wrong%s that the calls%s show.", of, since)
+}
+
+// OfPod returns what is to be said of the pod that was asked for before findings that are not about it; "" if one is, or if there
+// are none.
+func (r *Report) OfPod() string {
+	of, where := &r.Seen, "runtime"
+	if of.Pod == "" || len(r.Findings) == 0 {
+		return ""
+	}
+	for _, f := range r.Findings {
+		if len(f.Pods) > 0 {
+			return ""
+		}
+		if len(f.Backends) == 0 {
+			where = "node"
+		}
+	}
+	switch {
+	case of.About == 0:
+		return fmt.Sprintf("No call is about %s%s. On the node:", of.Pod, of.Near)
+	case of.Failed > 0:
+		return fmt.Sprintf("Of %s about %s, %d failed or wait for an answer. On its %s:", capture.Count(of.About, "call"), of.Pod, of.Failed, where)
+	}
+	return fmt.Sprintf("Nothing is wrong with %s that its %s show. On its %s:", of.Pod, capture.Count(of.About, "call"), where)
+}
+
+// near says about which pods calls are that have a name like one that no call is about.
+func (v *view) near(pod string) string {
+	names := podsOf(v.calls)
+	if !strings.Contains(pod, "/") {
+		for i, name := range names {
+			names[i] = name[strings.Index(name, "/")+1:]
+		}
+	}
+	if some := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, pod) }); len(some) > 0 {
+		return ", but some are about " + and(few(some))
+	}
+	return suggest.Nearest(pod, names)
 }
 
 // limit returns since when all calls are there and, if something before that was asked for, what cannot be seen of it. With a
@@ -90,11 +133,17 @@ func (l *Look) Report(o Options) Report {
 		}
 		if o.Pod != "" && !c.own && c.concerns(o.Pod) {
 			r.Seen.About++
+			if c.failed() || !c.ended && !c.stream && c.took >= leastWait {
+				r.Seen.Failed++
+			}
 			if !slices.Contains(looks, c.method) {
 				r.Seen.Last = c.proof().Text + ", at " + clock(c.began)
 			}
 		}
 		r.Seen.To = later(r.Seen.To, c.end())
+	}
+	if o.Pod != "" && r.Seen.About == 0 {
+		r.Seen.Near = v.near(o.Pod)
 	}
 	if r.Seen.Backends = runtimesOf(v.calls); len(v.calls) > 0 {
 		r.Seen.From = v.calls[0].began
