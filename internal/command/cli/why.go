@@ -322,11 +322,7 @@ func sayFinding(s *show.Screen, f *why.Finding, command string) {
 		s.Say(4, "%s", command)
 	}
 	if !f.Since.IsZero() {
-		state := "goes on"
-		if f.Over {
-			state = "is over"
-		}
-		s.Say(4, "since %s, last seen %s, %s", f.Since.UTC().Format("2006-01-02 15:04:05"), f.Last.UTC().Format("15:04:05"), state)
+		s.Say(4, "since %s, last seen %s, %s", f.Since.UTC().Format("2006-01-02 15:04:05"), f.Last.UTC().Format("15:04:05"), f.State())
 	}
 	if f.Not != "" {
 		narrow.Say(4, "it is not: %s", f.Not)

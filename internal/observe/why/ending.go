@@ -2,17 +2,20 @@ package why
 
 import "time"
 
-// endWithPods ends a finding whose pods have all ended since.
-func (v *view) endWithPods(f *Finding) {
+// endWithPods ends a finding of a rule whose pods have all ended since. That is no cure of what kubelet tries until it succeeds.
+func (v *view) endWithPods(r *Rule, f *Finding) {
 	end := v.podsEnded(f)
-	if f.Over || end == nil {
+	if f.Over || r.outlives || end == nil {
 		return
 	}
-	what := "the pod"
+	how := "; the pod"
 	if len(f.Pods) > 1 {
-		what = "the last of these pods"
+		how = "; the last of these pods"
 	}
-	f.end("; "+what+" ended at "+clock(end.end()), end)
+	if r.tried {
+		how = notTried + ":" + how[1:]
+	}
+	f.end(how+" ended at "+clock(end.end()), end)
 }
 
 // podsEnded returns the call with which the last pod of a finding ended, or nil if one may be there still.

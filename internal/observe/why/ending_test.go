@@ -24,8 +24,8 @@ func TestTroubleEndsWithThePod(t *testing.T) {
 		says          string
 	}{
 		"nothing happens":                     {},
-		"it is stopped":                       {after: []*call{kubelet("StopPodSandbox", "7f", 40), kubelet("RemovePodSandbox", "7f", 50)}, says: "; the pod ended at 09:00:40.000"},
-		"somebody removes it":                 {after: []*call{ask("RemovePodSandbox", "crictl", "web", "7f", 40, codes.OK)}, says: "; the pod ended at 09:00:40.000"},
+		"it is stopped":                       {after: []*call{kubelet("StopPodSandbox", "7f", 40), kubelet("RemovePodSandbox", "7f", 50)}, says: notTried + ": the pod ended at 09:00:40.000"},
+		"somebody removes it":                 {after: []*call{ask("RemovePodSandbox", "crictl", "web", "7f", 40, codes.OK)}, says: notTried + ": the pod ended at 09:00:40.000"},
 		"another pod is stopped":              {after: []*call{ask("StopPodSandbox", "kubelet", "db", "8a", 40, codes.OK)}},
 		"it cannot be stopped":                {after: []*call{ask("StopPodSandbox", "kubelet", "web", "7f", 40, codes.Unknown)}},
 		"it was stopped, and is made anew":    {after: []*call{kubelet("StopPodSandbox", "7f", 40), kubelet("RunPodSandbox", "8a", 41)}},
@@ -44,9 +44,10 @@ func TestTroubleEndsWithThePod(t *testing.T) {
 			found := repeated.find(v)
 			require.Len(t, found, 1)
 			f := &found[0]
-			v.endWithPods(f)
+			v.endWithPods(&repeated, f)
 			assert.Equal(t, one.says != "", f.Over)
 			assert.Equal(t, one.says == "", f.Level == Error)
+			assert.Equal(t, map[bool]string{true: "goes on", false: "not tried since"}[one.says == ""], f.State(), "it never succeeded")
 			assert.True(t, strings.HasSuffix(f.Text, "failed 3 times: "+one.says), f.Text)
 		})
 	}
@@ -67,7 +68,7 @@ func TestWhatHasEndedIsSaidInThePast(t *testing.T) {
 	first := func(r *Rule, all ...*call) string {
 		v := &view{calls: all, now: now}
 		f := r.find(v)[0]
-		v.endWithPods(&f)
+		v.endWithPods(r, &f)
 		return f.Text
 	}
 	assert.Contains(t, first(&sandboxReserved, makes...), "primary cannot make the sandbox")

@@ -113,6 +113,17 @@ func (f *Finding) end(how string, by ...*call) {
 	f.decided(by...)
 }
 
+// State says for people whether a finding goes on and, if it does not, whether it succeeded in the end.
+func (f *Finding) State() string {
+	switch {
+	case !f.Over:
+		return "goes on"
+	case strings.Contains(f.Text, notTried):
+		return "not tried since"
+	}
+	return "is over"
+}
+
 // Lasts reports whether something is wrong now: a note is no fault, and what is over needs no cure.
 func (f *Finding) Lasts() bool { return !f.Over && f.Level != Note }
 

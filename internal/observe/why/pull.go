@@ -15,6 +15,7 @@ var pulls = Rule{
 	Shown:    "a PullImage that is under way for long, images that kubelet missed meanwhile and did not pull, or pulls that fail",
 	Not:      "kubelet: it has sent the pull to the runtime",
 	Cure:     "read the runtime's answer. If the pull hangs, " + tryRegistry + ". To let other pods pull meanwhile, set serializeImagePulls: false and maxParallelImagePulls in kubelet's configuration",
+	tried:    true,
 	find: func(v *view) []Finding {
 		pulled := v.of((*call).kubelet, "PullImage")
 		return append(v.hanging(pulled), v.failing(pulled)...)

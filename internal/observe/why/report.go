@@ -153,9 +153,7 @@ func (l *Look) Report(o Options) Report {
 			continue
 		}
 		for _, f := range rule.find(v) {
-			if !rule.outlives {
-				v.endWithPods(&f)
-			}
+			v.endWithPods(rule, &f)
 			if o.Pod == "" || v.concerns(&f, o.Pod) {
 				r.Findings = append(r.Findings, rule.complete(f))
 			}

@@ -16,6 +16,7 @@ var sandboxReserved = Rule{
 	Shown:    "a RunPodSandbox that ended with its deadline, and later ones for the same pod that fail at once because the name is reserved; or one that has been under way for more than a minute",
 	Not:      "a pod that exists twice: the name is held by the first attempt, which has not ended",
 	Cure:     "find what holds up the first attempt in the runtime's log under the pod's name: it may wait for a CNI plugin or a disk. Retries succeed by themselves when it ends; restart the runtime only if it never does",
+	tried:    true,
 	find:     func(v *view) []Finding { return v.reserved("RunPodSandbox", "the sandbox") },
 }
 
@@ -26,6 +27,7 @@ var containerReserved = Rule{
 	Shown:    "a CreateContainer that ended with its deadline, and later ones for the same container that fail at once because the name is reserved; or one that has been under way for more than a minute",
 	Not:      "a container that exists twice: the name is held by the first attempt, which has not ended",
 	Cure:     "find what holds up the first attempt in the runtime's log under the container's name: it may wait for a disk, or copy the many files of an image's VOLUME. Retries succeed by themselves when it ends. kubelet gives up after its runtimeRequestTimeout, by default 2m",
+	tried:    true,
 	find:     func(v *view) []Finding { return v.reserved("CreateContainer", "the container") },
 }
 

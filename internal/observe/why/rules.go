@@ -15,6 +15,7 @@ type Rule struct {
 	Cure     string
 
 	outlives bool // its trouble does not end with the pods that it concerns
+	tried    bool // kubelet tries again until it succeeds, or until the pods end
 	find     func(v *view) []Finding
 }
 

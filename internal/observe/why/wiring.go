@@ -186,6 +186,7 @@ var repeated = Rule{
 	Shown:    "RunPodSandbox, CreateContainer or StartContainer for one pod that fail at least three times with the same code",
 	Not:      "a deadline: the runtime has answered",
 	Cure:     "the answer of the runtime says what it lacks; the pod starts by itself at the next try when that is mended",
+	tried:    true,
 	find: func(v *view) []Finding {
 		var found []Finding
 		var tried [][]*call

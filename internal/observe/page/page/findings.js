@@ -19,7 +19,7 @@ function drawFindings() {
 
 function findingCard(f) {
   const at = (t) => `${day(Date.parse(t))} ${clock(Date.parse(t), 0)}`;
-  const facts = [["since", at(f.since)], ["last seen", f.last ? at(f.last) + (f.over ? ", is over" : ", goes on") : ""], ["probably", f.cause], ["how sure", f.sure], ["it is not", f.not], ["what to do", f.cure], ["see", f.runbook]];
+  const facts = [["since", at(f.since)], ["last seen", f.last ? at(f.last) + (!f.over ? ", goes on" : f.text.includes("has not tried since") ? ", not tried since" : ", is over") : ""], ["probably", f.cause], ["how sure", f.sure], ["it is not", f.not], ["what to do", f.cure], ["see", f.runbook]];
   return el("div", { class: `card span ${levelClass(f)}` }, el("h3", {}, f.rule, el("span", { class: "state" }, f.level)), el("p", {}, f.text),
     listOf(facts),
     el("table", { class: "changes" }, el("tbody", {}, (f.evidence || []).map((p) => el("tr", {}, el("td", {}, clock(Date.parse(p.time))), el("td", {}, p.text))))),
