@@ -16,6 +16,7 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		cni   = `failed to setup network for sandbox "7f": plugin type="bridge" failed (add): `
 		pull  = `failed to pull and unpack image "r.test/app:1": failed to resolve image: `
 		fetch = pull + `failed to do request: Head "https://r.test/v2/app/manifests/1": `
+		crio  = `unable to pull image or OCI artifact: pull image err: initializing source docker://r.test/app:1: pinging container registry r.test: Get "https://r.test/v2/": `
 	)
 	seen := map[string]bool{}
 	for _, one := range []struct{ method, answer, text string }{
@@ -42,7 +43,11 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"CreateContainer", `failed to generate container "7f" spec: failed to generate spec: failed to stat "/data": stat /data: no such file or directory`, "a file or folder"},
 		{"PullImage", `failed to copy: write /x/ingest/7f/data: no space left on device`, "the disk for images is full"},
 		{"PullImage", `failed to pull and unpack image "r.test/app:1": no match for platform in manifest: not found`, "not made for this machine"},
-		{"PullImage", fetch + "tls: first record does not look like a TLS handshake", "does not speak TLS"},
+		{"PullImage", fetch + "http: server gave HTTP response to HTTPS client", "the registry speaks HTTP"},
+		{"PullImage", crio + "http: server gave HTTP response to HTTPS client", "the registry speaks HTTP"},
+		{"PullImage", fetch + "tls: first record does not look like a TLS handshake", "speaks neither TLS nor HTTP"}, // of HTTP, Go says so
+		{"PullImage", crio + "tls: first record does not look like a TLS handshake", "speaks neither TLS nor HTTP"},
+		{"PullImage", fetch + "proxyconnect tcp: tls: first record does not look like a TLS handshake", "the runtime's proxy"}, // of HTTP as well
 		{"PullImage", fetch + "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time is before", "is not valid now"},
 		{"PullImage", fetch + "tls: failed to verify certificate: x509: certificate signed by unknown authority", "is not trusted"},
 		{"PullImage", fetch + "dial tcp: lookup r.test on 10.0.0.53:53: no such host", "cannot be resolved"},
