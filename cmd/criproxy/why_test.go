@@ -67,7 +67,7 @@ var recordings = []struct {
 	{"no-handler", "a pod's RuntimeClass has a handler that containerd lacks", map[string]string{"wiring": "no runtime for \"kata\" is configured; it has alt, runc"}},
 	{"no-events", "a runtime lacks GetContainerEvents, and kubelet has the feature gate EventedPLEG", map[string]string{"wiring": "kubelet has given up evented PLEG and lists all pods every second again: GetContainerEvents failed 5 times"}},
 	{"cni-sleeps", "the CNI plugin sleeps for one pod, and kubelet gives up after 4m; two runtimes", map[string]string{"sandbox-reserved": "primary cannot make the sandbox of testbed/slow-node-fa204616: 4 retries failed because the name was reserved"}},
-	{"disk-full", "the disk of one runtime is full; another one pulls the same image", map[string]string{"pull": "busybox:1.29-2 for testbed/bone-node-fa204616: the disk for images is full"}},
+	{"disk-full", "the disk of one runtime is full; another one pulls the same image", map[string]string{"pull": "busybox:1.29-2 for testbed/bone-node-fa204616: a disk of primary is full (/srv/n2/c1/home/io.containerd.content.v1.content/ingest)"}},
 	{"registry-no-tls", "a registry does not speak TLS", map[string]string{"pull": ": what answers at the registry's address speaks neither TLS nor HTTP"}},
 	{"shim-stopped-probe", "a shim is stopped (SIGSTOP) whose container has an exec probe", map[string]string{"exec-probe": "; probably: its shim did not answer", "runtime": "primary is slow since 02:11:24.735"}},
 	{"crash-loop", "none: programs end at once, again and again, on two runtimes", nil},

@@ -1,6 +1,11 @@
 package why
 
-import "slices"
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // A cause is what an answer of a runtime, or of criproxy, shows of a call that failed.
 type cause struct {
@@ -39,6 +44,9 @@ const (
 	noAnswer = "its shim did not answer"
 	wakeShim = "find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT) or end it (kill -KILL); the runtime then cleans up"
 
+	diskFull = "a disk of the runtime is full"
+	findRoom = "df -h DIR; df -i DIR show what is full, bytes or inodes: free some. If images are on this disk, crictl rmi --prune removes those that nobody uses"
+
 	tryRegistry = "try the registry from this node: curl -v https://REGISTRY/v2/. Look at proxies, DNS, and the runtime's hosts.toml or registries.conf for this registry"
 )
 
@@ -61,7 +69,7 @@ var causes = []cause{
 
 	// RunPodSandbox, CreateContainer and StartContainer.
 	{of: starting, words: []string{"no space left on device", "disk quota exceeded"}, text: "there is no space left where the answer says",
-		cure: "look at the path in the answer with df -h and df -i; crictl rmi --prune removes images that nobody uses. Below /sys/fs/cgroup it is the number of cgroups that is limited"},
+		cure: findRoom + ". Below /sys/fs/cgroup it is the number of cgroups that is limited"},
 	{of: starting, words: []string{"failed to get sandbox image"}, text: "the image of sandboxes (pause) is not there, and its pull fails",
 		cure: "let the node reach the image that the answer names, pull it by hand (crictl pull), or name another one in the runtime's configuration: sandbox or sandbox_image in containerd"},
 	{of: starting, words: []string{"no IP addresses available", "Assigned 0 out of 1 requested", "failed to assign an IP address to container"}, text: "there is no free address for the pod",
@@ -85,7 +93,7 @@ var causes = []cause{
 		cure: "make it on the node if it is a hostPath of the pod, a device, or a part of the runtime; otherwise correct the pod or the image"},
 
 	// PullImage.
-	{of: pulling, words: []string{"no space left on device", "disk quota exceeded"}, text: "the disk for images is full", cure: "free space (crictl rmi --prune), or lower imageGCHighThresholdPercent"},
+	{of: pulling, words: []string{"no space left on device", "disk quota exceeded"}, text: diskFull, cure: findRoom},
 	{of: pulling, words: []string{"no match for platform"}, text: "the image is not made for this machine", cure: "use an image that has the node's architecture, or choose other nodes with a nodeSelector for kubernetes.io/arch"},
 	{of: pulling, words: []string{"server gave HTTP response to HTTPS client"}, text: "the registry speaks HTTP, and the runtime wants HTTPS",
 		cure: "configure this registry with http:// in the runtime's hosts.toml, or with insecure = true in registries.conf; if it should speak HTTPS, correct the port"},
@@ -126,4 +134,31 @@ var causes = []cause{
 	{of: []string{"RemoveImage"}, likely: true, words: []string{"image is in use by a container"},
 		text: "a container that the runtime does not show to kubelet uses the image, such as one of podman or buildah, which keep theirs in the same storage as CRI-O",
 		cure: "find the container with podman ps --all --external, and remove it there if nobody needs it; kubelet then removes the image. crictl images shows the name of the image"},
+}
+
+// inPath finds the path in an answer about a full disk.
+var inPath = regexp.MustCompile(`(/[^\s":]+)"?: (?:no space left on device|disk quota exceeded)`)
+
+// folderOf returns the folder whose disk an answer says is full, "" if it does not say that.
+func folderOf(answer string) string {
+	m := inPath.FindStringSubmatch(answer)
+	if m == nil || strings.Contains(answer, "processing tar file") || strings.Contains(answer, "unpacking failed") {
+		return "" // CRI-O gives the path in the image
+	}
+	folder := path.Dir(m[1])
+	for _, name := range []string{"/ingest/", "/tmpmounts/"} { // of containerd, which removes what is in them
+		if before, _, ok := strings.Cut(folder, name); ok {
+			folder = before + strings.TrimSuffix(name, "/")
+		}
+	}
+	return folder
+}
+
+// cureOf returns the cure of a cause that an answer of a runtime shows, with the folder of the answer and the address of the runtime.
+func (v *view) cureOf(c *cause, answer, runtime string) string {
+	cure := strings.ReplaceAll(c.cure, " DIR", strings.TrimSuffix(" "+folderOf(answer), " "))
+	if at := v.addresses[runtime]; at != "" {
+		cure = strings.ReplaceAll(cure, "crictl rmi --prune", "crictl -r unix://"+strings.TrimPrefix(at, "unix://")+" rmi --prune")
+	}
+	return cure
 }

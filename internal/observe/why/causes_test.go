@@ -41,7 +41,7 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"CreateContainer", `failed to get image from containerd "sha256:7f": image "sha256:7f": not found`, "the image is no longer there"},
 		{"CreateContainer", `failed to find sandbox id "7f": not found`, "the sandbox is no longer there"},
 		{"CreateContainer", `failed to generate container "7f" spec: failed to generate spec: failed to stat "/data": stat /data: no such file or directory`, "a file or folder"},
-		{"PullImage", `failed to copy: write /x/ingest/7f/data: no space left on device`, "the disk for images is full"},
+		{"PullImage", `failed to copy: write /x/ingest/7f/data: no space left on device`, diskFull},
 		{"PullImage", `failed to pull and unpack image "r.test/app:1": no match for platform in manifest: not found`, "not made for this machine"},
 		{"PullImage", fetch + "http: server gave HTTP response to HTTPS client", "the registry speaks HTTP"},
 		{"PullImage", crio + "http: server gave HTTP response to HTTPS client", "the registry speaks HTTP"},
@@ -89,7 +89,7 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 // The cure of each failed pull blamed the registry, and why said nothing of what keeps a container from starting (issue 42).
 func TestACauseHasItsOwnCureAndWhatHasNoneIsQuoted(t *testing.T) {
 	fails := func(method, answer string) *view {
-		v := &view{}
+		v := &view{addresses: map[string]string{"primary": "/run/a.sock"}}
 		for second := range 3 {
 			v.calls = append(v.calls, made(method, "primary", second, 0, codes.Unknown, answer))
 		}
@@ -102,7 +102,15 @@ func TestACauseHasItsOwnCureAndWhatHasNoneIsQuoted(t *testing.T) {
 	}
 	full := first(&repeated, "CreateContainer", "mkdir /x: no space left on device")
 	assert.Equal(t, "shop/web does not start on primary: CreateContainer failed 3 times: there is no space left where the answer says: mkdir /x: no space left on device", full.Text)
-	assert.Contains(t, full.Cure, "df -i")
+	assert.Contains(t, full.Cure, "df -h /; df -i / show")
+	full = first(&pulls, "PullImage", "failed to copy: write /var/lib/x/ingest/7f/data: no space left on device")
+	assert.Equal(t, "primary", full.About, "the registry is well")
+	assert.Contains(t, full.Text, "a disk of primary is full (/var/lib/x/ingest): failed to copy")
+	assert.Contains(t, full.Cure, "df -h /var/lib/x/ingest; df -i /var/lib/x/ingest show")
+	assert.Contains(t, full.Cure, "crictl -r unix:///run/a.sock rmi --prune")
+	full = first(&pulls, "PullImage", "writing blob: adding layer with blob: processing tar file(write /usr/lib/a: no space left on device): exit status 1")
+	assert.Contains(t, full.Text, "a disk of primary is full: writing blob")
+	assert.Contains(t, full.Cure, "df -h; df -i show", "the path is one in the image")
 	assert.Equal(t, "shop/web does not start on primary: CreateContainer failed 3 times: something new", first(&repeated, "CreateContainer", "something new").Text)
 
 	refused := first(&pulls, "PullImage", "dial tcp: connect: connection refused")

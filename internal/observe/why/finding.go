@@ -92,9 +92,10 @@ func Headline(text string) (head, more string) {
 }
 
 // Short returns a text for people in at most n characters, or its beginning and its end, where programs written in Go put the
-// cause of an error. It has the first 12 digits of each id.
+// cause of an error. It has the first 12 digits of each id, with a mark in a path, which is none without the other ones.
 func Short(text string, n int) string {
-	text = strings.Join(strings.Fields(calls.Sanitize(ids.ReplaceAllString(text, "$1"))), " ")
+	text = ids.ReplaceAllString(idsInPaths.ReplaceAllString(text, "$1…"), "$1")
+	text = strings.Join(strings.Fields(calls.Sanitize(text)), " ")
 	if utf8.RuneCountInString(text) <= n {
 		return text
 	}
@@ -102,7 +103,10 @@ func Short(text string, n int) string {
 }
 
 // ids are those of containers, sandboxes and images.
-var ids = regexp.MustCompile(`([0-9a-f]{12})[0-9a-f]{20,}`)
+var (
+	ids        = regexp.MustCompile(`([0-9a-f]{12})[0-9a-f]{20,}`)
+	idsInPaths = regexp.MustCompile(`(/[^/\s":@]*?[0-9a-f]{12})[0-9a-f]{20,}`)
+)
 
 // end notes that what a finding says has ended, and how. The calls that show it may be nil.
 func (f *Finding) end(how string, by ...*call) {

@@ -13,6 +13,7 @@ func TestAHeadlineIsShort(t *testing.T) {
 	for text, want := range map[string][2]string{
 		"primary is gone":                      {"primary is gone", ""},
 		"shop__" + id + " is gone":             {"shop__0a0a0a0a0a0a is gone", ""},
+		"write /x/" + id + "/data: full":       {"write /x/0a0a0a0a0a0a…/data: full", ""},
 		"wanted to free 9223372036854775807":   {"wanted to free 9223372036854775807", ""},
 		"gone; " + word + "; " + word:          {"gone; " + word, word},
 		"no such image: " + word + ": " + word: {"no such image: " + word + ":", word},

@@ -130,7 +130,13 @@ func (v *view) failing(pulled []*call) []Finding {
 		f.About, f.Level, f.Show = registryOf(last.about.Image), Error, "-method PullImage -status '!OK'"
 		why := "the last answer was"
 		if c := causeOf(last.method, last.message); c != nil {
-			why, f.Cure = c.text, c.cure
+			why, f.Cure = c.text, v.cureOf(c, last.message, on(last))
+			if c.text == diskFull {
+				f.About, why = last.actor(), "a disk of "+last.actor()+" is full"
+				if folder := folderOf(last.message); folder != "" {
+					why += " (" + folder + ")"
+				}
+			}
 		}
 		whose := ""
 		if len(f.Pods) > 0 {
@@ -139,6 +145,12 @@ func (v *view) failing(pulled []*call) []Finding {
 		f.Text = fmt.Sprintf("%s failed %s to pull %s%s: %s: %s", last.actor(), times(len(failed)), withRegistry(last.about.Image), whose, why, last.message)
 		if v.unasked(last) {
 			f.Not = notAsked
+		}
+		if i := slices.IndexFunc(pulled, func(c *call) bool {
+			return c.ok() && c.about.Image == last.about.Image && on(c) != on(last) && !c.end().Before(f.Since)
+		}); i >= 0 {
+			f.Text += fmt.Sprintf("; %s pulled it at %s", on(pulled[i]), clock(pulled[i].end()))
+			f.decided(pulled[i])
 		}
 		if newest := all[len(all)-1]; newest.ok() {
 			f.end("; it succeeded at "+clock(newest.end()), newest)

@@ -206,7 +206,7 @@ var repeated = Rule{
 			f.About, f.Level = last.object(), Error
 			said := last.message
 			if c := causeOf(last.method, last.message); c != nil {
-				said, f.Cure = c.text+": "+said, c.cure
+				said, f.Cure = c.text+": "+said, v.cureOf(c, last.message, on(last))
 			}
 			where := ""
 			if len(last.legs) > 0 {
