@@ -147,13 +147,19 @@ func (c *call) replied() bool {
 // failedBy reports whether a call failed because a runtime did not answer it, and not because of another one. What a runtime
 // answers has another reason.
 func (c *call) failedBy(runtime string) bool {
-	if !c.failed() {
+	if !c.failed() || c.ofShim() {
 		return false
 	}
 	if name := calls.BackendIn(c.message); name != "" {
 		return name == runtime
 	}
 	return c.code == codes.DeadlineExceeded && c.runtime() == runtime || c.code == codes.Unavailable && (len(c.legs) == 0 || c.runtime() == runtime)
+}
+
+// ofShim reports whether a call failed because a runtime answered that a shim did not answer.
+func (c *call) ofShim() bool {
+	of := causeOf(c.method, c.message)
+	return c.failed() && of != nil && of.text == noAnswer && c.message != tooLate
 }
 
 // meant reports whether a call was meant for a runtime, as flags of criproxy view select it.

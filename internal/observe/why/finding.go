@@ -47,6 +47,7 @@ type Finding struct {
 	Show     string    `json:"show,omitempty"`     // flags of criproxy view that select the calls; empty if only changes show it
 
 	past string // Text as it reads when it is over; empty if it reads the same
+	shim string // of what; that it did not answer is why a runtime was slow
 }
 
 // Sentence returns what the finding says, with its cause.
@@ -154,6 +155,21 @@ func Sort(all []Finding) []Finding {
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(rank(a), rank(b)) })
 	return all
+}
+
+// consequences puts a finding about a runtime that a shim made slow behind the finding about this shim, if there is one, which has the
+// cure of both.
+func consequences(all []Finding) {
+	for i := len(all) - 1; i >= 0; i-- {
+		f := all[i]
+		j := slices.IndexFunc(all, func(o Finding) bool { return f.shim != "" && o.About == f.shim && o.Cure == f.Cure && o.Over == f.Over })
+		if j < 0 {
+			continue
+		}
+		f.Cure = "see to the shim, as said of " + f.shim + ": nothing is wrong with " + f.About + " itself"
+		copy(all[i:], all[i+1:max(i, j)+1])
+		all[max(i, j)] = f
+	}
 }
 
 // Rank returns the place of a level, with 0 for the worst.

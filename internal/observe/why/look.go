@@ -211,6 +211,9 @@ func (l *Look) tear(t time.Time) {
 	l.pauses = append(l.pauses, t)
 }
 
+// tooLate is how a call ends whose client gives it up.
+const tooLate = "context deadline exceeded"
+
 // brief returns what the rules need of c.
 func (l *Look) brief(c *calls.Call) *call {
 	front := c.Front()
@@ -219,7 +222,7 @@ func (l *Look) brief(c *calls.Call) *call {
 		began: c.Began, took: c.Took, timeout: front.Timeout, ended: c.Ended, code: c.Code, message: l.word(c.Message), about: c.About,
 	}
 	if b.code == codes.Canceled && b.timeout > 0 && b.took >= b.timeout-jump { // a client, or a runtime, ends a call at its deadline
-		b.code, b.message = codes.DeadlineExceeded, "context deadline exceeded"
+		b.code, b.message = codes.DeadlineExceeded, tooLate
 	}
 	for _, name := range c.Remembered() {
 		b.cached = append(b.cached, l.word(name))

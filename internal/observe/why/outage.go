@@ -126,8 +126,9 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	case slices.ContainsFunc(bad, hangs):
 		f.Cure = v.afterHang(name) + sinceNobody
 	}
-	if c := v.silentShim(name, all); c != nil {
-		f.Cause, f.Cure = "calls for statistics waited for the shim of "+c.object()+", which did not answer", wakeShim
+	silent := v.silentShim(name, all)
+	if c := silent; c != nil {
+		f.Cause, f.Cure, f.shim = "calls for statistics waited for the shim of "+c.object()+", which did not answer", wakeShim, c.object()
 		f.decided(c)
 	}
 	often := conditions(bad)
@@ -153,7 +154,10 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 		during = append(during, stretch{v.silentSince(o[0]), o.until(v.now), isBad(o.last())})
 	}
 	happened, failed := v.meanwhile(name, during...)
-	f.Text, f.Show = f.Text+happened, selects(name, failed)
+	f.Text, f.Show = f.Text+happened, cmp.Or(selects(name, failed), v.reasonsOf(name, bad, silent))
+	if others := v.quick(name, during); f.shim != "" && len(others) > 0 {
+		f.Text += fmt.Sprintf("; only calls for statistics hung: %s took at most %s", capture.Count(len(others), "other"), round(longest(others).took))
+	}
 	if slices.ContainsFunc(during, func(s stretch) bool { return v.stood(s.from, s.to) }) {
 		f.Not = "its clients: they asked. criproxy itself stood still for a part of this time"
 	}
@@ -171,14 +175,37 @@ func (v *view) silentShim(name string, all []outage) *call {
 		}
 	}
 	i := slices.IndexFunc(v.calls, func(c *call) bool {
-		of := causeOf(c.method, c.message)
-		return c.method == "ExecSync" && c.failed() && on(c) == name && of != nil && of.text == noAnswer &&
+		return c.method == "ExecSync" && c.ofShim() && on(c) == name &&
 			slices.ContainsFunc(all, func(o outage) bool { return !c.end().Before(o[0].Time.Add(-hung)) && !c.began.After(o.until(v.now)) })
 	})
 	if i < 0 {
 		return nil
 	}
 	return v.calls[i]
+}
+
+// quick returns what else than statistics and probes a runtime answered in some stretches, nothing if one of the calls took long.
+func (v *view) quick(name string, in []stretch) []*call {
+	all := filter(v.calls, func(c *call) bool {
+		return c.meant(name) && !c.stream && !strings.Contains(c.method, "Stats") && !slices.Contains(waits, c.method) &&
+			slices.ContainsFunc(in, func(s stretch) bool { return !c.began.Before(s.from) && !c.began.After(s.to) })
+	})
+	if slices.ContainsFunc(all, func(c *call) bool { return c.took >= leastWait }) {
+		return nil
+	}
+	return filter(all, func(c *call) bool { return c.answered(name) })
+}
+
+// reasonsOf returns flags of criproxy view that select the calls that the reasons of changes of a runtime name, and one more that may
+// be nil. It returns "" if there are none.
+func (v *view) reasonsOf(name string, bad []*capture.Change, more *call) string {
+	named := filter(v.calls, func(c *call) bool {
+		return c == more || c.meant(name) && slices.ContainsFunc(bad, func(one *capture.Change) bool { return strings.Contains(one.Why, "/"+c.method+" ") })
+	})
+	if len(named) == 0 {
+		return ""
+	}
+	return shown(named).Show + " -backend " + name
 }
 
 // selects returns flags of criproxy view that select calls that failed because of a runtime, "" if there are none.
@@ -339,6 +366,11 @@ func (v *view) whose() (name string, counts func(*call) bool) {
 	return "clients", func(c *call) bool { return !c.own }
 }
 
+// waitsForShim reports whether a call is like another one that failed because a shim did not answer.
+func (v *view) waitsForShim(c *call) bool {
+	return slices.ContainsFunc(v.calls, func(o *call) bool { return o.method == c.method && o.object() == c.object() && o.ofShim() })
+}
+
 // A stretch is a part of the time that a recording covers.
 type stretch struct {
 	from, to time.Time
@@ -357,7 +389,7 @@ func (v *view) meanwhile(backend string, in ...stretch) (text string, failed []*
 		here := slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == backend })
 		switch {
 		case !c.ended:
-			if !c.stream && c.took >= leastWait && in[len(in)-1].goesOn && slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == backend && !one.ended }) {
+			if !c.stream && c.took >= leastWait && in[len(in)-1].goesOn && !v.waitsForShim(c) && slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == backend && !one.ended }) {
 				waiting++
 			}
 		case len(c.cached) > 0:

@@ -160,7 +160,7 @@ func (l *Look) Report(o Options) Report {
 		}
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return b.Last.Compare(a.Last) })
-	Sort(r.Findings)
+	consequences(Sort(r.Findings))
 	return r
 }
 

@@ -278,6 +278,25 @@ func TestARuntimeThatASilentShimMakesSlowIsNotToBlame(t *testing.T) {
 	f := v.outages()[0]
 	assert.Equal(t, "calls for statistics waited for the shim of shop/web, which did not answer", f.Cause)
 	assert.Equal(t, wakeShim, f.Cure)
+	assert.Equal(t, "-method 'ExecSync' -follow-pod shop/web -backend primary", f.Show)
+	v.calls = append(v.calls, made("ListContainerStats", "primary", 10, 30*time.Second, codes.DeadlineExceeded, tooLate), made("ListContainers", "primary", 11, time.Millisecond, codes.OK, ""), made("Version", "primary", 20, 2*time.Millisecond, codes.OK, ""))
+	v.calls[1].own, v.calls[1].about.Pod = true, ""
+	v.calls = append(v.calls, made("ExecSync", "primary", 15, 2*time.Second, probe.code, probe.message), made("ExecSync", "primary", 57, 2*time.Second, codes.OK, ""))
+	v.calls[5].ended, v.calls[5].legs[0].ended = false, false
+	f = v.outages()[0]
+	assert.Contains(t, f.Text, "within 2s); no call of kubelet failed because of it; only calls for statistics hung: 2 others took at most 2ms", "probes wait for the shim")
+	assert.Equal(t, "-method 'ExecSync|ListContainerStats' -own -backend primary", f.Show, "criproxy asked for the statistics")
+	v.calls[3].took = time.Second
+	assert.NotContains(t, v.outages()[0].Text, "only calls for statistics")
+
+	of := Finding{Level: Warning, About: "shop/web", Cure: wakeShim}
+	both := []Finding{f, {About: "db"}, of, {About: "dns"}}
+	consequences(both)
+	assert.Equal(t, []string{"db", "shop/web", "primary", "dns"}, []string{both[0].About, both[1].About, both[2].About, both[3].About})
+	assert.Equal(t, "see to the shim, as said of shop/web: nothing is wrong with primary itself", both[2].Cure)
+	both = []Finding{f, {About: "shop/web", Over: true, Cure: wakeShim}}
+	consequences(both)
+	assert.Equal(t, wakeShim, both[0].Cure, "the finding about the shim says that it is over")
 	for name, change := range map[string]func(){
 		"other calls took long as well": func() {
 			v.changes = append(v.changes, &capture.Change{Time: at(20), Backend: "primary", What: capture.Gone, Was: capture.Slow, Why: "cannot be reached"})
