@@ -108,6 +108,19 @@ func (c *call) id() string {
 	return c.about.IDs[0]
 }
 
+// sandbox returns the beginning of the id of the sandbox that the call is about, as processes of the node have it, or "".
+func (c *call) sandbox() string {
+	ids := c.about.IDs
+	if !strings.HasSuffix(c.method, "PodSandbox") { // the first one is the container's
+		ids = ids[min(1, len(ids)):]
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	id := ids[0][strings.LastIndexByte(ids[0], '_')+1:]
+	return id[:min(len(id), 12)]
+}
+
 // slowest returns the runtime that took most of the time of the call, "" if that was none.
 func (c *call) slowest() string {
 	if len(c.legs) == 0 {

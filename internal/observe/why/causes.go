@@ -42,7 +42,7 @@ const (
 	noHandler = "the runtime has no such RuntimeClass handler"
 
 	noAnswer = "its shim did not answer"
-	wakeShim = "find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT) or end it (kill -KILL); the runtime then cleans up"
+	wakeShim = "find the process containerd-shim (or conmon) with the sandbox's id in its arguments: it is stopped, or it waits for a disk or a process in state D. Continue it (kill -CONT), or end it (kill -KILL): that ends all containers of the pod, and the runtime then cleans up"
 
 	diskFull = "a disk of the runtime is full"
 	findRoom = "df -h DIR; df -i DIR show what is full, bytes or inodes: free some. If images are on this disk, crictl rmi --prune removes those that nobody uses"

@@ -46,7 +46,9 @@ type Finding struct {
 	Evidence []Proof   `json:"evidence,omitempty"` // some of these calls, the earliest first
 	Show     string    `json:"show,omitempty"`     // flags of criproxy view that select the calls; empty if only changes show it
 
-	past string // Text as it reads when it is over; empty if it reads the same
+	past    string // Text as it reads when it is over; empty if it reads the same
+	sandbox string // the beginning of the id of the pod's sandbox, if there is one pod and a call says it
+
 	shim string // of what; that it did not answer is why a runtime was slow
 }
 

@@ -129,6 +129,7 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	silent := v.silentShim(name, all)
 	if c := silent; c != nil {
 		f.Cause, f.Cure, f.shim = "calls for statistics waited for the shim of "+c.object()+", which did not answer", wakeShim, c.object()
+		f.sandbox = c.sandbox()
 		f.decided(c)
 	}
 	often := conditions(bad)

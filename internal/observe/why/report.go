@@ -207,6 +207,7 @@ func shown(by []*call) Finding {
 		}
 		if c.pod() != "" {
 			of++
+			f.sandbox = cmp.Or(c.sandbox(), f.sandbox)
 		}
 	}
 	f.Pods, f.Show = podsOf(by), "-method '"+strings.Join(methodsOf(by), "|")+"'"

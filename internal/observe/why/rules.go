@@ -39,6 +39,9 @@ func (r *Rule) complete(f Finding) Finding {
 		f.Cure = r.Cure
 	}
 	f.Cure = strings.ReplaceAll(f.Cure, "REGISTRY", f.About)
+	if f.sandbox != "" && len(f.Pods) < 2 {
+		f.Cure = strings.ReplaceAll(f.Cure, "the sandbox's id", "the sandbox's id ("+f.sandbox+")")
+	}
 	if f.Not == "" {
 		f.Not = r.Not
 	}

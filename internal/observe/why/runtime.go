@@ -16,7 +16,7 @@ import (
 var runtimeChanged = Rule{
 	Name:     "runtime",
 	Symptoms: []string{"container runtime is*down", "container runtime not ready", "container runtime sanity check failed", "container runtime status is nil", "connect remote runtime service failed", "connect remote runtime failed", "connect remote image service failed", "validate cri v1", "version from runtime service failed", "get runtime version failed", "\"status from runtime service failed", "error while dialing", "connection refused*containerd.sock", "transport is closing", "runtimenotready"},
-	Means:    "a runtime was gone (its process ended or hung), slow, or is another one than before.",
+	Means:    "a runtime was gone (its process ended or hung), slow, or is another one than before. A single shim that does not answer makes it slow for statistics, for which it asks each shim.",
 	Shown:    "the changes of the runtime's condition, address, version and process that criproxy noticed, and what happened to kubelet's calls meanwhile",
 	Not:      "criproxy or its clients: they ran, and asked",
 	Cure:     "read the runtime's log at that time (journalctl -u containerd, or crio)" + sinceNobody,

@@ -278,6 +278,8 @@ func TestARuntimeThatASilentShimMakesSlowIsNotToBlame(t *testing.T) {
 	f := v.outages()[0]
 	assert.Equal(t, "calls for statistics waited for the shim of shop/web, which did not answer", f.Cause)
 	assert.Equal(t, wakeShim, f.Cure)
+	probe.about.IDs = []string{"kata.io__46808230ea99c13d", "kata.io__58ceba930021163daaa3"}
+	assert.Contains(t, runtimeChanged.complete(v.outages()[0]).Cure, "with the sandbox's id (58ceba930021) in its arguments")
 	assert.Equal(t, "-method 'ExecSync' -follow-pod shop/web -backend primary", f.Show)
 	v.calls = append(v.calls, made("ListContainerStats", "primary", 10, 30*time.Second, codes.DeadlineExceeded, tooLate), made("ListContainers", "primary", 11, time.Millisecond, codes.OK, ""), made("Version", "primary", 20, 2*time.Millisecond, codes.OK, ""))
 	v.calls[1].own, v.calls[1].about.Pod = true, ""
