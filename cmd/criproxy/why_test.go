@@ -375,6 +375,16 @@ func TestWhyExplainsALineWhateverTheCallsShow(t *testing.T) {
 	}
 }
 
+// Of a call that had waited for a second, view said 25µs, and why 1s (issue 42).
+func TestViewAndWhySayHowLongACallIsUnderWay(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, cli.View(t.Context(), []string{"-method", "ExecSync|Version", recordingAt("shim-stopped-probe")}, &out, io.Discard))
+	assert.Regexp(t, `02:12:04.220 .* ExecSync .* 1\.0\ds  under way\n.* 02:12:05.225 .* Version .* under way\n$`, out.String(), "to the end of the recording")
+	out.Reset()
+	_ = cli.Why(t.Context(), []string{recordingAt("shim-stopped-probe")}, &out, io.Discard) // it fails if something is wrong now
+	assert.Contains(t, out.String(), "02:12:04.220  ExecSync testbed/pr-node-fa204616/app 1s under way")
+}
+
 // An hour of a busy node has 80,000 calls.
 func BenchmarkWhy(b *testing.B) {
 	d, err := criadapter.Config(criadapter.Options{})

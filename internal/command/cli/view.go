@@ -86,6 +86,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 		return cmp.Or(fmt.Errorf("%s: %w", fs.Arg(0), err), l.release(l.unmatched))
 	}
 	for _, c := range l.assembler.UnderWay() {
+		c.Took = max(c.Took, l.at.Sub(c.Began)) // to the end of the recording
 		l.known.add(c)
 		match := l.filter.Match(c)
 		if l.filter.Own || !c.Own {

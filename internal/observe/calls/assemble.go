@@ -52,9 +52,9 @@ func (a *Assembler) Missed() uint64 { return a.missed }
 // Schema returns the schema of the API.
 func (a *Assembler) Schema() *codec.Schema { return a.schema }
 
-// UnderWay returns the calls that have not ended.
+// UnderWay returns the calls that have not ended, by the time they began.
 func (a *Assembler) UnderWay() []*Call {
-	return slices.Collect(maps.Values(a.calls))
+	return slices.SortedFunc(maps.Values(a.calls), func(x, y *Call) int { return x.Began.Compare(y.Began) })
 }
 
 // Add adds an event. It returns the event's call and what there is to show of it. The call is nil if
