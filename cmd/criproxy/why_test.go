@@ -336,7 +336,11 @@ func TestWhyExplainsALineOfKubeletsLog(t *testing.T) {
 	err := cli.Why(t.Context(), []string{"the weather is fine today"}, io.Discard, io.Discard)
 	assert.Equal(t, 2, cli.ExitCode("why", err, io.Discard))
 	err = cli.Why(t.Context(), []string{"nothing.jsonl"}, io.Discard, io.Discard)
+	assert.EqualError(t, err, "open nothing.jsonl: no such file or directory")
 	assert.Equal(t, 2, cli.ExitCode("why", err, io.Discard), "it could not look")
+	socket := filepath.Join(t.TempDir(), "s")
+	err = cli.Why(t.Context(), []string{"-admin", socket, "web"}, io.Discard, io.Discard)
+	assert.EqualError(t, err, "there is no admin socket at "+socket+"; check that criproxy is running, and that this is its -admin; to look at a recording, name its FILE")
 }
 
 // The line was explained only if the recording had the pod, and a crash loop as calls that keep failing (issue 42).

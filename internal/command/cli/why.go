@@ -193,7 +193,7 @@ func (w *whyFlags) lookNow(ctx context.Context, o why.Options) (*why.Report, err
 	client := admin.NewClient(w.socket)
 	response, err := client.Get(ctx, "/events?blocks=1&since="+(time.Duration(w.since)+longCall).String())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; to look at a recording, name its FILE", err)
 	}
 	defer response.Body.Close() // it is read to its end
 	r, err := capture.NewReader(response.Body)

@@ -107,7 +107,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 		}
 		return nil, err
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no admin socket at %s; check that criproxy is running, and with this -admin", c.path)
+		return nil, fmt.Errorf("there is no admin socket at %s; check that criproxy is running, and that this is its -admin", c.path)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("no process serves the admin socket %s; start criproxy", c.path)
 	case errors.Is(err, fs.ErrPermission):

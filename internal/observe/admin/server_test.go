@@ -50,7 +50,7 @@ func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
 	_, err = NewClient(path).Get(t.Context(), "/nothing")
 	require.ErrorContains(t, err, "does not know /nothing")
 	_, err = NewClient(path+"x").Get(t.Context(), "/version")
-	require.ErrorContains(t, err, "check that criproxy is running, and with this -admin")
+	require.ErrorContains(t, err, "check that criproxy is running, and that this is its -admin")
 }
 
 func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {

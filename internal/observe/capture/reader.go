@@ -83,7 +83,7 @@ func Open(path string) (*Reader, error) {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening a capture: %w", err)
+		return nil, err // it says what was opened
 	}
 	r, err := NewReader(file)
 	if err != nil {
