@@ -389,6 +389,19 @@ func TestViewAndWhySayHowLongACallIsUnderWay(t *testing.T) {
 	assert.Contains(t, out.String(), "02:12:04.220  ExecSync testbed/pr-node-fa204616/app 1s under way")
 }
 
+// What had begun before the recording was said to have begun with it (issue 42).
+func TestWhatTheRecordingBeginsWithMayBeOlder(t *testing.T) {
+	for file, since := range map[string]string{
+		"disk-full":       "since 2026-11-27 02:20:18 or before (the recording begins there), last seen",
+		"registry-no-tls": "since 2026-11-27 02:16:24, last seen",
+		"runtime-killed":  "since 2026-11-24 14:35:00, last seen", // a change
+	} {
+		var out bytes.Buffer
+		_ = cli.Why(t.Context(), []string{recordingAt(file)}, &out, io.Discard) // it fails if something is wrong now
+		assert.Contains(t, out.String(), since, file)
+	}
+}
+
 // An hour of a busy node has 80,000 calls.
 func BenchmarkWhy(b *testing.B) {
 	d, err := criadapter.Config(criadapter.Options{})

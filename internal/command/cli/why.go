@@ -322,7 +322,11 @@ func sayFinding(s *show.Screen, f *why.Finding, command string) {
 		s.Say(4, "%s", command)
 	}
 	if !f.Since.IsZero() {
-		s.Say(4, "since %s, last seen %s, %s", f.Since.UTC().Format("2006-01-02 15:04:05"), f.Last.UTC().Format("15:04:05"), f.State())
+		since := f.Since.UTC().Format("2006-01-02 15:04:05")
+		if f.Older {
+			since += " or before (the recording begins there)"
+		}
+		s.Say(4, "since %s, last seen %s, %s", since, f.Last.UTC().Format("15:04:05"), f.State())
 	}
 	if f.Not != "" {
 		narrow.Say(4, "it is not: %s", f.Not)

@@ -45,6 +45,7 @@ type Finding struct {
 	Count    int       `json:"count,omitempty"`    // of calls that show it
 	Evidence []Proof   `json:"evidence,omitempty"` // some of these calls, the earliest first
 	Show     string    `json:"show,omitempty"`     // flags of criproxy view that select the calls; empty if only changes show it
+	Older    bool      `json:"-"`                  // the calls that were looked at begin with it: it may be older than Since
 
 	past    string // Text as it reads when it is over; empty if it reads the same
 	sandbox string // the beginning of the id of the pod's sandbox, if there is one pod and a call says it

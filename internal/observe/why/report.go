@@ -155,6 +155,7 @@ func (l *Look) Report(o Options) Report {
 		for _, f := range rule.find(v) {
 			v.endWithPods(rule, &f)
 			if o.Pod == "" || v.concerns(&f, o.Pod) {
+				f.Older = rule != &runtimeChanged && f.Since.Before(v.begin.Add(jump)) // changes say when they began
 				r.Findings = append(r.Findings, rule.complete(f))
 			}
 		}
