@@ -392,7 +392,7 @@ func TestViewAndWhySayHowLongACallIsUnderWay(t *testing.T) {
 // What had begun before the recording was said to have begun with it (issue 42).
 func TestWhatTheRecordingBeginsWithMayBeOlder(t *testing.T) {
 	for file, since := range map[string]string{
-		"disk-full":       "since 2026-11-27 02:20:18 or before (the recording begins there), last seen",
+		"disk-full":       "since 2026-11-27 02:20:18 or before (the calls begin there), last seen",
 		"registry-no-tls": "since 2026-11-27 02:16:24, last seen",
 		"runtime-killed":  "since 2026-11-24 14:35:00, last seen", // a change
 	} {

@@ -324,7 +324,7 @@ func sayFinding(s *show.Screen, f *why.Finding, command string) {
 	if !f.Since.IsZero() {
 		since := f.Since.UTC().Format("2006-01-02 15:04:05")
 		if f.Older {
-			since += " or before (the recording begins there)"
+			since += " or before (the calls begin there)"
 		}
 		s.Say(4, "since %s, last seen %s, %s", since, f.Last.UTC().Format("15:04:05"), f.State())
 	}

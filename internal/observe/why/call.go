@@ -171,8 +171,11 @@ func (c *call) failedBy(runtime string) bool {
 
 // ofShim reports whether a call failed because a runtime answered that a shim did not answer.
 func (c *call) ofShim() bool {
+	if !c.failed() || c.message == tooLate { // the runtime has not answered
+		return false
+	}
 	of := causeOf(c.method, c.message)
-	return c.failed() && of != nil && of.text == noAnswer && c.message != tooLate
+	return of != nil && of.text == noAnswer
 }
 
 // meant reports whether a call was meant for a runtime, as flags of criproxy view select it.

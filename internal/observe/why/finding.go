@@ -48,9 +48,8 @@ type Finding struct {
 	Older    bool      `json:"-"`                  // the calls that were looked at begin with it: it may be older than Since
 
 	past    string // Text as it reads when it is over; empty if it reads the same
-	sandbox string // the beginning of the id of the pod's sandbox, if there is one pod and a call says it
-
-	shim string // of what; that it did not answer is why a runtime was slow
+	sandbox string // the beginning of the id of the latest sandbox that the calls are about, if they say it
+	shim    string // the container whose shim did not answer, which made a runtime slow
 }
 
 // Sentence returns what the finding says, with its cause.
@@ -106,7 +105,7 @@ func Short(text string, n int) string {
 	return calls.Cut(text, n-len(" ... "))
 }
 
-// ids are those of containers, sandboxes and images.
+// ids are those of containers, sandboxes and images, idsInPaths those in the name of a folder or file, with its beginning.
 var (
 	ids        = regexp.MustCompile(`([0-9a-f]{12})[0-9a-f]{20,}`)
 	idsInPaths = regexp.MustCompile(`(/[^/\s":@]*?[0-9a-f]{12})[0-9a-f]{20,}`)

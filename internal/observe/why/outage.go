@@ -127,10 +127,10 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 		f.Cure = v.afterHang(name) + sinceNobody
 	}
 	silent := v.silentShim(name, all)
-	if c := silent; c != nil {
-		f.Cause, f.Cure, f.shim = "calls for statistics waited for the shim of "+c.object()+", which did not answer", wakeShim, c.object()
-		f.sandbox = c.sandbox()
-		f.decided(c)
+	if silent != nil {
+		f.shim, f.sandbox, f.Cure = silent.object(), silent.sandbox(), wakeShim
+		f.Cause = "calls for statistics waited for the shim of " + f.shim + ", which did not answer"
+		f.decided(silent)
 	}
 	often := conditions(bad)
 	if len(causes) == 1 {
@@ -155,8 +155,10 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 		during = append(during, stretch{v.silentSince(o[0]), o.until(v.now), isBad(o.last())})
 	}
 	happened, failed := v.meanwhile(name, during...)
-	f.Text, f.Show = f.Text+happened, cmp.Or(selects(name, failed), v.reasonsOf(name, bad, silent))
-	if others := v.quick(name, during); f.shim != "" && len(others) > 0 {
+	if f.Text, f.Show = f.Text+happened, selects(name, failed); f.Show == "" {
+		f.Show = v.reasonsOf(name, bad, silent)
+	}
+	if others := v.quick(name, during); silent != nil && len(others) > 0 {
 		f.Text += fmt.Sprintf("; only calls for statistics hung: %s took at most %s", capture.Count(len(others), "other"), round(longest(others).took))
 	}
 	if slices.ContainsFunc(during, func(s stretch) bool { return v.stood(s.from, s.to) }) {
