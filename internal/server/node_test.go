@@ -53,13 +53,10 @@ type machineConfig struct {
 	wire    *testkit.Wire
 }
 
-// impatient has a runtime that hangs count as slow and gone as soon as it does for users, for tests that wait for that. With
-// -short it does so sooner: with the race detector, and other tests beside it, a busy machine has been silent for 3 s.
+// impatient has a runtime that hangs count as slow and gone as soon as it does for users, for tests that wait for that. Sooner
+// would be wrong: on a busy machine even a runtime in memory has answered nothing for 3 s.
 func impatient(c *config.Config) {
 	c.ListBudget, c.GoneAfter = backend.DefaultBudget, backend.DefaultSilence
-	if testing.Short() {
-		c.GoneAfter = 3 * time.Second
-	}
 }
 
 // newNode starts machines and a proxy in front of them, until the test ends. Without a configuration
