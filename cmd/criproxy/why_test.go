@@ -457,7 +457,7 @@ func TestWhySaysFirstHowThePodIs(t *testing.T) {
 	for pod, first := range map[string]string{
 		"web-node-fa204616": "Nothing is wrong with web-node-fa204616 that its 6 calls show. On its runtime:\n\nWARNING  primary\n",
 		"pr-node-fa204616":  "WARNING  ", // a finding is about it
-		"node":              "No call is about node, but some are about fz-node-fa204616, idle-node-fa204616, kfz-node-fa204616 and 5 more. On the node:\n\nWARNING  ",
+		"node":              "No call is about node, but some are about fz-node-fa204616, idle-node-fa204616, kfullpull-node-fa204616 and 6 more. On the node:\n\nWARNING  ",
 	} {
 		var out bytes.Buffer
 		assert.ErrorIs(t, cli.Why(t.Context(), []string{pod, recordingAt("shim-stopped-probe")}, &out, io.Discard), cli.ErrReported)

@@ -26,7 +26,9 @@ var slowMethods = []string{"ListPodSandbox", "ListContainers", "StreamPodSandbox
 
 // hasty makes lists wait for a runtime a quarter as long as by default. On a busy machine even a runtime in memory takes
 // a while.
-func hasty(c *config.Config) { c.ListBudget, c.GoneAfter = 500*time.Millisecond, backend.DefaultSilence }
+func hasty(c *config.Config) {
+	c.ListBudget, c.GoneAfter = 500*time.Millisecond, backend.DefaultSilence
+}
 
 // slowing makes lists and statuses take longer than a hasty node waits.
 func slowing() fakecri.Fault { return testkit.Slowing(800*time.Millisecond, slowMethods...) }
