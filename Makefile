@@ -86,10 +86,11 @@ reproducible: ## build everything twice, in different folders and from scratch, 
 	packaging/reproducible.sh $(VERSION)
 
 # make lint vets. A linker spends a fifth of its time on what only debuggers read. The race detector needs a C compiler:
-# without one, tests run without it, and say so.
+# without one, tests run without it, and say so. Its processes sleep for a second as they end, unless told otherwise, and tests
+# run the program hundreds of times.
 RACE := $(if $(shell command -v "$${CC:-gcc}"),-race)
 GOTEST := go test -vet=off -ldflags='-s -w'
-RACETEST := CGO_ENABLED=$(if $(RACE),1,0) $(GOTEST) $(RACE)
+RACETEST := CGO_ENABLED=$(if $(RACE),1,0) GORACE=atexit_sleep_ms=10 $(GOTEST) $(RACE)
 # Go keeps results of tests, and does not know that these run programs which it has built anew.
 REALTEST = $(GOTEST) -count=1
 

@@ -90,6 +90,7 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(func() { os.RemoveAll(dir) }) // an error changes nothing
 			env.Setenv("S", dir)
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
