@@ -64,6 +64,15 @@ func (v *view) ended(pod string, after time.Time) (end *call) {
 // backOff is the longest time that kubelet waits between two tries to pull an image, or to start a pod or a container.
 const backOff = 5 * time.Minute
 
+// retry returns the longest time after which kubelet repeats a call that a runtime refused. It syncs a pod that has no sandbox after
+// 10 s and half as much at random (backOffPeriod in kubelet's pod_workers.go), and a sync takes a while.
+func retry(method string) time.Duration {
+	if method == "RunPodSandbox" {
+		return 30 * time.Second
+	}
+	return backOff
+}
+
 const notTried = "; kubelet has not tried since"
 
 // stopped reports whether kubelet has stopped trying: its last try is twice as long ago as two tries were apart, or as least.

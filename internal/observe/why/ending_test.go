@@ -22,6 +22,7 @@ func TestTroubleEndsWithThePod(t *testing.T) {
 		before, after []*call
 		now           time.Time
 		says          string
+		sandbox       bool // it has none
 	}{
 		"nothing happens":                     {},
 		"it is stopped":                       {after: []*call{kubelet("StopPodSandbox", "7f", 40), kubelet("RemovePodSandbox", "7f", 50)}, says: notTried + ": the pod ended at 09:00:40.000"},
@@ -34,11 +35,16 @@ func TestTroubleEndsWithThePod(t *testing.T) {
 		"so it is, of a pod made long ago":    {after: []*call{kubelet("RemovePodSandbox", "7f", 40), kubelet("PodSandboxStatus", "8a", 41)}},
 		"kubelet tries again in five minutes": {now: at(5 * 60)},
 		"kubelet tries no more":               {now: at(11 * 60), says: "; kubelet has not tried since"},
+		"a sandbox is tried again soon":       {now: at(80), sandbox: true},
+		"a sandbox is tried no more":          {now: at(95), says: "; kubelet has not tried since", sandbox: true}, // its pod was deleted
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &view{now: one.now, calls: one.before}
+			v, method := &view{now: one.now, calls: one.before}, "StartContainer"
+			if one.sandbox {
+				method = "RunPodSandbox"
+			}
 			for _, second := range []int{10, 20, 30} {
-				v.calls = append(v.calls, ask("StartContainer", "kubelet", "web", "9b", second, codes.Unknown))
+				v.calls = append(v.calls, ask(method, "kubelet", "web", "9b", second, codes.Unknown))
 			}
 			v.calls = append(v.calls, one.after...)
 			found := repeated.find(v)

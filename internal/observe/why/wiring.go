@@ -220,7 +220,7 @@ var repeated = Rule{
 			f.Text, f.past = say("does"), say("did")
 			if newest := all[len(all)-1]; newest.ok() {
 				f.end("; it succeeded at "+clock(newest.end()), newest)
-			} else if newest.ended && v.stopped(failed, backOff) {
+			} else if newest.ended && v.stopped(failed, retry(last.method)) {
 				f.end(notTried)
 			}
 			found = append(found, f)
