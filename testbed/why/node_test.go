@@ -30,7 +30,10 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-var record = flag.String("record", "", "the folder to which recordings of the faults are written")
+var (
+	record   = flag.String("record", "", "the folder to which recordings of the faults are written")
+	reportTo = flag.String("report", "", "the document into which the tables of the second set are written")
+)
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(klog.Logger{}) // silence: containers may vanish during calls about them

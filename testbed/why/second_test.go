@@ -22,7 +22,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -32,6 +31,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/criproxy/criproxy/internal/testing/markdown"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
@@ -574,7 +574,7 @@ func (p *patient) makeSituations() []*situation {
 // With -record FOLDER each question leaves second-SITUATION-PODS-TIME.jsonl.zst, which criproxy why can be asked about
 // again, and second-answers.jsonl has what it said.
 func TestWhyOnASecondSetOfNodes(t *testing.T) {
-	x := &exam{t: t, nodes: []*patient{newPatient(t, 5), newPatient(t, 30)}, lies: map[string]int{}}
+	x := &exam{t: t, nodes: []*patient{newPatient(t, 5), newPatient(t, 30)}, lies: map[string]int{}, rules: map[string]*byRule{}}
 	for _, n := range x.nodes {
 		x.work.Go(func() { follow(time.Now(), x.steps(n)) }) // each step has bounds
 	}
@@ -618,7 +618,11 @@ type exam struct {
 	answers []answer
 	failed  []string
 	lies    map[string]int // :: what was wrong → how often
+	rules   map[string]*byRule
 }
+
+// byRule counts the findings of a rule in all answers. Of what is undecided, people say whether it is true.
+type byRule struct{ right, undecided, wrong int }
 
 // An answer is what criproxy why said, and what of it was right.
 type answer struct {
@@ -694,14 +698,16 @@ func (x *exam) judge(n *patient, s *situation, a *answer, own bool) {
 	ours := func(pods []string) bool { return len(pods) == 0 || s.pod == "" || slices.ContainsFunc(pods, s.has) }
 	for i, f := range a.Findings {
 		v := judge(begun, a.About, f)
-		switch {
-		case v.wrong != "" && a.Load > 2*float64(goruntime.NumCPU()) && quoted.MatchString(f.sentence()):
+		busy := a.Load > 2*float64(goruntime.NumCPU()) && quoted.MatchString(f.sentence())
+		if busy && v.wrong != "" {
 			a.Unjudged = append(a.Unjudged, fmt.Sprintf("%s; but the machine was busy (load %.1f): %s", v.wrong, a.Load, f.sentence()))
-		case v.wrong != "":
+			v = verdict{of: v.of}
+		} else if v.wrong != "" {
 			a.wrong(x, cmp.Or(v.of, s), f, v.wrong)
-		case !v.right:
+		} else if !v.right {
 			a.Unjudged = append(a.Unjudged, f.sentence())
 		}
+		x.count(f.Rule, v)
 		if text := f.sentence(); own && !s.twin && v.wrong == "" && matches(s.says, text) && ours(podsOf(text)) {
 			mentioned = &a.Findings[i]
 			hit = hit || a.Lasts == nil || *a.Lasts && !f.Over || !*a.Lasts && !f.lasts() // a note never lasts
@@ -732,6 +738,22 @@ func (x *exam) judge(n *patient, s *situation, a *answer, own bool) {
 		headline = fmt.Sprintf("%d findings: %s", len(a.Findings), a.Findings[0])
 	}
 	n.say("on %d: %s after %.0fs, about %s (kubelet: %s): %s: %s%s", n.pods, s.name, a.After, cmp.Or(a.About, "the node"), a.Pod, a.Class, headline, a.Problem)
+}
+
+func (x *exam) count(rule string, v verdict) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.rules[rule] == nil {
+		x.rules[rule] = &byRule{}
+	}
+	switch of := x.rules[rule]; {
+	case v.wrong != "":
+		of.wrong++
+	case v.right:
+		of.right++
+	default:
+		of.undecided++
+	}
 }
 
 // wrong notes a mistake about a situation. It is the answer's own if that is about the situation, or about no other.
@@ -772,24 +794,47 @@ func (x *exam) report() {
 	fmt.Fprintln(os.Stderr, "Every answer that people have to judge, or that missed its fault:")
 	for _, a := range x.answers {
 		if a.Class == "missed" {
-			x.t.Errorf("missed: %s on %d after %.0fs, about %q: %q in %v%s", a.Situation, a.Pods, a.After, a.About, a.Says, a.Findings, a.Problem)
+			x.t.Logf("missed: %s on %d after %.0fs, about %q: %q in %v%s", a.Situation, a.Pods, a.After, a.About, a.Says, a.Findings, a.Problem)
 		}
 		for _, text := range a.Unjudged {
 			fmt.Fprintf(os.Stderr, "judge this: %s on %d after %.0fs, about %q: %s\n", a.Situation, a.Pods, a.After, a.About, text)
 		}
 	}
+	text := x.table()
+	fmt.Fprint(os.Stderr, text)
+	if *reportTo != "" {
+		assert.NoError(x.t, markdown.Section(*reportTo, "The second set", "cd testbed/why && go test -run TestWhyOnASecondSetOfNodes -report ../../docs/evidence/why.md", text))
+	}
+}
+
+// table returns what was found, missed and false, by situation and by rule, for a document.
+func (x *exam) table() string {
+	var w strings.Builder
 	counts := map[string]int{}
-	w := tabwriter.NewWriter(os.Stderr, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "situation\truntime\tpods\tclass\tanswers")
+	fmt.Fprintln(&w, "| situation | with 5 pods | with 30 pods |\n| --- | --- | --- |")
 	for _, s := range x.nodes[0].situations {
+		name := "`" + s.name + "`"
+		if s.twin {
+			name += ", which is well"
+		}
+		fmt.Fprintf(&w, "| %s |", name)
 		for _, n := range x.nodes {
 			class, each := x.class(n, s)
 			counts[class]++
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", s.name, s.runtime, n.pods, class, each)
+			fmt.Fprintf(&w, " %s |", each)
 		}
+		fmt.Fprintln(&w)
 	}
-	_ = w.Flush()
-	fmt.Fprintf(os.Stderr, "%d questions; situations: %d found, %d missed, %d false, %d well\n", len(x.answers), counts["found"], counts["missed"], counts["false"], counts["well"])
+	if all := len(x.nodes) * len(x.nodes[0].situations); counts["missed"]*10 >= all {
+		x.t.Errorf("of %d situations %d were missed: want fewer than a tenth", all, counts["missed"])
+	}
+	fmt.Fprintf(&w, "\n%d answers. By the worst of its answers, %d situations were found, %d missed, %d false, and %d well.\n\n", len(x.answers), counts["found"], counts["missed"], counts["false"], counts["well"])
+	fmt.Fprintln(&w, "| rule | true findings | for people to judge | false |\n| --- | --: | --: | --: |")
+	for _, rule := range slices.Sorted(maps.Keys(x.rules)) {
+		of := x.rules[rule]
+		fmt.Fprintf(&w, "| %s | %d | %d | %d |\n", rule, of.right, of.undecided, of.wrong)
+	}
+	return w.String()
 }
 
 // class returns the class of a situation, the worst of its answers, and how many answers have which class.

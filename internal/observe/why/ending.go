@@ -33,20 +33,20 @@ func (v *view) podsEnded(f *Finding) (last *call) {
 }
 
 // ended returns the first call after a time that stopped or removed the latest sandbox of a pod, or nil if there is none or the
-// pod was there afterwards.
+// pod was there afterwards. What stops after the runtime did not make it is no sandbox: kubelet cleans up before it tries again.
 func (v *view) ended(pod string, after time.Time) (end *call) {
-	latest := "" // the id of its sandbox, as far as the calls say
+	latest, none := "", false // the id of its sandbox, as far as the calls say; that it could not be made
 	for _, c := range v.calls {
 		if c.own || c.pod() != pod {
 			continue
 		}
 		switch c.method {
 		case "StopPodSandbox", "RemovePodSandbox":
-			if end == nil && c.ok() && !c.end().Before(after) && (latest == "" || c.id() == latest) {
+			if end == nil && !none && c.ok() && !c.end().Before(after) && (latest == "" || c.id() == latest) {
 				end = c
 			}
 		case "RunPodSandbox":
-			end = nil
+			end, none = nil, c.failed()
 			if c.ok() {
 				latest = c.id()
 			}
@@ -64,11 +64,11 @@ func (v *view) ended(pod string, after time.Time) (end *call) {
 // backOff is the longest time that kubelet waits between two tries to pull an image, or to start a pod or a container.
 const backOff = 5 * time.Minute
 
-// retry returns the longest time after which kubelet repeats a call that a runtime refused. It syncs a pod that has no sandbox after
-// 10 s and half as much at random (backOffPeriod in kubelet's pod_workers.go), and a sync takes a while.
+// retry returns the longest time after which kubelet repeats a call that a runtime refused. It syncs a pod without a sandbox after
+// 10 s and half as much at random (backOffPeriod in kubelet's pod_workers.go).
 func retry(method string) time.Duration {
 	if method == "RunPodSandbox" {
-		return 30 * time.Second
+		return 15 * time.Second
 	}
 	return backOff
 }

@@ -35,8 +35,9 @@ func TestTroubleEndsWithThePod(t *testing.T) {
 		"so it is, of a pod made long ago":    {after: []*call{kubelet("RemovePodSandbox", "7f", 40), kubelet("PodSandboxStatus", "8a", 41)}},
 		"kubelet tries again in five minutes": {now: at(5 * 60)},
 		"kubelet tries no more":               {now: at(11 * 60), says: "; kubelet has not tried since"},
-		"a sandbox is tried again soon":       {now: at(80), sandbox: true},
-		"a sandbox is tried no more":          {now: at(95), says: "; kubelet has not tried since", sandbox: true}, // its pod was deleted
+		"a sandbox that failed is stopped":    {now: at(55), after: []*call{kubelet("StopPodSandbox", "7f", 40)}, sandbox: true}, // and made anew
+		"a sandbox is tried again soon":       {now: at(55), sandbox: true},
+		"a sandbox is tried no more":          {now: at(65), says: "; kubelet has not tried since", sandbox: true}, // its pod was deleted
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, method := &view{now: one.now, calls: one.before}, "StartContainer"
@@ -78,7 +79,7 @@ func TestWhatHasEndedIsSaidInThePast(t *testing.T) {
 		return f.Text
 	}
 	assert.Contains(t, first(&sandboxReserved, makes...), "primary cannot make the sandbox")
-	assert.Contains(t, first(&sandboxReserved, append(makes, removed)...), "primary could not make the sandbox")
+	assert.Contains(t, first(&sandboxReserved, append(makes, removed)...), "primary cannot make the sandbox", "kubelet cleans up, and tries again")
 	assert.Contains(t, first(&stuckTerminating, ends...), "shop/web cannot end on primary")
 	assert.Contains(t, first(&stuckTerminating, append(ends, removed)...), "shop/web could not end on primary")
 	now = at(12 * 60)

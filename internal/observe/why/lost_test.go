@@ -143,7 +143,8 @@ func TestAnOutageConcernsThePodsThatWereThere(t *testing.T) {
 	}{
 		"it began before":               {calls: []*call{ask("RunPodSandbox", 10)}, f: outage, want: true},
 		"it began meanwhile":            {calls: []*call{ask("RunPodSandbox", 25)}, f: outage, want: true},
-		"it began afterwards":           {calls: []*call{ask("RunPodSandbox", 40)}, f: outage},
+		"it began at its end":           {calls: []*call{ask("RunPodSandbox", 40)}, f: outage, want: true}, // kubelet had waited for it
+		"it began afterwards":           {calls: []*call{ask("RunPodSandbox", 50)}, f: outage},
 		"it was made anew":              {calls: []*call{ask("StopPodSandbox", 39), ask("RunPodSandbox", 40)}, f: outage, want: true},
 		"earlier calls are missing":     {calls: []*call{ask("RunPodSandbox", 40)}, whole: at(50), f: outage, want: true},
 		"the outage goes on":            {calls: []*call{ask("RunPodSandbox", 40)}, f: goesOn, want: true},

@@ -85,7 +85,7 @@ func (v *view) concerns(f *Finding, pod string) bool {
 	if len(f.Pods) > 0 {
 		return slices.ContainsFunc(about, func(c *call) bool { return slices.Contains(f.Pods, c.pod()) })
 	}
-	if f.Over && v.began(about).After(f.Last) || v.endedBefore(about, f.Since) {
+	if f.Over && v.began(about).After(f.Last.Add(retry("RunPodSandbox"))) || v.endedBefore(about, f.Since) {
 		return false
 	}
 	on := runtimesOf(filter(about, func(c *call) bool { return len(c.legs) == 1 }))
