@@ -24,11 +24,9 @@ import (
 // node.
 var slowMethods = []string{"ListPodSandbox", "ListContainers", "StreamPodSandboxes", "StreamContainers", "PodSandboxStatus", "ContainerStatus", "Status"}
 
-// hasty makes lists wait for a runtime a quarter as long as by default. On a busy machine even a runtime in memory takes
-// a while.
-func hasty(c *config.Config) {
-	c.ListBudget, c.GoneAfter = 500*time.Millisecond, backend.DefaultSilence
-}
+// hasty makes lists wait for a runtime a quarter as long as by default, and makes one that was late be up again after 3 s. On a
+// busy machine even a runtime in memory is late again within 10 s, and may be gone for a while.
+func hasty(c *config.Config) { c.ListBudget, c.GoneAfter = 500*time.Millisecond, 3*time.Second }
 
 // slowing makes lists and statuses take longer than a hasty node waits.
 func slowing() fakecri.Fault { return testkit.Slowing(800*time.Millisecond, slowMethods...) }
