@@ -474,8 +474,7 @@ func (p *patient) makeSituations() []*situation {
 		},
 		{
 			name: "plugin-missing", pod: "plugless", runtime: old, at: seconds(150), claims: "network",
-			says:     `portmap|plugin .*(missing|not (found|there|installed))|find plugin`,
-			everyone: `CNI plugin`, // it is missing also when other pods of the runtime end
+			says: `portmap|plugin .*(missing|not (found|there|installed))|find plugin`,
 			acts: []act{
 				{0, both(write(secondNetwork, withPortmap), run(onSecond(pod("plugless", "sleep"), "testbed/app:1")))},
 				{seconds(50), write(secondNetwork, string(secondText))}, {seconds(90), end("plugless")},
@@ -577,7 +576,7 @@ func (p *patient) makeSituations() []*situation {
 func TestWhyOnASecondSetOfNodes(t *testing.T) {
 	x := &exam{t: t, nodes: []*patient{newPatient(t, 5), newPatient(t, 30)}, lies: map[string]int{}, rules: map[string]*byRule{}}
 	for _, n := range x.nodes {
-		x.work.Go(func() { follow(time.Now(), x.steps(n)) }) // each step has bounds
+		x.work.Go(func() { follow(x.steps(n)) }) // each step has bounds
 	}
 	x.work.Wait()
 	x.report()
@@ -683,7 +682,7 @@ func (x *exam) ask(n *patient, s *situation, i int) {
 			Pods: n.pods, Situation: s.name, Twin: s.twin, After: after.Seconds(), About: about, Pod: pod, Says: s.says, Recording: recording,
 			Load: load, Problem: problem, Findings: found,
 		}
-		if s.asks[i].state != either && !(s.asks[i].state == over && strings.Contains(pod, "BackOff")) { // kubelet has not tried since
+		if s.asks[i].state != either {
 			still := s.asks[i].state == lasts
 			a.Lasts = &still
 		}
@@ -795,7 +794,7 @@ func (x *exam) report() {
 	fmt.Fprintln(os.Stderr, "Every answer that people have to judge, or that missed its fault:")
 	for _, a := range x.answers {
 		if a.Class == "missed" {
-			x.t.Logf("missed: %s on %d after %.0fs, about %q: %q in %v%s", a.Situation, a.Pods, a.After, a.About, a.Says, a.Findings, a.Problem)
+			x.t.Errorf("missed: %s on %d after %.0fs, about %q: %q in %v%s", a.Situation, a.Pods, a.After, a.About, a.Says, a.Findings, a.Problem)
 		}
 		for _, text := range a.Unjudged {
 			fmt.Fprintf(os.Stderr, "judge this: %s on %d after %.0fs, about %q: %s\n", a.Situation, a.Pods, a.After, a.About, text)
@@ -825,9 +824,6 @@ func (x *exam) table() string {
 			fmt.Fprintf(&w, " %s |", each)
 		}
 		fmt.Fprintln(&w)
-	}
-	if all := len(x.nodes) * len(x.nodes[0].situations); counts["missed"]*10 >= all {
-		x.t.Errorf("of %d situations %d were missed: want fewer than a tenth", all, counts["missed"])
 	}
 	fmt.Fprintf(&w, "\n%d answers. By the worst of its answers, %d situations were found, %d missed, %d false, and %d well.\n\n", len(x.answers), counts["found"], counts["missed"], counts["false"], counts["well"])
 	fmt.Fprintln(&w, "| rule | true findings | for people to judge | false |\n| --- | --: | --: | --: |")
@@ -1024,6 +1020,7 @@ func withHostPath(p *corev1.Pod, path string, kind corev1.HostPathType) *corev1.
 	return p
 }
 
+// loadOfMachine returns how many processes have run or waited for the disk in the last minute, on average.
 func loadOfMachine(t *testing.T) (load float64) {
 	data, err := os.ReadFile("/proc/loadavg")
 	assert.NoError(t, err)

@@ -170,7 +170,7 @@ func TestWhyOnNodesThatNobodyRehearsed(t *testing.T) {
 			}
 		}
 	}
-	follow(time.Now(), steps)
+	follow(steps)
 	fmt.Fprintf(os.Stderr, "%d questions: %d found, %d missed, %d with something false, the others rightly silent\n", count.asked, count.found, count.missed, count.wrong)
 }
 
@@ -278,7 +278,8 @@ type step struct {
 }
 
 // follow does one step after the other. If one comes late, all later ones are as much later: the time between two never shrinks.
-func follow(began time.Time, steps []step) {
+func follow(steps []step) {
+	began := time.Now()
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	for _, s := range steps {
 		wait := time.Until(began.Add(s.at))
