@@ -3,6 +3,7 @@ package admin
 import (
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 )
 
@@ -20,12 +21,7 @@ type crowd struct {
 func (c *crowd) note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, one := range c.idle {
-		if one == conn {
-			c.idle = append(c.idle[:i], c.idle[i+1:]...)
-			break
-		}
-	}
+	c.idle = slices.DeleteFunc(c.idle, func(one net.Conn) bool { return one == conn })
 	if state != http.StateNew && state != http.StateIdle {
 		return
 	}

@@ -158,8 +158,10 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	if f.Text, f.Show = f.Text+happened, selects(name, failed); f.Show == "" {
 		f.Show = v.reasonsOf(name, bad, silent)
 	}
-	if others := v.quick(name, during); silent != nil && len(others) > 0 {
-		f.Text += fmt.Sprintf("; only calls for statistics hung: %s took at most %s", capture.Count(len(others), "other"), round(longest(others).took))
+	if silent != nil {
+		if others := v.quick(name, during); len(others) > 0 {
+			f.Text += fmt.Sprintf("; only calls for statistics hung: %s took at most %s", capture.Count(len(others), "other"), round(longest(others).took))
+		}
 	}
 	if slices.ContainsFunc(during, func(s stretch) bool { return v.stood(s.from, s.to) }) {
 		f.Not = "its clients: they asked. criproxy itself stood still for a part of this time"
