@@ -55,7 +55,7 @@ func BenchmarkHour(b *testing.B) {
 	require.NoError(b, os.Mkdir(state, 0o700))
 	require.NoError(b, os.WriteFile(filepath.Join(state, fmt.Sprintf("recorder-%d.blocks", 1<<22+1)), anHour(b), 0o600))
 	p.launch()
-	for _, command := range []string{"tail -since 1h", "tail -since 1h -method ContainerStatus", "tail -since 10m", "tail -last 100", "tail -last 100 -pod pod051*", "dump", "dump -since 1h", "dump -since 10m"} {
+	for _, command := range []string{"tail -since 1h", "tail -since 1h -method ContainerStatus", "tail -since 10m", "tail -last 100", "tail -last 100 -pod pod051*", "dump", "dump -since 1h", "dump -since 10m", "why -since 1h"} {
 		b.Run(command, func(b *testing.B) {
 			var took time.Duration
 			for b.Loop() {

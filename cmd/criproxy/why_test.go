@@ -35,7 +35,7 @@ var recordings = []struct {
 	found       map[string]string // :: rule → parts of its sentences, separated by |; of all findings
 }{
 	{"healthy", "none: kubelet starts, and two pods", nil},
-	{"shim-gone", "a shim is killed; containerd and kubelet replace the pod by themselves", nil},
+	{"shim-gone", "a shim is killed; containerd and kubelet replace the pod by themselves", map[string]string{"made-anew": "had ended by"}},
 	{"pleg-status", "ContainerStatus takes longer than kubelet waits", map[string]string{"pleg": "primary hung in ContainerStatus for testbed/web-node-943e8e42/app and 1 more: it took up to 4s, 6 times within 19s"}},
 	{"pleg-list", "ListContainers takes longer than kubelet waits", map[string]string{"pleg": "primary hung in ListContainers: it took up to 4s, 15 times within 26s"}},
 	{"sandbox-reserved", "the CNI plugin takes 25s for one pod", map[string]string{"sandbox-reserved": "primary is too slow for the sandbox of testbed/slow-node-943e8e42: kubelet gave up after 8s, primary goes on, and 1 retry failed because it still has the name"}},

@@ -72,12 +72,17 @@ func TestWhyNamesTheFault(t *testing.T) {
 			require.NoError(t, unix.Kill(shim, unix.SIGCONT))
 			time.Sleep(5 * time.Second)
 		}},
-		{name: "shim-gone", says: "", run: func(t *testing.T) {
+		{name: "shim-gone", says: " had ended by ", run: func(t *testing.T) {
 			n.run(t, pod("lost", "tick"))
 			require.NoError(t, unix.Kill(n.shim(t, "lost"), unix.SIGKILL))
 			time.Sleep(5 * time.Second)
 			require.NoError(t, n.kubelet.RemoveManifest("lost"))
 			time.Sleep(12 * time.Second)
+		}},
+		{name: "stopped-by-crictl", says: "crictl, not kubelet, stopped ", run: func(t *testing.T) {
+			n.run(t, pod("swept", "tick"))
+			require.NoError(t, host.Command(t.Context(), bin.Crictl, "--runtime-endpoint", n.proxy.Endpoint(), "stopp", n.sandbox(t, "swept")).Run())
+			time.Sleep(20 * time.Second)
 		}},
 		{name: "cni-del", says: " end on primary: its CNI plugin fails to remove the network", run: func(t *testing.T) {
 			n.run(t, pod("wired", "tick"))

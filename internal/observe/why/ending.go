@@ -65,19 +65,22 @@ func (v *view) ended(pod string, after time.Time) (end *call) {
 const backOff = 5 * time.Minute
 
 // retry returns the longest time after which kubelet repeats a call that a runtime refused. It syncs a pod without a sandbox after
-// 10 s and half as much at random (backOffPeriod in kubelet's pod_workers.go).
+// 10 s and half as much at random (backOffPeriod in kubelet's pod_workers.go), and removes what has ended once a minute at least.
 func retry(method string) time.Duration {
-	if method == "RunPodSandbox" {
+	switch method {
+	case "RunPodSandbox":
 		return 15 * time.Second
+	case "RemovePodSandbox", "RemoveContainer", "RemoveImage":
+		return time.Minute
 	}
 	return backOff
 }
 
 const notTried = "; kubelet has not tried since"
 
-// stopped reports whether kubelet has stopped trying: its last try is twice as long ago as two tries were apart, or as least.
-func (v *view) stopped(tries []*call, least time.Duration) bool {
-	every := least
+// stopped reports whether kubelet has stopped trying: its last try is twice as long ago as two tries were apart, or as it may wait.
+func (v *view) stopped(tries []*call) bool {
+	every := retry(tries[0].method)
 	for i, c := range tries[1:] {
 		every = max(every, c.began.Sub(tries[i].began))
 	}

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/wire"
 	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -261,6 +263,10 @@ func (l *Look) said(of *calls.Leg) (said, has string) {
 		if v := decoded(of.Method, of.Replies, &runtimeapi.VersionResponse{}); of.Ended && of.Code == codes.OK {
 			said = strings.TrimSpace(v.GetRuntimeName() + " " + v.GetRuntimeVersion())
 		}
+	case "PodSandboxStatus":
+		if s := decoded(of.Method, of.Replies, &runtimeapi.PodSandboxStatusResponse{}).GetStatus(); s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY && of.Ended && of.Code == codes.OK {
+			said = s.GetState().String()
+		}
 	case "Status":
 		r := decoded(of.Method, of.Replies, &runtimeapi.StatusResponse{})
 		if of.Ended && of.Code == codes.OK {
@@ -316,11 +322,14 @@ func decoded[M proto.Message](method string, of calls.Messages, to M) M {
 // cutOff reports whether a part of the first message is missing.
 func cutOff(m calls.Messages) bool { return len(m.Kept) > 0 && m.Kept[0].Truncated }
 
-// lists caches what long messages are about: on a node where nothing happens, all lists are alike.
+// lists caches what messages and the items of their lists are about: on a node where nothing happens, runtimes list the same items
+// again and again, in any order.
 type lists struct {
 	calls.Namer
 	seed  maphash.Seed
 	known map[uint64]described // :: hash of a message → what it is about
+	rest  []byte               // for the next message
+	items []calls.About        // likewise
 }
 
 type described struct {
@@ -330,28 +339,51 @@ type described struct {
 
 const (
 	longMessage = 512
-	maxKnown    = 256
+	maxKnown    = 4096
 )
 
-// Message implements [calls.Namer].
+// Message implements [calls.Namer]. The items are valid until the next call.
 func (n *lists) Message(md protoreflect.MessageDescriptor, payload []byte) (calls.About, []calls.About) {
 	if len(payload) < longMessage {
 		return n.Namer.Message(md, payload)
 	}
+	rest, items := n.rest[:0], n.items[:0] // what is no item of a list, and the items
+	for f, err := range wire.Fields(payload) {
+		if err != nil {
+			break
+		}
+		fd := md.Fields().ByNumber(f.Number)
+		if fd == nil || !fd.IsList() || fd.Message() == nil || f.Type != protowire.BytesType {
+			rest = append(rest, f.Raw...)
+			continue
+		}
+		item := n.read(fd.Message(), f.Bytes())
+		items = append(items, item.items...)
+		if len(item.about.IDs) > 0 {
+			items = append(items, item.about)
+		}
+	}
+	d := n.read(md, rest)
+	n.rest, n.items = rest, append(items, d.items...)
+	return d.about, n.items
+}
+
+// read returns what a message is about that has no list, or is an item of one.
+func (n *lists) read(md protoreflect.MessageDescriptor, payload []byte) described {
 	var h maphash.Hash
 	h.SetSeed(n.seed)
 	_, _ = h.WriteString(string(md.FullName())) // cannot fail
 	_, _ = h.Write(payload)
 	sum := h.Sum64()
-	if d, ok := n.known[sum]; ok {
-		return d.about, d.items
+	d, ok := n.known[sum]
+	if !ok {
+		d.about, d.items = n.Namer.Message(md, payload)
+		if len(n.known) >= maxKnown {
+			clear(n.known)
+		}
+		n.known[sum] = d
 	}
-	about, items := n.Namer.Message(md, payload)
-	if len(n.known) >= maxKnown {
-		clear(n.known)
-	}
-	n.known[sum] = described{about, items}
-	return about, items
+	return d
 }
 
 // kubelets are the names of processes that are a kubelet, or have one in them.

@@ -154,7 +154,7 @@ func (v *view) failing(pulled []*call) []Finding {
 		}
 		if newest := all[len(all)-1]; newest.ok() {
 			f.end("; it succeeded at "+clock(newest.end()), newest)
-		} else if newest.ended && v.stopped(failed, backOff) {
+		} else if newest.ended && v.stopped(failed) {
 			f.end(notTried)
 		}
 		found = append(found, f)

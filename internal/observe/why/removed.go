@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -60,7 +59,7 @@ func staying(v *view) []Finding {
 		if c := causeOf(last.method, last.message); c != nil {
 			f.Cause, f.Cure = c.text, c.cure
 		}
-		if v.stopped(all, time.Minute) {
+		if v.stopped(all) {
 			f.end(notTried)
 		}
 		found = append(found, f)

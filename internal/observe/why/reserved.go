@@ -121,7 +121,7 @@ func (v *view) reserved(method, what string) []Finding {
 			f.Text += "; another one has been under way for " + round(now.took)
 		case held != nil:
 			f.end("; it succeeded at "+clock(held.end()), held)
-		case all[len(all)-1].ended && v.stopped(show, retry(method)):
+		case all[len(all)-1].ended && v.stopped(show):
 			f.end(notTried)
 		}
 		found = append(found, f)

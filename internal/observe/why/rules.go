@@ -22,7 +22,7 @@ type Rule struct {
 // rules are all rules, the most telling first.
 var rules = []*Rule{
 	&runtimeChanged, &sandboxReserved, &containerReserved, &stuckTerminating, &notRemoved, &pleg, &pulls, &probes,
-	&wiring, &repeated, &flood, &kubeletGap,
+	&wiring, &repeated, &madeAnew, &flood, &kubeletGap,
 }
 
 // Rules returns all rules.
@@ -52,7 +52,6 @@ func (r *Rule) complete(f Finding) Finding {
 var elsewhere = []struct{ symptom, means string }{
 	{"crashloopbackoff", crashLoop},
 	{"back-off*restarting failed container", crashLoop},
-	{"sandbox changed, it will be killed", "The sandbox of the pod has ended or no longer fits the pod, as after a restart of the node, so kubelet makes the pod anew"},
 	{"createcontainerconfigerror", "kubelet cannot put the container together, and has not asked the runtime: a ConfigMap, a Secret or a key of one is missing, or an image that runs as root may not. The line says which"},
 	{"poststarthook failed", hookFailed},
 	{"prestophook failed", hookFailed},

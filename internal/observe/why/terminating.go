@@ -67,7 +67,7 @@ func stuck(v *view) []Finding {
 			f.Text += "; a StopPodSandbox has been under way for " + round(now.took)
 		case over != nil:
 			f.end("; it ended at "+clock(over.end()), over)
-		case v.stopped(show, backOff):
+		case v.stopped(show):
 			f.end(notTried)
 		}
 		found = append(found, f)

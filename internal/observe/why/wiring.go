@@ -56,7 +56,7 @@ func (v *view) refused() []Finding {
 		}
 		if ok := v.next(last, last.runtime(), func(c *call) bool { return c.method == last.method && c.object() == last.object() }); ok != nil {
 			f.end("", ok)
-		} else if v.stopped(all, backOff) {
+		} else if v.stopped(all) {
 			f.end(notTried)
 		}
 		found = append(found, f)
@@ -220,7 +220,7 @@ var repeated = Rule{
 			f.Text, f.past = say("does"), say("did")
 			if newest := all[len(all)-1]; newest.ok() {
 				f.end("; it succeeded at "+clock(newest.end()), newest)
-			} else if newest.ended && v.stopped(failed, retry(last.method)) {
+			} else if newest.ended && v.stopped(failed) {
 				f.end(notTried)
 			}
 			found = append(found, f)
