@@ -11,6 +11,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/transport"
 )
@@ -24,7 +25,6 @@ func watchDrivers(ctx context.Context, all func() []*stack) {
 		backends := all()
 		for _, b := range backends {
 			b.askDriver(ctx)
-			b.askWhatItIs(ctx) // if it did not answer before
 		}
 		for _, b := range backends[1:] {
 			if text := driverMismatch(backends[0], b); text != "" && !logged[text] {
@@ -53,34 +53,42 @@ func (b *stack) askDriver(ctx context.Context) {
 	}
 }
 
-// askWhenConnected asks the runtime what it is after each new connection, until ctx ends.
+// askWhenConnected asks the runtime what it is after each new connection, until ctx ends. containerd accepts connections before it
+// serves CRI, so it is asked again, at first after a second, until it answers.
 func (b *stack) askWhenConnected(ctx context.Context) {
+	var again <-chan time.Time
+	pause := time.Second
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.fresh:
-			b.askWhatItIs(ctx)
+			pause = time.Second
+		case <-again:
+		}
+		if again = nil; !b.askWhatItIs(ctx) {
+			again = time.After(pause)
+			pause = min(2*pause, 30*time.Second)
 		}
 	}
 }
 
-// askWhatItIs notes the name and version of the runtime, once for each connection, for the time when it cannot be asked. If it
-// does not answer, watchDrivers asks again.
-func (b *stack) askWhatItIs(ctx context.Context) {
-	if !b.cri || b.named.Swap(true) {
-		return
+// askWhatItIs notes the name and version of the runtime for the time when it cannot be asked. It reports whether the runtime has
+// said it.
+func (b *stack) askWhatItIs(ctx context.Context) bool {
+	if !b.cri {
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	process := b.servedBy()
-	var v runtimeapi.VersionResponse
-	if b.ask(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) != nil {
-		b.named.Store(false)
-		return
+	v, err := runtimeapi.NewRuntimeServiceClient(codec.Conn{Caller: b.conn}).Version(ctx, &runtimeapi.VersionRequest{}) // not the cache: that has what it was
+	if err != nil {
+		return false
 	}
 	api, _ := b.conn.Versions(ctx) // cannot fail: the Conn knows them after a call
-	b.is(runtimeName(&v), api, process)
+	b.is(runtimeName(v), api, process)
+	return true
 }
 
 // is notes what the backend has reported of itself. process is the one that served its socket when it was asked. If another one
@@ -122,7 +130,6 @@ func (b *stack) noting(dial func(ctx context.Context, address string) (net.Conn,
 		if err == nil {
 			by, _ := host.Of(nc) // zero if it is no unix socket
 			b.process.Store(by.Identity())
-			b.named.Store(false)
 			select {
 			case b.fresh <- struct{}{}:
 			default: // it will be asked

@@ -22,6 +22,7 @@ func TestAnotherVersionOrProcessOfARuntimeIsRecorded(t *testing.T) {
 	before := b.condition()
 	assert.Regexp(t, fmt.Sprintf("^%d since [0-9]+$", os.Getpid()), before.Process)
 	n.runtimes[1].Kill()
+	n.isDown(1) // the cache knows what it was
 	n.runtimes[1].Replace(fakecri.Config{Version: "9.0.0"})
 	n.runtimes[1].Start()
 	says := func(what string) (says string) {

@@ -61,7 +61,6 @@ type stack struct {
 	driver  atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has said it
 	process atomic.Value                            // the string that identifies what serves its socket; empty if that is not known
 	fresh   chan struct{}                           // has an element after a new connection, until the runtime is asked what it is
-	named   atomic.Bool                             // it was asked on this connection what it is
 }
 
 // String returns the name of the backend for people.

@@ -265,7 +265,7 @@ func TestWhyNamesFaultsOfARuntime(t *testing.T) {
 			require.NoError(t, n.runtime.Thaw())
 			time.Sleep(8 * time.Second)
 		}},
-		{name: "runtime-upgraded", says: " is containerd ", run: func(t *testing.T) {
+		{name: "runtime-upgraded", says: "primary was replaced: it is containerd ", run: func(t *testing.T) {
 			time.Sleep(12 * time.Second) // kubelet asks for the version
 			require.NoError(t, n.runtime.Upgrade(t.Context(), "2.4"))
 			time.Sleep(15 * time.Second)

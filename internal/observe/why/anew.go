@@ -24,8 +24,9 @@ func (v *view) stoppedByOthers() []Finding {
 	var found []Finding
 	stops := v.of(func(c *call) bool { return c.ok() && !c.kubelet() && v.remadeAfter(c) != nil }, "StopPodSandbox", "StopContainer")
 	for _, all := range groups(stops, func(c *call) string { return c.from + c.method + c.place() }) {
-		f, last := shown(all), all[len(all)-1]
+		last := all[len(all)-1]
 		again := v.remadeAfter(last)
+		f := shown(append(all, again))
 		what := last.object()
 		if last.method == "StopPodSandbox" {
 			what = "the sandbox of " + what
@@ -37,7 +38,7 @@ func (v *view) stoppedByOthers() []Finding {
 		f.About = last.target()
 		f.Text = fmt.Sprintf("%s, not kubelet, stopped %s on %s %s%s; kubelet made it anew at %s", last.from, what, on(last), when, clock(last.began), clock(again.began))
 		f.Cure = fmt.Sprintf("find out who runs %s on this node (process %d): kubelet makes anew what others stop. To end a pod, delete it in Kubernetes", last.from, last.pid)
-		f.end("", again)
+		f.end("")
 		found = append(found, f)
 	}
 	return found
@@ -71,12 +72,12 @@ func (v *view) endedByItself() []Finding {
 		if i < 0 || made[i].began.Sub(seen.end()) > retry("RunPodSandbox") || v.mayBeStopped(seen) {
 			continue
 		}
-		f := shown([]*call{seen})
+		f := shown([]*call{seen, made[i]})
 		f.About = seen.target()
 		f.Text = fmt.Sprintf("the sandbox of %s on %s had ended by %s, and no client had stopped it", f.About, on(seen), clock(seen.end()))
 		f.Cause = "its shim, or the process that keeps its namespaces, was killed"
 		f.Cure = "look for the OOM killer in dmesg at that time, and for the end of the shim in the runtime's log. If nobody killed it, see whether the runtime was updated or the node restarted"
-		f.end("; kubelet made it anew at "+clock(made[i].began), made[i])
+		f.end("; kubelet made it anew at " + clock(made[i].began))
 		found = append(found, f)
 	}
 	return found

@@ -21,7 +21,7 @@ var runtimeChanged = Rule{
 	Not:      "criproxy or its clients: they ran, and asked",
 	Cure:     "read the runtime's log at that time (journalctl -u containerd, or crio)" + sinceNobody,
 	find: func(v *view) []Finding {
-		return slices.Concat(v.outages(), v.unreached(), v.fromCache(), v.hangs(), v.versions(), v.others(), v.moves())
+		return slices.Concat(v.outages(), v.unreached(), v.fromCache(), v.hangs(), v.others(), v.moves())
 	},
 }
 
@@ -98,37 +98,6 @@ func (v *view) fromCache() []Finding {
 func note(name string, since time.Time, text, cure string, evidence ...Proof) Finding {
 	return Finding{Level: Note, About: name, Text: text, Cure: cure, Since: since, Last: since, Over: true, Backends: []string{name}, Count: 1, Evidence: evidence,
 		Show: "-own -method Version -backend " + name + " -full"}
-}
-
-// versions finds runtimes that report another version than before.
-func (v *view) versions() []Finding {
-	var found []Finding
-	before, by := map[string]string{}, map[string]*call{} // :: runtime → its version, and the latest call that it answered with it
-	for _, c := range v.calls {
-		if c.method != "Version" {
-			continue
-		}
-		for _, one := range c.legs {
-			said := c.saidBy(one.backend)
-			if said == "" {
-				continue
-			}
-			if was := before[one.backend]; was != "" && was != said && !v.replaced(one.backend, by[one.backend].began, c.end()) {
-				f := note(one.backend, c.began, fmt.Sprintf("%s is %s since %s; before it was %s", one.backend, said, clock(c.began), was), ifNobody[capture.Replaced])
-				f.decided(by[one.backend], c)
-				found = append(found, f)
-			}
-			before[one.backend], by[one.backend] = said, c
-		}
-	}
-	return found
-}
-
-// replaced reports whether criproxy found about between two times that a runtime is another one: others says so.
-func (v *view) replaced(name string, from, to time.Time) bool {
-	return slices.ContainsFunc(v.changes, func(c *capture.Change) bool {
-		return c.What == capture.Replaced && c.Backend == name && !c.Time.Before(from) && !c.Time.After(to.Add(settled))
-	})
 }
 
 // ifNobody says what to do about a runtime that is another one than before.

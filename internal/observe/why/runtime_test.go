@@ -529,41 +529,14 @@ func TestCallsThatReachNoRuntimeNeedNoCondition(t *testing.T) {
 
 // A runtime that had been upgraded before the oldest recorded call was no news, and one that was restarted never (issue 42).
 func TestARuntimeThatWasRestartedOrReplacedIsSaidOnce(t *testing.T) {
-	version := func(second int, said string) *call {
-		c := made("Version", "primary", second, time.Millisecond, codes.OK, "")
-		c.said = said
-		return c
-	}
-	const (
-		says     = "primary was replaced: it is containerd v2.4.2 now, before it was containerd v1.7.28; criproxy found that at 09:00:40.000"
-		restarts = "primary was restarted: process 812 serves it now, process 655 did before (containerd v1.7.28); criproxy found that at 09:00:40.000"
-		calls    = "primary is containerd v2.4.2 since 09:00:30.000; before it was containerd v1.7.28"
-	)
-	both := []*call{version(1, "containerd v1.7.28"), version(30, "containerd v2.4.2")}
-	replaced := &capture.Change{Time: at(40), Backend: "primary", What: capture.Replaced, Why: "it is containerd v2.4.2 now, before it was containerd v1.7.28"}
-	restarted := &capture.Change{Time: at(40), Backend: "primary", What: capture.Restarted, Why: "process 812 serves it now, process 655 did before (containerd v1.7.28)"}
-	for name, one := range map[string]struct {
-		calls  []*call
-		change *capture.Change
-		want   []string
-	}{
-		"only the change":                {change: replaced, want: []string{says}},
-		"only calls":                     {calls: both, want: []string{calls}},
-		"both":                           {calls: both, change: replaced, want: []string{says}},
-		"another process":                {change: restarted, want: []string{restarts}},
-		"another process, and a version": {calls: both, change: restarted, want: []string{calls, restarts}},
+	for what, why := range map[string]string{
+		capture.Replaced:  "it is containerd v2.4.2 now, before it was containerd v1.7.28",
+		capture.Restarted: "process 812 serves it now, process 655 did before (containerd v1.7.28)",
 	} {
-		t.Run(name, func(t *testing.T) {
-			v := &view{now: at(59), calls: one.calls}
-			if one.change != nil {
-				v.changes = append(v.changes, one.change)
-			}
-			var texts []string
-			for _, f := range runtimeChanged.find(v) {
-				assert.False(t, f.Lasts())
-				texts = append(texts, f.Text)
-			}
-			assert.Equal(t, one.want, texts)
-		})
+		v := &view{now: at(59), changes: []*capture.Change{{Time: at(40), Backend: "primary", What: what, Why: why}}}
+		found := runtimeChanged.find(v)
+		require.Len(t, found, 1)
+		assert.Equal(t, "primary was "+what+": "+why+"; criproxy found that at 09:00:40.000", found[0].Text)
+		assert.False(t, found[0].Lasts())
 	}
 }
