@@ -53,9 +53,17 @@ type situation struct {
 	asks     []ask
 	says     string // what a truthful answer mentions; of a twin, what it may mention
 	claims   string // the names of claims that are true; all others contradict what was done
+	denies   string // what contradicts what was done, besides claims
 	everyone string // what may be said of each pod of the runtime, or of all if it has none, from at on
 
 	begun time.Time // when its first step was done; only the goroutine of its node uses it
+}
+
+// A set is what happens on the nodes of a test.
+type set struct {
+	name       string               // of its files and of its section: second
+	first      func() []*corev1.Pod // the pods that run before: idle and aged are well, and only aged is on the second runtime when nothing has begun
+	situations func(*patient) []*situation
 }
 
 // An act is a step of a situation.
@@ -183,6 +191,9 @@ func (s *situation) contradicts(text string) string {
 			return "the cause is not: " + name
 		}
 	}
+	if matches(s.denies, text) {
+		return "it was otherwise"
+	}
 	return ""
 }
 
@@ -206,6 +217,14 @@ func (s *situation) has(pod string) bool {
 	return s.pod != "" && (pod == s.pod || strings.HasSuffix(s.pod, "-") && strings.HasPrefix(pod, s.pod))
 }
 
+// who returns the name of the situation's pod, or of the first of several.
+func (s *situation) who() string {
+	if strings.HasSuffix(s.pod, "-") {
+		return s.pod + "0"
+	}
+	return s.pod
+}
+
 func runtimeOf(all []*situation, pod string) string {
 	for _, s := range all {
 		if s.has(pod) {
@@ -218,7 +237,7 @@ func runtimeOf(all []*situation, pod string) string {
 	return primary
 }
 
-// A patient is a node of the second set.
+// A patient is a node of a set.
 type patient struct {
 	*node
 	t          *testing.T
@@ -228,34 +247,28 @@ type patient struct {
 	situations []*situation
 }
 
-// newPatient starts a node with kubelet's own time-outs. Its primary calls runc through a script, so that runc can break.
-func newPatient(t *testing.T, pods int) *patient {
+// newPatient starts a node of a set with kubelet's own time-outs. Its primary calls runc through a script, so that runc can break.
+func newPatient(t *testing.T, pods int, of set) *patient {
 	t.Helper()
 	bin := testbed.Require(t, append(build.ForContainers(), build.Kubelet)...)
 	p := &patient{t: t, dir: t.TempDir(), crictl: bin.Crictl}
 	runc := filepath.Join(p.dir, "runc")
 	script := fmt.Sprintf(`#!/bin/sh
-if [ -e %s ]; then
-	echo "runc: error while loading shared libraries: libseccomp.so.2: cannot open shared object file: No such file or directory" >&2
-	exit 127
-fi
-exec %s "$@"
+[ -e %[1]s ] && . %[1]s
+exec %[2]s "$@"
 `, p.broken(), bin.NoSeccomp)
 	require.NoError(t, os.WriteFile(runc, []byte(script), 0o755))
 	p.node = newNode(t, setup{direct: true, second: true, recorder: 16 << 20, toml: fmt.Sprintf(`
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 BinaryName = %q
 `, runc)})
-	p.situations = p.makeSituations()
+	p.situations = of.situations(p)
 	t.Cleanup(func() { // the nodes end faster when they work
 		_ = os.Remove(p.broken())
 		_ = p.runtime.Thaw()
 		_ = p.kubelet.Thaw()
 	})
-	all := []*corev1.Pod{
-		pod("idle", "sleep"), onSecond(pod("aged", "sleep"), "testbed/app:1"), slowlyProbed(pod("steady", "sleep"), "3s", 10), pod("clingy", "sleep"),
-		saysGoodbye(onSecond(pod("courteous", "sleep"), "testbed/app:1")),
-	}
+	all := of.first()
 	for i := len(all); i < pods; i++ {
 		all = append(all, pod(fmt.Sprintf("extra-%d", i), "sleep"))
 	}
@@ -263,41 +276,71 @@ BinaryName = %q
 	return p
 }
 
+// broken returns the file with what the script of runc does before it calls runc. Without the file it does nothing.
 func (p *patient) broken() string { return filepath.Join(p.dir, "broken") }
+
+// adds returns the act that makes kubelet run pods.
+func (p *patient) adds(pods ...*corev1.Pod) func() error {
+	return func() (err error) {
+		for _, one := range pods {
+			err = errors.Join(err, p.kubelet.AddManifest(one))
+		}
+		return err
+	}
+}
+
+// ends returns the act that makes kubelet end pods.
+func (p *patient) ends(pods ...string) func() error {
+	return func() (err error) {
+		for _, one := range pods {
+			err = errors.Join(err, p.kubelet.RemoveManifest(one))
+		}
+		return err
+	}
+}
+
+// removes returns the act that removes a file.
+func removes(file string) func() error { return func() error { return os.Remove(file) } }
+
+// writes returns the act that writes a file.
+func writes(file, text string) func() error {
+	return func() error { return os.WriteFile(file, []byte(text), 0o644) }
+}
+
+// both returns the act that is two acts.
+func both(one, other func() error) func() error {
+	return func() error { return errors.Join(one(), other()) }
+}
+
+// withImage returns a pod whose first container has another image.
+func withImage(one *corev1.Pod, image string) *corev1.Pod {
+	one.Spec.Containers[0].Image = image
+	return one
+}
 
 // seconds are for the times of situations, which are whole seconds.
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
+// lacksLibrary is a runc whose library is missing.
+const lacksLibrary = `echo "runc: error while loading shared libraries: libseccomp.so.2: cannot open shared object file: No such file or directory" >&2
+exit 127
+`
+
+// secondSet is the second set of nodes.
+var secondSet = set{
+	name: "second", situations: (*patient).makeSituations,
+	first: func() []*corev1.Pod {
+		return []*corev1.Pod{
+			pod("idle", "sleep"), onSecond(pod("aged", "sleep"), "testbed/app:1"), slowlyProbed(pod("steady", "sleep"), "3s", 10), pod("clingy", "sleep"),
+			saysGoodbye(onSecond(pod("courteous", "sleep"), "testbed/app:1")),
+		}
+	},
+}
+
 // makeSituations returns what happens on a node. Faults of single pods come first, several at a time; then those of a whole
 // runtime and of kubelet, one after the other.
 func (p *patient) makeSituations() []*situation {
-	run := func(pods ...*corev1.Pod) func() error {
-		return func() (err error) {
-			for _, one := range pods {
-				err = errors.Join(err, p.kubelet.AddManifest(one))
-			}
-			return err
-		}
-	}
-	end := func(pods ...string) func() error {
-		return func() (err error) {
-			for _, one := range pods {
-				err = errors.Join(err, p.kubelet.RemoveManifest(one))
-			}
-			return err
-		}
-	}
-	remove := func(file string) func() error { return func() error { return os.Remove(file) } }
-	write := func(file, text string) func() error {
-		return func() error { return os.WriteFile(file, []byte(text), 0o644) }
-	}
-	both := func(one, other func() error) func() error {
-		return func() error { return errors.Join(one(), other()) }
-	}
-	of := func(one *corev1.Pod, image string) *corev1.Pod {
-		one.Spec.Containers[0].Image = image
-		return one
-	}
+	run, end, remove, write, of := p.adds, p.ends, removes, writes, withImage
 
 	p.badRegistry(p.second, "private.test", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("WWW-Authenticate", `Basic realm="private"`)
@@ -509,7 +552,7 @@ func (p *patient) makeSituations() []*situation {
 			name: "runc-broken", pod: "runcless", runtime: primary, at: seconds(245), claims: "file",
 			says:     `runc|libseccomp|shared librar|oci runtime`,
 			everyone: `runc|libseccomp|shared librar|oci runtime`,
-			acts:     []act{{0, both(write(p.broken(), ""), run(pod("runcless", "sleep")))}, {seconds(40), remove(p.broken())}, {seconds(66), end("runcless")}},
+			acts:     []act{{0, both(write(p.broken(), lacksLibrary), run(pod("runcless", "sleep")))}, {seconds(40), remove(p.broken())}, {seconds(66), end("runcless")}},
 			asks:     []ask{{seconds(30), lasts}, {seconds(62), over}, {seconds(100), over}},
 		},
 		{
@@ -573,8 +616,13 @@ func (p *patient) makeSituations() []*situation {
 //
 // With -record FOLDER each question leaves second-SITUATION-PODS-TIME.jsonl.zst, which criproxy why can be asked about
 // again, and second-answers.jsonl has what it said.
-func TestWhyOnASecondSetOfNodes(t *testing.T) {
-	x := &exam{t: t, nodes: []*patient{newPatient(t, 5), newPatient(t, 30)}, lies: map[string]int{}, rules: map[string]*byRule{}}
+//
+// With -acts nobody is asked: at each step and each question the test prints what kubelet and the runtimes show.
+func TestWhyOnASecondSetOfNodes(t *testing.T) { examine(t, secondSet) }
+
+// examine asks the questions of a set.
+func examine(t *testing.T, of set) {
+	x := &exam{t: t, set: of, nodes: []*patient{newPatient(t, 5, of), newPatient(t, 30, of)}, lies: map[string]int{}, rules: map[string]*byRule{}}
 	for _, n := range x.nodes {
 		x.work.Go(func() { follow(x.steps(n)) }) // each step has bounds
 	}
@@ -599,6 +647,9 @@ func (x *exam) steps(n *patient) (steps []step) {
 				if err := a.do(); err != nil {
 					x.fail(n, s, err)
 				}
+				if *actsOnly {
+					n.show(s, fmt.Sprintf("after step %d", i+1))
+				}
 			})
 		}
 		for i, a := range s.asks {
@@ -611,6 +662,7 @@ func (x *exam) steps(n *patient) (steps []step) {
 // An exam asks the questions and collects the answers.
 type exam struct {
 	t     *testing.T
+	set   set
 	nodes []*patient
 	work  sync.WaitGroup
 
@@ -653,16 +705,17 @@ func (x *exam) fail(n *patient, s *situation, err error) {
 // ask asks question i of a situation: about its pod; of a fault also about the node, and at first and at last about pods that
 // are well.
 func (x *exam) ask(n *patient, s *situation, i int) {
+	if *actsOnly {
+		n.show(s, fmt.Sprintf("question %d, when the fault %s", i+1, s.asks[i].state))
+		return
+	}
 	after := time.Since(s.begun)
 	recording := ""
 	if *record != "" {
-		recording = fmt.Sprintf("second-%s-%d-%03.0fs.jsonl.zst", s.name, n.pods, s.asks[i].after.Seconds())
+		recording = fmt.Sprintf("%s-%s-%d-%03.0fs.jsonl.zst", x.set.name, s.name, n.pods, s.asks[i].after.Seconds())
 		assert.NoError(x.t, host.Command(x.t.Context(), n.proxy.Program, "dump", "-admin", n.proxy.Admin(), filepath.Join(*record, recording)).Run())
 	}
-	who := s.pod
-	if strings.HasSuffix(who, "-") {
-		who += "0"
-	}
+	who := s.who()
 	abouts := []string{who}
 	if !s.twin && who != "" {
 		abouts = append(abouts, "")
@@ -776,6 +829,12 @@ func (f finding) String() string {
 
 // report prints a table, and all mistakes.
 func (x *exam) report() {
+	for _, f := range x.failed {
+		x.t.Errorf("could not be made: %s", f)
+	}
+	if *actsOnly {
+		return
+	}
 	if *record != "" {
 		var lines strings.Builder
 		for _, a := range x.answers {
@@ -783,10 +842,7 @@ func (x *exam) report() {
 			assert.NoError(x.t, err)
 			fmt.Fprintf(&lines, "%s\n", line)
 		}
-		assert.NoError(x.t, os.WriteFile(filepath.Join(*record, "second-answers.jsonl"), []byte(lines.String()), 0o644))
-	}
-	for _, f := range x.failed {
-		x.t.Errorf("could not be made: %s", f)
+		assert.NoError(x.t, os.WriteFile(filepath.Join(*record, x.set.name+"-answers.jsonl"), []byte(lines.String()), 0o644))
 	}
 	for _, lie := range slices.Sorted(maps.Keys(x.lies)) {
 		x.t.Errorf("false, %d times: %s", x.lies[lie], lie)
@@ -803,7 +859,7 @@ func (x *exam) report() {
 	text := x.table()
 	fmt.Fprint(os.Stderr, text)
 	if *reportTo != "" {
-		assert.NoError(x.t, markdown.Section(*reportTo, "The second set", "cd testbed/why && go test -run TestWhyOnASecondSetOfNodes -report ../../docs/evidence/why.md", text))
+		assert.NoError(x.t, markdown.Section(*reportTo, "The "+x.set.name+" set", "cd testbed/why && go test -run "+x.t.Name()+" -report ../../docs/evidence/why.md", text))
 	}
 }
 
@@ -856,6 +912,44 @@ func (x *exam) class(n *patient, s *situation) (class, each string) {
 		class = c
 	}
 	return class, strings.Join(all, ", ")
+}
+
+func (s state) String() string { return [...]string{"lasts", "is over", "lasts or is over"}[s] }
+
+// show prints what kubelet and the runtimes show of a situation's pod: its state, kubelet's last warning about it, and its
+// containers. It calls the runtimes, and is only for -acts.
+func (p *patient) show(s *situation, when string) {
+	who := s.who()
+	if who == "" {
+		p.say("on %d: %s, %s", p.pods, s.name, when)
+		return
+	}
+	warning := "no warning"
+	log, err := os.ReadFile(p.kubelet.LogFile())
+	assert.NoError(p.t, err)
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, `"Event occurred"`) && strings.Contains(line, "/"+who+"-"+p.kubelet.NodeName) && strings.Contains(line, `type="Warning"`) {
+			warning = strings.TrimSpace(line)
+		}
+	}
+	containers := ""
+	for _, c := range []*runtimes.Containerd{p.runtime, p.second} {
+		found, err := p.ctr(c, "containers", "ls", `labels."io.kubernetes.pod.name"==`+who+"-"+p.kubelet.NodeName)
+		if err != nil {
+			found = err.Error()
+		}
+		if _, rows, _ := strings.Cut(found, "\n"); strings.TrimSpace(rows) != "" {
+			containers += "\n\t" + strings.ReplaceAll(strings.TrimSpace(rows), "\n", "\n\t")
+		}
+	}
+	p.say("on %d: %s, %s: kubelet says %s; %s%s", p.pods, s.name, when, p.stateOf(who), warning, containers)
+}
+
+// ctr runs ctr on a runtime, among the containers of CRI. It leaves no trace in the recorded calls.
+func (p *patient) ctr(c *runtimes.Containerd, args ...string) (string, error) {
+	ctx, stop := context.WithTimeout(p.t.Context(), 10*time.Second)
+	defer stop()
+	return c.Ctr(ctx, append([]string{"-n", "k8s.io"}, args...)...)
 }
 
 // stateOf returns what kubelet says of a pod, in a few words.
@@ -946,9 +1040,14 @@ func (p *patient) killShim(pod string) error {
 func (p *patient) badRegistry(c *runtimes.Containerd, name string, answer http.HandlerFunc) {
 	server := httptest.NewServer(answer)
 	p.t.Cleanup(server.Close)
+	p.pullsFrom(c, name, server.URL)
+}
+
+// pullsFrom makes a runtime pull the images of a registry from a server.
+func (p *patient) pullsFrom(c *runtimes.Containerd, name, server string) {
 	dir := filepath.Join(c.Dir, "certs.d", name)
 	require.NoError(p.t, os.MkdirAll(dir, 0o755))
-	text := fmt.Sprintf("server = %q\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n", server.URL)
+	text := fmt.Sprintf("server = %q\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n", server)
 	require.NoError(p.t, os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(text), 0o644))
 }
 
