@@ -191,7 +191,7 @@ func (w *whyFlags) lookNow(ctx context.Context, o why.Options) (*why.Report, err
 	o.Now = time.Now()
 	o.Since = o.Now.Add(-time.Duration(w.since))
 	client := admin.NewClient(w.socket)
-	response, err := client.Get(ctx, "/events?blocks=1&since="+(time.Duration(w.since)+longCall).String())
+	response, err := client.Get(ctx, "/events?blocks=1&large=new&since="+(time.Duration(w.since)+longCall).String())
 	if err != nil {
 		return nil, fmt.Errorf("%w; to look at a recording, name its FILE", err)
 	}

@@ -2,19 +2,15 @@ package why
 
 import (
 	"cmp"
-	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/wire"
 	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -26,6 +22,7 @@ type Look struct {
 	schema    *codec.Schema
 	assembler *calls.Assembler
 	words     map[string]string // :: text → the same text, kept once
+	items     map[string]int    // :: method → how many items its latest list has
 
 	calls     []*call
 	changes   []*capture.Change
@@ -47,7 +44,7 @@ type Look struct {
 
 // New returns a Look for recordings of an API. names must not be nil.
 func New(schema *codec.Schema, names calls.Namer) *Look {
-	a := calls.NewAssembler(schema, &lists{Namer: names, seed: maphash.MakeSeed(), known: map[uint64]described{}})
+	a := calls.NewAssembler(schema, names)
 	a.KeepBytes = keepBytes
 	l := &Look{}
 	l.Follow(a)
@@ -226,6 +223,14 @@ func (l *Look) brief(c *calls.Call) *call {
 	if b.code == codes.Canceled && b.timeout > 0 && b.took >= b.timeout-jump { // a client, or a runtime, ends a call at its deadline
 		b.code, b.message = codes.DeadlineExceeded, tooLate
 	}
+	if l.items == nil {
+		l.items = map[string]int{}
+	}
+	if n := c.About.Items; n > 0 {
+		l.items[b.method] = n
+	} else if front.Replies.Bytes > 0 && len(front.Replies.Kept) == 0 { // it was left out: it says nothing new
+		b.about.Items = l.items[b.method]
+	}
 	for _, name := range c.Remembered() {
 		b.cached = append(b.cached, l.word(name))
 	}
@@ -321,70 +326,6 @@ func decoded[M proto.Message](method string, of calls.Messages, to M) M {
 
 // cutOff reports whether a part of the first message is missing.
 func cutOff(m calls.Messages) bool { return len(m.Kept) > 0 && m.Kept[0].Truncated }
-
-// lists caches what messages and the items of their lists are about: on a node where nothing happens, runtimes list the same items
-// again and again, in any order.
-type lists struct {
-	calls.Namer
-	seed  maphash.Seed
-	known map[uint64]described // :: hash of a message → what it is about
-	rest  []byte               // for the next message
-	items []calls.About        // likewise
-}
-
-type described struct {
-	about calls.About
-	items []calls.About
-}
-
-const (
-	longMessage = 512
-	maxKnown    = 4096
-)
-
-// Message implements [calls.Namer]. The items are valid until the next call.
-func (n *lists) Message(md protoreflect.MessageDescriptor, payload []byte) (calls.About, []calls.About) {
-	if len(payload) < longMessage {
-		return n.Namer.Message(md, payload)
-	}
-	rest, items := n.rest[:0], n.items[:0] // what is no item of a list, and the items
-	for f, err := range wire.Fields(payload) {
-		if err != nil {
-			break
-		}
-		fd := md.Fields().ByNumber(f.Number)
-		if fd == nil || !fd.IsList() || fd.Message() == nil || f.Type != protowire.BytesType {
-			rest = append(rest, f.Raw...)
-			continue
-		}
-		item := n.read(fd.Message(), f.Bytes())
-		items = append(items, item.items...)
-		if len(item.about.IDs) > 0 {
-			items = append(items, item.about)
-		}
-	}
-	d := n.read(md, rest)
-	n.rest, n.items = rest, append(items, d.items...)
-	return d.about, n.items
-}
-
-// read returns what a message is about that has no list, or is an item of one.
-func (n *lists) read(md protoreflect.MessageDescriptor, payload []byte) described {
-	var h maphash.Hash
-	h.SetSeed(n.seed)
-	_, _ = h.WriteString(string(md.FullName())) // cannot fail
-	_, _ = h.Write(payload)
-	sum := h.Sum64()
-	d, ok := n.known[sum]
-	if !ok {
-		d.about, d.items = n.Namer.Message(md, payload)
-		if len(n.known) >= maxKnown {
-			clear(n.known)
-		}
-		n.known[sum] = d
-	}
-	return d
-}
 
 // kubelets are the names of processes that are a kubelet, or have one in them.
 var kubelets = []string{"kubelet", "hyperkube", "k3s", "k3s-server", "rke2", "k0s", "kubelite", "microk8s"}
