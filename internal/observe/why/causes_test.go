@@ -65,6 +65,9 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"StopContainer", "context deadline exceeded", noAnswer},
 		{"StopPodSandbox", "context deadline exceeded", "its CNI plugin or its shim did not answer"},
 		{"ExecSync", "failed to exec in container: failed to load task: context deadline exceeded", noAnswer},
+		{"ExecSync", `failed to exec in container: failed to create exec "7f": cannot exec in a paused state`, "the container is paused"},
+		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: unable to start container process: exec: "/bin/check": stat /bin/check: no such file or directory`, "its program is not in the container"},
+		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: unable to start container process: exec: "/check": permission denied`, "may not be executed"},
 		{"RemoveImage", "delete image: image used by 7f: image is in use by a container", "podman"},
 	} {
 		c := causeOf(one.method, one.answer)

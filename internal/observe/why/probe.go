@@ -19,7 +19,7 @@ var probes = Rule{
 	Shown:    "ExecSync calls that take longer than the time-out in their request, or whose answer says that the shim did not answer; how many ran at once, and how long those of other containers took",
 	Not:      "a probe that found the container ill: that ends in time, with an exit code",
 	Cure:     "an answer that could not load the task waited for the shim of the container, which may be stopped. Otherwise, if the others are quick, the command is slow: make it lighter, use an httpGet or grpc probe, or raise timeoutSeconds. If all are slow, the node is: each exec starts processes, so use fewer or rarer exec probes, and look at CPU and disk",
-	find:     slowProbes,
+	find:     func(v *view) []Finding { return slices.Concat(slowProbes(v), v.refusedExecs(), v.longHooks()) },
 }
 
 // many is of how many things one finding names together.
@@ -40,9 +40,78 @@ func notRun(c *call) bool {
 // late reports whether an ExecSync failed for another reason than its command.
 func late(c *call) bool { return overTime(c) || notRun(c) }
 
+// refusedExec reports whether a runtime refused to run the command of an ExecSync, for a reason that an answer shows.
+func refusedExec(c *call) bool {
+	of := causeOf(c.method, c.message)
+	return c.failed() && c.code != codes.DeadlineExceeded && of != nil && !of.likely
+}
+
+// refusedExecs finds containers of which a runtime refuses to run the probe or hook.
+func (v *view) refusedExecs() []Finding {
+	var found []Finding
+	for _, all := range groups(v.of((*call).kubelet, "ExecSync"), (*call).place) {
+		refused := filter(all, refusedExec)
+		if len(refused) < 3 || refused[len(refused)-1].began.Sub(refused[0].began) < time.Second { // kubelet tries a probe three times at once
+			continue
+		}
+		f, last := shown(refused), refused[len(refused)-1]
+		of := causeOf(last.method, last.message)
+		f.About, f.Level, f.Cure = last.object(), Error, of.cure
+		f.Not = "a probe that found the container ill: its command was not run"
+		what := "exec probe"
+		if last.asked == 0 {
+			what = "hook"
+		}
+		say := func(is string) string {
+			return fmt.Sprintf("%s: its %s %s not run on %s, %s: %s: %s", f.About, what, is, on(last), times(len(refused)), of.text, last.message)
+		}
+		f.Text, f.past = say("is"), say("was")
+		if newest := all[len(all)-1]; newest.ok() {
+			f.end("; it runs again since "+clock(newest.began), newest)
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// longHook is how long a postStart hook runs before why says so.
+const longHook = 30 * time.Second
+
+// longHooks finds postStart hooks that run for long: kubelet gives them no time-out, and the container is not ready meanwhile. A
+// preStop hook may take the whole grace period.
+func (v *view) longHooks() []Finding {
+	var found []Finding
+	started := v.of(func(c *call) bool { return c.kubelet() && c.ok() }, "StartContainer")
+	for _, c := range v.of(func(c *call) bool { return c.kubelet() && c.asked == 0 && c.took >= longHook }, "ExecSync") {
+		if !slices.ContainsFunc(started, func(s *call) bool {
+			return s.id() == c.id() && c.began.Sub(s.end()) < soon && !c.began.Before(s.end())
+		}) {
+			continue
+		}
+		f := shown([]*call{c})
+		f.About = c.object()
+		if c.took < longUnderWay {
+			f.Level = Note
+		}
+		say := func(runs string) string {
+			return fmt.Sprintf("%s: its postStart hook %s for %s on %s", f.About, runs, round(c.took), on(c))
+		}
+		f.Text, f.past = say("has been running")+", and kubelet waits for it", say("ran")
+		f.Not = "the runtime: it waits for the command"
+		f.Cure = "see what the command waits for: kubelet sets no time-out for it, and the container is not ready before it ends. End it in the container (crictl exec), or delete the pod"
+		if c.ended {
+			f.end("", c)
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
 func slowProbes(v *view) []Finding {
 	var found []Finding
-	for _, execs := range groups(v.of(func(c *call) bool { return c.kubelet() && c.asked > 0 && !v.stood(c.began, c.end()) }, "ExecSync"), on) {
+	for _, execs := range groups(v.of(func(c *call) bool {
+		return c.kubelet() && c.asked > 0 && !refusedExec(c) && !v.stood(c.began, c.end())
+	}, "ExecSync"), on) {
 		var lates [][]*call // by container
 		for _, all := range groups(execs, (*call).object) {
 			slow := filter(all, late)

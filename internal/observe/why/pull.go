@@ -12,13 +12,13 @@ var pulls = Rule{
 	Name:     "pull",
 	Symptoms: []string{"errimagepull", "imagepullbackoff", "failed to pull image", "pulling image", "pullimage from image service failed", "failed to pull and unpack image", "containercreating"},
 	Means:    "a pull of an image hangs, or fails again and again. Unless kubelet may pull in parallel (serializeImagePulls: false), all other pulls of the node wait for it.",
-	Shown:    "a PullImage that is under way for long, images that kubelet missed meanwhile and did not pull, or pulls that fail",
+	Shown:    "a PullImage that is under way for long, images that kubelet missed meanwhile and did not pull, or pulls that fail; or an image that kubelet misses again and again without a pull",
 	Not:      "kubelet: it has sent the pull to the runtime",
 	Cure:     "read the runtime's answer. If the pull hangs, " + tryRegistry + ". To let other pods pull meanwhile, set serializeImagePulls: false and maxParallelImagePulls in kubelet's configuration",
 	tried:    true,
 	find: func(v *view) []Finding {
 		pulled := v.of((*call).kubelet, "PullImage")
-		return append(v.hanging(pulled), v.failing(pulled)...)
+		return slices.Concat(v.hanging(pulled), v.failing(pulled), v.neverPulled(pulled))
 	},
 }
 
@@ -156,6 +156,49 @@ func (v *view) failing(pulled []*call) []Finding {
 			f.end("; it succeeded at "+clock(newest.end()), newest)
 		} else if newest.ended && v.stopped(failed) {
 			f.end(notTried)
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// neverPulled finds images that kubelet misses again and again and does not pull, although it waits for no other pull.
+func (v *view) neverPulled(pulled []*call) []Finding {
+	var found []Finding
+	looks := v.of(func(c *call) bool { return c.kubelet() && c.ok() && c.about.Image != "" }, "ImageStatus")
+	for _, all := range groups(looks, func(c *call) string { return on(c) + " " + c.about.Image }) {
+		missed := filter(all, func(c *call) bool {
+			return c.lacks && !slices.ContainsFunc(pulled, func(p *call) bool {
+				return !p.began.After(c.began) && (p.end().After(c.began) || p.about.Image == c.about.Image && c.began.Sub(p.end()) < backOff)
+			})
+		})
+		if len(missed) < 3 || missed[len(missed)-1].began.Sub(missed[0].began) < 2*retry("RunPodSandbox") {
+			continue
+		}
+		f, last := shown(missed), missed[len(missed)-1]
+		image := last.about.Image
+		f.About, f.Level, f.Cause = image, Error, "imagePullPolicy is Never"
+		f.Cure = "pull it onto the node (crictl pull " + image + "), or change imagePullPolicy. If the policy is another, kubelet's log says why it does not pull"
+		f.Not = "the registry: nobody asked it"
+		f.Pods = podsOf(filter(v.calls, func(c *call) bool {
+			return c.kubelet() && c.method == "CreateContainer" && c.about.Image == image && on(c) == on(last)
+		}))
+		whose, removed := "", ""
+		if len(f.Pods) > 0 {
+			whose = " for " + and(few(f.Pods))
+		}
+		for _, c := range v.calls {
+			if c.method == "RemoveImage" && c.ok() && !c.own && !c.began.After(last.began) && c.about.Image == image {
+				removed = fmt.Sprintf("; %s had removed it at %s", c.from, clock(c.began))
+				f.decided(c)
+			}
+		}
+		say := func(is string) string {
+			return fmt.Sprintf("%s %s missing on %s%s: kubelet looked for it %s since %s, and did not pull it%s", image, is, on(last), whose, times(len(missed)), clock(f.Since), removed)
+		}
+		f.Text, f.past = say("is"), say("was")
+		if newest := all[len(all)-1]; !newest.lacks {
+			f.end("; it is there since "+clock(newest.began)+" or before", newest)
 		}
 		found = append(found, f)
 	}

@@ -78,27 +78,34 @@ func stuck(v *view) []Finding {
 // leastGrace is the shortest grace period whose end says something: on a busy node a runtime takes seconds besides.
 const leastGrace = 5 * time.Second
 
+// longKill is how long after the grace period a container has ended at the latest, also on a busy node.
+const longKill = 15 * time.Second
+
 // stubborn finds containers that did not end at their signal.
 func (v *view) stubborn(stops []*call) []Finding {
 	var found []Finding
 	var killed []*call
 	for _, all := range groups(stops, func(c *call) string {
-		if c.method != "StopContainer" || c.took < c.asked || c.ended && (c.asked < leastGrace || !c.ok()) {
+		if c.method != "StopContainer" || c.took < c.asked || c.ended && !c.ok() {
 			return ""
 		}
 		return c.object()
 	}) {
 		c := longest(all)
 		switch {
-		case c.ended:
-			killed = append(killed, c)
-		case c.took > c.asked+10*time.Second && c.asked >= leastGrace, c.took > c.asked+longUnderWay:
+		case c.took > c.asked+longKill:
 			f := shown(all)
 			f.decided(c)
 			f.About, f.Cause = c.object(), on(c)+" did not get its process killed"
 			f.Text = fmt.Sprintf("%s has not ended %s after its signal, although its grace period was %s", f.About, round(c.took), round(c.asked))
+			f.past = fmt.Sprintf("%s ended only %s after its signal, although its grace period was %s", f.About, round(c.took), round(c.asked))
+			if c.ended {
+				f.end("")
+			}
 			f.Cure = "look for a process of the container in state D (waiting for a disk or a network file system): nothing can kill it before that answers"
 			found = append(found, f)
+		case c.ended && c.asked >= leastGrace:
+			killed = append(killed, c)
 		}
 	}
 	if len(killed) == 0 {
