@@ -73,6 +73,11 @@ var recordings = []struct {
 	{"shim-stopped-probe", "a shim is stopped (SIGSTOP) whose container has an exec probe", map[string]string{"exec-probe": "; probably: its shim did not answer", "runtime": "primary is slow since 02:11:24.735"}},
 	{"crash-loop", "none: programs end at once, again and again, on two runtimes", nil},
 	{"runtime-gone", "the socket of a runtime is gone, since before the oldest call that is recorded", map[string]string{"runtime": "kata.io is gone since 02:21:24.219 (cannot be reached"}},
+	{"container-paused", "a container with an exec probe is paused for a minute", map[string]string{"exec-probe": "testbed/willow-node-dfa95b6e/app: its exec probe was not run on primary, 21 times: the container is paused"}},
+	{"probe-no-program", "the program of an exec probe is not in the image", map[string]string{"exec-probe": "testbed/elder-node-dfa95b6e/app: its exec probe is not run on primary, 42 times: its program is not in the container"}},
+	{"hook-hangs", "a postStart hook waits", map[string]string{"exec-probe": "testbed/myrtle-node-dfa95b6e/app: its postStart hook has been running for 1m5s on old.io, and kubelet waits for it"}},
+	{"not-killed", "runc does not kill the process of a pod that was deleted", map[string]string{"stuck-terminating": "testbed/hazel-node-dfa95b6e/app has not ended 1m9s after its signal, although its grace period was 2s"}},
+	{"image-removed", "crictl removes the image of a pod that may not pull, and its program ends", map[string]string{"pull": "image registry.test/testbed/other:1 is missing on primary for testbed/olive-node-dfa95b6e: kubelet looked for it 4 times since 22:38:58.606, and did not pull it; crictl had removed it at 22:38:57.558"}},
 	{"runtime-killed", "containerd is killed, and started again after 6s", map[string]string{"runtime": "primary was gone once (dial unix"}},
 }
 

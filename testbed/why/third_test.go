@@ -42,7 +42,7 @@ var thirdSet = set{
 	first: func() []*corev1.Pod {
 		return []*corev1.Pod{
 			pod("idle", "sleep"), onSecond(pod("aged", "sleep"), "testbed/app:1"),
-			probed(pod("willow", "sleep"), "exit", "0"), pod("hazel", "sleep"), pod("linden", "sleep"),
+			slowlyProbed(pod("willow", "sleep"), "0s", 10), pod("hazel", "sleep"), pod("linden", "sleep"),
 		}
 	},
 }

@@ -66,8 +66,8 @@ func (v *view) refusedExecs() []Finding {
 			return fmt.Sprintf("%s: its %s %s not run on %s, %s: %s: %s", f.About, what, is, on(last), times(len(refused)), of.text, last.message)
 		}
 		f.Text, f.past = say("is"), say("was")
-		if newest := all[len(all)-1]; newest.ok() {
-			f.end("; it runs again since "+clock(newest.began), newest)
+		if i := slices.IndexFunc(all, func(c *call) bool { return c.ok() && c.began.After(last.began) }); i >= 0 {
+			f.end("; it runs again since "+clock(all[i].began), all[i])
 		}
 		found = append(found, f)
 	}

@@ -194,7 +194,7 @@ func (v *view) neverPulled(pulled []*call) []Finding {
 			}
 		}
 		say := func(is string) string {
-			return fmt.Sprintf("%s %s missing on %s%s: kubelet looked for it %s since %s, and did not pull it%s", image, is, on(last), whose, times(len(missed)), clock(f.Since), removed)
+			return fmt.Sprintf("image %s %s missing on %s%s: kubelet looked for it %s since %s, and did not pull it%s", image, is, on(last), whose, times(len(missed)), clock(f.Since), removed)
 		}
 		f.Text, f.past = say("is"), say("was")
 		if newest := all[len(all)-1]; !newest.lacks {

@@ -99,7 +99,7 @@ func TestAnImageThatKubeletDoesNotPull(t *testing.T) {
 	v := &view{now: at(50), calls: []*call{create, look(1, false), remove, look(10, true), look(25, true), look(45, true)}}
 	found := v.neverPulled(nil)
 	require.Len(t, found, 1)
-	assert.Equal(t, "r.test/app:1 is missing on primary for shop/web: kubelet looked for it 3 times since 09:00:10.000, and did not pull it; crictl had removed it at 09:00:05.000", found[0].Text)
+	assert.Equal(t, "image r.test/app:1 is missing on primary for shop/web: kubelet looked for it 3 times since 09:00:10.000, and did not pull it; crictl had removed it at 09:00:05.000", found[0].Text)
 	assert.Equal(t, Error, found[0].Level)
 	v.calls = append(v.calls, look(48, false))
 	assert.True(t, v.neverPulled(nil)[0].Over)
