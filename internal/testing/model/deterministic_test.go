@@ -52,6 +52,9 @@ func simulatedRand() uint64 {
 	{"runtime/rand.go", "seed[i%len(seed)] ^= c\n", "seed[i%len(seed)] = c - c + byte(i) + 1\n"},
 	// No goroutine is stopped because it runs for long, or is in a system call.
 	{"runtime/proc.go", "func retake(now int64) uint32 {\n\tn := 0\n", "func retake(now int64) uint32 {\n\tn := 0\n\tif now > 0 {\n\t\treturn 0\n\t}\n"},
+	// The program does not collect garbage. GOGC=off does not prevent a collection that the program asks for, as a successor does
+	// once it has kept what it inherited: runtime.GC yields after each span that it sweeps, and so as often as the heap wants.
+	{"runtime/mgc.go", "func GC() {\n", "func GC() {\n\tif getg().bubble != nil {\n\t\treturn\n\t}\n"},
 	// The scheduler looks at the global queue at the same moments, whatever the runtime's own goroutines do.
 	{"runtime/proc.go", "\tif !inheritTime {\n\t\tmp.p.ptr().schedtick++\n", "\tif !inheritTime && gp.bubble != nil {\n\t\tmp.p.ptr().schedtick++\n"},
 	// A mutex goes to the goroutine that has waited for a millisecond, of the simulated clock.
