@@ -199,6 +199,8 @@ func (v *view) neverPulled(pulled []*call) []Finding {
 		f.Text, f.past = say("is"), say("was")
 		if newest := all[len(all)-1]; !newest.lacks {
 			f.end("; it is there since "+clock(newest.began)+" or before", newest)
+		} else if v.stopped(missed) {
+			f.end(notTried)
 		}
 		found = append(found, f)
 	}

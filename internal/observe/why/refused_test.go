@@ -101,8 +101,10 @@ func TestAnImageThatKubeletDoesNotPull(t *testing.T) {
 	require.Len(t, found, 1)
 	assert.Equal(t, "image r.test/app:1 is missing on primary for shop/web: kubelet looked for it 3 times since 09:00:10.000, and did not pull it; crictl had removed it at 09:00:05.000", found[0].Text)
 	assert.Equal(t, Error, found[0].Level)
+	v.now = at(76)
+	assert.Contains(t, v.neverPulled(nil)[0].Text, "; kubelet has not tried since")
 	v.calls = append(v.calls, look(48, false))
-	assert.True(t, v.neverPulled(nil)[0].Over)
+	assert.Contains(t, v.neverPulled(nil)[0].Text, "; it is there since 09:00:48.000 or before")
 
 	pull := func(second int, image string, took time.Duration, code codes.Code) *call {
 		c := made("PullImage", "primary", second, took, code, "")
