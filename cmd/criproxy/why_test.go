@@ -78,6 +78,9 @@ var recordings = []struct {
 	{"hook-hangs", "a postStart hook waits", map[string]string{"exec-probe": "testbed/myrtle-node-dfa95b6e/app: its postStart hook has been running for 1m5s on old.io, and kubelet waits for it"}},
 	{"not-killed", "runc does not kill the process of a pod that was deleted", map[string]string{"stuck-terminating": "testbed/hazel-node-dfa95b6e/app has not ended 1m9s after its signal, although its grace period was 2s"}},
 	{"image-removed", "crictl removes the image of a pod that may not pull, and its program ends", map[string]string{"pull": "image registry.test/testbed/other:1 is missing on primary for testbed/olive-node-dfa95b6e: kubelet looked for it 4 times since 22:38:58.606, and did not pull it; crictl had removed it at 22:38:57.558"}},
+	{"network-lost", "the network namespace of a sandbox is removed", map[string]string{"made-anew": "the sandbox of testbed/avocet-node-0dd7bdc6 on primary had lost its address by 23:14:23.265, and no client had stopped it; kubelet made it anew at 23:14:23.667"}},
+	{"start-hangs", "runc waits for a minute before it starts a container", map[string]string{"container-reserved": "testbed/teal-node-0dd7bdc6/app waited for its StartContainer, which took 1m6s on primary"}},
+	{"runc-forgets", "runc loses the state of a container with an exec probe", map[string]string{"exec-probe": "testbed/merlin-node-0dd7bdc6/app: its exec probe is not run on primary, 18 times: runc does not know the container, which may run on"}},
 	{"runtime-killed", "containerd is killed, and started again after 6s", map[string]string{"runtime": "primary was gone once (dial unix"}},
 }
 

@@ -114,6 +114,8 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 		return nil, fmt.Errorf("only the user that criproxy runs as may use the admin socket %s; run this as root", c.path)
 	case err != nil && strings.Contains(err.Error(), "malformed HTTP response"): // the SETTINGS of HTTP/2, with which gRPC servers begin
 		return nil, fmt.Errorf("%s is not an admin socket: it speaks gRPC, as runtimes and criproxy's sockets for clients do; the admin socket is beside criproxy's main socket, as in %s", c.path, config.AdminBeside(c.path))
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return nil, fmt.Errorf("%s ended the connection without an answer: it may be criproxy's socket for clients, which speaks gRPC; the admin socket is beside that, as in %s", c.path, config.AdminBeside(c.path))
 	case err != nil:
 		return nil, fmt.Errorf("asking criproxy at %s: %w", c.path, err)
 	}

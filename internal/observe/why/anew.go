@@ -10,7 +10,7 @@ var madeAnew = Rule{
 	Name:     "made-anew",
 	Symptoms: []string{"sandbox changed, it will be killed", "no ready sandbox for pod can be found"},
 	Means:    "A sandbox or a container ended, and kubelet had not asked for that: another client stopped it, its shim or its first process was killed, or the node restarted. kubelet makes it anew. No call fails.",
-	Shown:    "StopPodSandbox or StopContainer of a client that is not kubelet, or a PodSandboxStatus by which a sandbox is no longer ready that nobody had stopped; then kubelet's call that makes it anew",
+	Shown:    "StopPodSandbox or StopContainer of a client that is not kubelet, or a PodSandboxStatus by which a sandbox that nobody had stopped is no longer ready, or has no address; then kubelet's call that makes it anew",
 	Not:      "a pod that was deleted or moved: kubelet stops those itself. A container that ends by itself and is restarted is not this either",
 	Cure:     "find who stopped it, by the client's name and process, or what killed the shim: the OOM killer (dmesg) and the runtime's log say so. To end a pod, delete it in Kubernetes: kubelet makes anew what others stop",
 	find:     func(v *view) []Finding { return slices.Concat(v.stoppedByOthers(), v.endedByItself()) },
@@ -74,9 +74,14 @@ func (v *view) endedByItself() []Finding {
 		}
 		f := shown([]*call{seen, made[i]})
 		f.About = seen.target()
-		f.Text = fmt.Sprintf("the sandbox of %s on %s had ended by %s, and no client had stopped it", f.About, on(seen), clock(seen.end()))
+		what := "ended"
 		f.Cause = "its shim, or the process that keeps its namespaces, was killed"
 		f.Cure = "look for the OOM killer in dmesg at that time, and for the end of the shim in the runtime's log. If nobody killed it, see whether the runtime was updated or the node restarted"
+		if seen.said == noAddress {
+			what, f.Cause = "lost its address", "its network namespace is gone"
+			f.Cure = "find out who removed it from /run/netns (ip netns delete, a clean-up of /run, a network plugin)"
+		}
+		f.Text = fmt.Sprintf("the sandbox of %s on %s had %s by %s, and no client had stopped it", f.About, on(seen), what, clock(seen.end()))
 		f.end("; kubelet made it anew at " + clock(made[i].began))
 		found = append(found, f)
 	}

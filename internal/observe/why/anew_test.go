@@ -74,6 +74,9 @@ func TestASandboxThatEndedByItselfIsMadeAnew(t *testing.T) {
 	assert.True(t, found[0].Over)
 	assert.Len(t, madeAnew.find(&view{now: at(200), begin: at(30), calls: all[1:]}), 1, "its beginning is long ago")
 
+	lost := []*call{run, of("a", "PodSandboxStatus", 100, noAddress), clean, again}
+	assert.Contains(t, madeAnew.find(&view{now: at(200), calls: lost})[0].Text, "had lost its address by 09:01:41.000, and no client had stopped it")
+
 	for name, v := range map[string]*view{
 		"it may have been stopped before":        {begin: at(50), calls: all[1:]},
 		"it may have been stopped and forgotten": {whole: at(50), calls: all[1:]},

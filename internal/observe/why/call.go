@@ -32,7 +32,7 @@ type call struct {
 	cached  []string // the runtimes for which a cache answered
 
 	asked time.Duration // the field timeout of a StopContainer or ExecSync
-	said  string        // of Version: the version; of Status: why the network or the runtime is not ready; of PodSandboxStatus: its state, if not ready
+	said  string        // of Version: the version; of Status: why the network or the runtime is not ready; of PodSandboxStatus: why it is not ready
 	lacks bool          // of ImageStatus: there is no such image
 	has   string        // of Status: the handlers for RuntimeClasses, in order; empty if it does not say
 }

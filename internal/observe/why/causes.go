@@ -136,6 +136,8 @@ var causes = []cause{
 		cure: "correct the command of the probe or hook, or use an image that has the program; a shell is often missing in small images"},
 	{of: []string{"ExecSync"}, words: []string{"unable to start container process*ermission denied", "open executable: Permission denied"}, text: "its program may not be executed by the user of the container",
 		cure: "make it executable in the image (chmod +x), or run the container as a user who may"},
+	{of: []string{"ExecSync"}, words: []string{"exec failed: container does not exist"}, text: "runc does not know the container, which may run on",
+		cure: "find out who removed runc's state (below /run/containerd/runc or /run/runc). Delete the pod: nothing else ends its processes in order"},
 	{of: []string{"ExecSync"}, likely: true, words: []string{"failed to load task", "failed to get task", "failed to create exec"}, text: noAnswer, cure: wakeShim},
 	{of: []string{"RemoveImage"}, likely: true, words: []string{"image is in use by a container"},
 		text: "a container that the runtime does not show to kubelet uses the image, such as one of podman or buildah, which keep theirs in the same storage as CRI-O",

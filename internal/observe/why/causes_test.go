@@ -68,6 +68,7 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"ExecSync", `failed to exec in container: failed to create exec "7f": cannot exec in a paused state`, "the container is paused"},
 		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: unable to start container process: exec: "/bin/check": stat /bin/check: no such file or directory`, "its program is not in the container"},
 		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: unable to start container process: exec: "/check": permission denied`, "may not be executed"},
+		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: container does not exist`, "runc does not know the container"},
 		{"ExecSync", `failed to exec in container: failed to create exec "7f": connect: no such file or directory`, noAnswer},
 		{"RemoveImage", "delete image: image used by 7f: image is in use by a container", "podman"},
 	} {

@@ -64,11 +64,11 @@ func (v *view) ended(pod string, after time.Time) (end *call) {
 // backOff is the longest time that kubelet waits between two tries to pull an image, or to start a pod or a container.
 const backOff = 5 * time.Minute
 
-// retry returns the longest time after which kubelet repeats a call that a runtime refused. It syncs a pod whose start failed after
+// retry returns the longest time after which kubelet repeats a call that a runtime refused. It syncs a pod without a sandbox after
 // 10 s and half as much at random (backOffPeriod in kubelet's pod_workers.go), and removes what has ended once a minute at least.
 func retry(method string) time.Duration {
 	switch method {
-	case "RunPodSandbox", "ImageStatus":
+	case "RunPodSandbox":
 		return 15 * time.Second
 	case "RemovePodSandbox", "RemoveContainer", "RemoveImage":
 		return time.Minute

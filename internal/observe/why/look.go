@@ -269,8 +269,8 @@ func (l *Look) said(of *calls.Leg) (said, has string) {
 			said = strings.TrimSpace(v.GetRuntimeName() + " " + v.GetRuntimeVersion())
 		}
 	case "PodSandboxStatus":
-		if s := decoded(of.Method, of.Replies, &runtimeapi.PodSandboxStatusResponse{}).GetStatus(); s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY && of.Ended && of.Code == codes.OK {
-			said = s.GetState().String()
+		if s := decoded(of.Method, of.Replies, &runtimeapi.PodSandboxStatusResponse{}).GetStatus(); of.Ended && of.Code == codes.OK && !cutOff(of.Replies) {
+			said = unready(s)
 		}
 	case "Status":
 		r := decoded(of.Method, of.Replies, &runtimeapi.StatusResponse{})
@@ -289,6 +289,20 @@ func (l *Look) said(of *calls.Leg) (said, has string) {
 	}
 	return l.word(said), l.word(has)
 }
+
+// unready returns why kubelet makes a sandbox anew, as PodSandboxChanged in its podsandbox/util.go decides; "" if it does not.
+func unready(s *runtimeapi.PodSandboxStatus) string {
+	switch {
+	case s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY:
+		return s.GetState().String()
+	case s.GetNetwork().GetIp() == "" && s.GetLinux().GetNamespaces().GetOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE:
+		return noAddress
+	}
+	return ""
+}
+
+// noAddress is said of a sandbox that is ready and has lost its network.
+const noAddress = "no address"
 
 // notReady returns the conditions that are not met. Runtimes have others, which kubelet ignores.
 func notReady(conditions []*runtimeapi.RuntimeCondition) string {

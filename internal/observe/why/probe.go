@@ -40,10 +40,15 @@ func notRun(c *call) bool {
 // late reports whether an ExecSync failed for another reason than its command.
 func late(c *call) bool { return overTime(c) || notRun(c) }
 
-// refusedExec reports whether a runtime refused to run the command of an ExecSync, for a reason that an answer shows.
+// passing are words of an answer to an ExecSync for a container that ends, or a shim that does.
+var passing = []string{"not found", "not running", "no running task", "EXITED", "stopped", "ttrpc", "no such process", "connect: "}
+
+// refusedExec reports whether a runtime refused to run the command of an ExecSync, and not because the container has ended.
 func refusedExec(c *call) bool {
-	of := causeOf(c.method, c.message)
-	return c.failed() && c.code != codes.DeadlineExceeded && of != nil && !of.likely
+	if of := causeOf(c.method, c.message); of != nil {
+		return c.code == codes.Unknown && !of.likely
+	}
+	return c.code == codes.Unknown && c.failed() && !slices.ContainsFunc(passing, func(w string) bool { return strings.Contains(c.message, w) })
 }
 
 // refusedExecs finds containers of which a runtime refuses to run the probe or hook.
@@ -55,15 +60,18 @@ func (v *view) refusedExecs() []Finding {
 			continue
 		}
 		f, last := shown(refused), refused[len(refused)-1]
-		of := causeOf(last.method, last.message)
-		f.About, f.Level, f.Cure = last.object(), Error, of.cure
+		said := last.message
+		if of := causeOf(last.method, last.message); of != nil {
+			said, f.Cure = of.text+": "+said, of.cure
+		}
+		f.About, f.Level = last.object(), Error
 		f.Not = "a probe that found the container ill: its command was not run"
 		what := "exec probe"
 		if last.asked == 0 {
 			what = "hook"
 		}
 		say := func(is string) string {
-			return fmt.Sprintf("%s: its %s %s not run on %s, %s: %s: %s", f.About, what, is, on(last), times(len(refused)), of.text, last.message)
+			return fmt.Sprintf("%s: its %s %s not run on %s, %s: %s", f.About, what, is, on(last), times(len(refused)), said)
 		}
 		f.Text, f.past = say("is"), say("was")
 		if i := slices.IndexFunc(all, func(c *call) bool { return c.ok() && c.began.After(last.began) }); i >= 0 {
@@ -74,15 +82,15 @@ func (v *view) refusedExecs() []Finding {
 	return found
 }
 
-// longHook is how long a postStart hook runs before why says so.
-const longHook = 30 * time.Second
+// longStart is how long the start of a container, or its postStart hook, takes before why says so.
+const longStart = 30 * time.Second
 
 // longHooks finds postStart hooks that run for long: kubelet gives them no time-out, and the container is not ready meanwhile. A
 // preStop hook may take the whole grace period.
 func (v *view) longHooks() []Finding {
 	var found []Finding
 	started := v.of(func(c *call) bool { return c.kubelet() && c.ok() }, "StartContainer")
-	for _, c := range v.of(func(c *call) bool { return c.kubelet() && c.asked == 0 && c.took >= longHook }, "ExecSync") {
+	for _, c := range v.of(func(c *call) bool { return c.kubelet() && c.asked == 0 && c.took >= longStart }, "ExecSync") {
 		if !slices.ContainsFunc(started, func(s *call) bool {
 			return s.id() == c.id() && c.began.Sub(s.end()) < soon && !c.began.Before(s.end())
 		}) {

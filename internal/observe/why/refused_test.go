@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// What follows was missed on a third set of nodes (issue 42).
+// What follows was missed on a third and a fourth set of nodes (issue 42).
 
 func exec(second int, asked, took time.Duration, message string) *call {
 	c := made("ExecSync", "primary", second, took, codes.OK, message)
@@ -44,6 +44,30 @@ func TestAProbeThatTheRuntimeRefusesIsNotSlow(t *testing.T) {
 	} {
 		assert.Empty(t, probes.find(&view{now: at(59), calls: calls}), name)
 	}
+}
+
+func TestAnErrorOfAProbeThatNobodyKnowsIsQuoted(t *testing.T) {
+	v := &view{now: at(59)}
+	for second := 1; second < 40; second += 10 {
+		v.calls = append(v.calls, exec(second, time.Second, 0, "the moon is full"))
+	}
+	assert.Equal(t, "shop/web/app: its exec probe is not run on primary, 4 times: the moon is full", probes.find(v)[0].Text)
+}
+
+func TestAStartThatTakesLong(t *testing.T) {
+	start := made("StartContainer", "primary", 1, 40*time.Second, codes.OK, "")
+	start.about.Container, start.ended = "app", false
+	v := &view{now: at(41), calls: []*call{start}}
+	found := v.longStarts()
+	require.Len(t, found, 1)
+	assert.Equal(t, "shop/web/app waits for its StartContainer, which has been under way for 40s on primary", found[0].Text)
+	assert.Equal(t, Note, found[0].Level)
+	start.took = time.Minute
+	assert.True(t, v.longStarts()[0].Lasts())
+	start.ended = true
+	assert.Equal(t, "shop/web/app waited for its StartContainer, which took 1m0s on primary", v.longStarts()[0].Text)
+	start.took = 20 * time.Second
+	assert.Empty(t, v.longStarts())
 }
 
 func person(c *call) *call {
@@ -101,7 +125,7 @@ func TestAnImageThatKubeletDoesNotPull(t *testing.T) {
 	require.Len(t, found, 1)
 	assert.Equal(t, "image r.test/app:1 is missing on primary for shop/web: kubelet looked for it 3 times since 09:00:10.000, and did not pull it; crictl had removed it at 09:00:05.000", found[0].Text)
 	assert.Equal(t, Error, found[0].Level)
-	v.now = at(76)
+	v.now = at(660)
 	assert.Contains(t, v.neverPulled(nil)[0].Text, "; kubelet has not tried since")
 	v.calls = append(v.calls, look(48, false))
 	assert.Contains(t, v.neverPulled(nil)[0].Text, "; it is there since 09:00:48.000 or before")
