@@ -3,12 +3,16 @@ package admin
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -35,4 +39,17 @@ func TestAnAnswerToARequestThatHasEndedIsNone(t *testing.T) {
 			})
 		}
 	}
+}
+
+// testdata/cli/status.txtar has a socket of criproxy that ends the connection.
+func TestASocketThatSpeaksGRPCIsNoAdminSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.sock")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	t.Cleanup(server.Stop)
+	go func() { _ = server.Serve(l) }() // until Stop
+	_, err = NewClient(path).Read(t.Context(), "status", &Version{})
+	assert.ErrorContains(t, err, path+" is not an admin socket: it speaks gRPC")
+	assert.ErrorContains(t, err, "p.admin.sock")
 }

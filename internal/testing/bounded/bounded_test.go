@@ -53,7 +53,8 @@ func TestARunThatHangsSaysWhere(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
-	for _, text := range []string{"   TestHangs for ", "bounded.TestHangs(", "SIGQUIT", "bounded.silent("} {
+	assert.Regexp(t, `(?m)^   TestHangs for \d+s$`, string(out))
+	for _, text := range []string{"bounded.TestHangs(", "SIGQUIT", "bounded.silent("} {
 		assert.Contains(t, string(out), text)
 	}
 }
