@@ -32,8 +32,8 @@ import (
 
 var (
 	record   = flag.String("record", "", "the folder to which recordings of the faults are written")
-	reportTo = flag.String("report", "", "the document into which the tables of the second and the third set are written")
-	actsOnly = flag.Bool("acts", false, "of the second and the third set, only what is done: why is not asked")
+	reportTo = flag.String("report", "", "the document into which the tables of a set are written")
+	actsOnly = flag.Bool("acts", false, "of a set, only what is done: why is not asked")
 )
 
 func TestMain(m *testing.M) {

@@ -16,7 +16,7 @@ var probes = Rule{
 	Name:     "exec-probe",
 	Symptoms: []string{"probe errored*deadlineexceeded", "probe failed*timed out", "probe failed*timeout", "execsync cmd from runtime service failed", "failed to exec in container: timeout", "command*timed out"},
 	Means:    "an exec probe takes longer than its timeoutSeconds, or its command is not run at all. kubelet counts it as failed, although the container may be well.",
-	Shown:    "ExecSync calls that take longer than the time-out in their request, or whose answer says that the shim did not answer; how many ran at once, and how long those of other containers took",
+	Shown:    "ExecSync calls that take longer than the time-out in their request, or whose answer says that the shim did not answer; how many ran at once, and how long those of other containers took. Or ExecSync calls that the runtime refuses again and again, and postStart hooks that run for half a minute",
 	Not:      "a probe that found the container ill: that ends in time, with an exit code",
 	Cure:     "an answer that could not load the task waited for the shim of the container, which may be stopped. Otherwise, if the others are quick, the command is slow: make it lighter, use an httpGet or grpc probe, or raise timeoutSeconds. If all are slow, the node is: each exec starts processes, so use fewer or rarer exec probes, and look at CPU and disk",
 	find:     func(v *view) []Finding { return slices.Concat(slowProbes(v), v.refusedExecs(), v.longHooks()) },
@@ -45,10 +45,13 @@ var passing = []string{"not found", "not running", "no running task", "EXITED", 
 
 // refusedExec reports whether a runtime refused to run the command of an ExecSync, and not because the container has ended.
 func refusedExec(c *call) bool {
-	if of := causeOf(c.method, c.message); of != nil {
-		return c.code == codes.Unknown && !of.likely
+	if c.code != codes.Unknown {
+		return false
 	}
-	return c.code == codes.Unknown && c.failed() && !slices.ContainsFunc(passing, func(w string) bool { return strings.Contains(c.message, w) })
+	if of := causeOf(c.method, c.message); of != nil {
+		return !of.likely
+	}
+	return !slices.ContainsFunc(passing, func(w string) bool { return strings.Contains(c.message, w) })
 }
 
 // refusedExecs finds containers of which a runtime refuses to run the probe or hook.

@@ -138,11 +138,7 @@ func (v *view) failing(pulled []*call) []Finding {
 				}
 			}
 		}
-		whose := ""
-		if len(f.Pods) > 0 {
-			whose = " for " + and(few(f.Pods))
-		}
-		f.Text = fmt.Sprintf("%s failed %s to pull %s%s: %s: %s", last.actor(), times(len(failed)), withRegistry(last.about.Image), whose, why, last.message)
+		f.Text = fmt.Sprintf("%s failed %s to pull %s%s: %s: %s", last.actor(), times(len(failed)), withRegistry(last.about.Image), forPods(f.Pods), why, last.message)
 		if v.unasked(last) {
 			f.Not = notAsked
 		}
@@ -183,10 +179,7 @@ func (v *view) neverPulled(pulled []*call) []Finding {
 		f.Pods = podsOf(filter(v.calls, func(c *call) bool {
 			return c.kubelet() && c.method == "CreateContainer" && c.about.Image == image && on(c) == on(last)
 		}))
-		whose, removed := "", ""
-		if len(f.Pods) > 0 {
-			whose = " for " + and(few(f.Pods))
-		}
+		removed := ""
 		for _, c := range v.calls {
 			if c.method == "RemoveImage" && c.ok() && !c.own && !c.began.After(last.began) && c.about.Image == image {
 				removed = fmt.Sprintf("; %s had removed it at %s", c.from, clock(c.began))
@@ -194,7 +187,7 @@ func (v *view) neverPulled(pulled []*call) []Finding {
 			}
 		}
 		say := func(is string) string {
-			return fmt.Sprintf("image %s %s missing on %s%s: kubelet looked for it %s since %s, and did not pull it%s", image, is, on(last), whose, times(len(missed)), clock(f.Since), removed)
+			return fmt.Sprintf("image %s %s missing on %s%s: kubelet looked for it %s since %s, and did not pull it%s", image, is, on(last), forPods(f.Pods), times(len(missed)), clock(f.Since), removed)
 		}
 		f.Text, f.past = say("is"), say("was")
 		if newest := all[len(all)-1]; !newest.lacks {
@@ -205,6 +198,14 @@ func (v *view) neverPulled(pulled []*call) []Finding {
 		found = append(found, f)
 	}
 	return found
+}
+
+// forPods says for which pods an image is; nothing if that is not known.
+func forPods(pods []string) string {
+	if len(pods) == 0 {
+		return ""
+	}
+	return " for " + and(few(pods))
 }
 
 // withRegistry returns the name of an image, and its registry if the name does not begin with it.

@@ -97,8 +97,10 @@ func (v *view) stubborn(stops []*call) []Finding {
 			f := shown(all)
 			f.decided(c)
 			f.About, f.Cause = c.object(), on(c)+" did not get its process killed"
-			f.Text = fmt.Sprintf("%s has not ended %s after its signal, although its grace period was %s", f.About, round(c.took), round(c.asked))
-			f.past = fmt.Sprintf("%s ended only %s after its signal, although its grace period was %s", f.About, round(c.took), round(c.asked))
+			say := func(ended string) string {
+				return fmt.Sprintf("%s %s %s after its signal, although its grace period was %s", f.About, ended, round(c.took), round(c.asked))
+			}
+			f.Text, f.past = say("has not ended"), say("ended only")
 			if c.ended {
 				f.end("")
 			}
