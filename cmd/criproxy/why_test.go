@@ -75,11 +75,11 @@ var recordings = []struct {
 	{"runtime-gone", "the socket of a runtime is gone, since before the oldest call that is recorded", map[string]string{"runtime": "kata.io is gone since 02:21:24.219 (cannot be reached"}},
 	{"container-paused", "a container with an exec probe is paused for a minute", map[string]string{"exec-probe": "testbed/willow-node-dfa95b6e/app: its exec probe was not run on primary, 21 times: the container is paused"}},
 	{"probe-no-program", "the program of an exec probe is not in the image", map[string]string{"exec-probe": "testbed/elder-node-dfa95b6e/app: its exec probe is not run on primary, 42 times: its program is not in the container"}},
-	{"hook-hangs", "a postStart hook waits", map[string]string{"exec-probe": "testbed/myrtle-node-dfa95b6e/app: its postStart hook has been running for 1m5s on old.io, and kubelet waits for it"}},
+	{"hook-hangs", "a postStart hook waits", map[string]string{"slow-start": "testbed/myrtle-node-dfa95b6e/app: its postStart hook has been running for 1m5s on old.io, and kubelet waits for it"}},
 	{"not-killed", "runc does not kill the process of a pod that was deleted", map[string]string{"stuck-terminating": "testbed/hazel-node-dfa95b6e/app has not ended 1m9s after its signal, although its grace period was 2s"}},
 	{"image-removed", "crictl removes the image of a pod that may not pull, and its program ends", map[string]string{"pull": "image registry.test/testbed/other:1 is missing on primary for testbed/olive-node-dfa95b6e: kubelet looked for it 4 times since 22:38:58.606, and did not pull it; crictl had removed it at 22:38:57.558"}},
 	{"network-lost", "the network namespace of a sandbox is removed", map[string]string{"made-anew": "the sandbox of testbed/avocet-node-0dd7bdc6 on primary had lost its address by 23:14:23.265, and no client had stopped it; kubelet made it anew at 23:14:23.667"}},
-	{"start-hangs", "runc waits for a minute before it starts a container", map[string]string{"container-reserved": "testbed/teal-node-0dd7bdc6/app waited for its StartContainer, which took 1m6s on primary"}},
+	{"start-hangs", "runc waits for a minute before it starts a container", map[string]string{"slow-start": "testbed/teal-node-0dd7bdc6/app waited for its StartContainer, which took 1m6s on primary"}},
 	{"runc-forgets", "runc loses the state of a container with an exec probe", map[string]string{"exec-probe": "testbed/merlin-node-0dd7bdc6/app: its exec probe is not run on primary, 18 times: runc does not know the container, which may run on"}},
 	{"runtime-killed", "containerd is killed, and started again after 6s", map[string]string{"runtime": "primary was gone once (dial unix"}},
 }
@@ -368,6 +368,8 @@ func TestWhyExplainsALineWhateverTheCallsShow(t *testing.T) {
 	}{
 		"a crash loop":                     {crash, "crash-node-48f6450f", "crash-loop", []string{isKubelet, "Nothing is wrong with testbed/crash-node-48f6450f"}, 0},
 		"an event of a crash loop":         {backOff, "any", "crash-loop", []string{isKubelet, "Nothing is wrong that the calls show"}, 0},
+		"a sandbox, and the calls show it": {sandbox, "slow-node-943e8e42", "sandbox-reserved", []string{ofSandbox, "\nThe calls show this:\n\nERROR  testbed/slow-node-943e8e42"}, 1},
+		"a sandbox, and they do not":       {sandbox, "crash-node-48f6450f", "crash-loop", []string{ofSandbox, "\nThe calls do not show this.\n"}, 0},
 		"a crash loop of a pod elsewhere":  {crash, "elsewhere", "crash-loop", []string{isKubelet}, 2},
 		"a sandbox of a pod elsewhere":     {sandbox, "elsewhere", "crash-loop", []string{ofSandbox}, 2},
 		"a line, and nothing to look into": {sandbox, "elsewhere", "none.jsonl", []string{ofSandbox}, 2},
@@ -456,6 +458,14 @@ func TestWhyCannotSayThatAPodNobodyAskedAboutIsWell(t *testing.T) {
 	assert.Empty(t, out.String())
 	assert.ErrorIs(t, cli.Why(t.Context(), []string{"nosuchpod", recordingAt("no-cri")}, &out, &errOut), cli.ErrReported)
 	assert.True(t, strings.HasPrefix(out.String(), "No call is about nosuchpod. On the node:\n\nERROR"), "what is wrong with the node may not be what the user asks about: %s", &out)
+	assert.ErrorContains(t, err, "criproxy view ../../testdata/why/healthy.jsonl shows the names")
+	assert.NotContains(t, err.Error(), "-since")
+	err = cli.Why(t.Context(), []string{"-since", "1s", "nosuchpod", "../../testdata/why/healthy.jsonl"}, io.Discard, &errOut)
+	assert.ErrorContains(t, err, "without -since, why looks at all of the recording")
+	out.Reset()
+	assert.NoError(t, cli.Why(t.Context(), []string{"web", "../../testdata/why/healthy.jsonl"}, &out, &errOut))
+	assert.Contains(t, out.String(), "; about testbed/web-node-943e8e42, the only pod with web in its name: ")
+	assert.ErrorContains(t, cli.Events(t.Context(), []string{"calls.jsonl"}, io.Discard, io.Discard), "criproxy view shows the calls of a recording")
 	err = cli.Why(t.Context(), []string{"wbe-node-943e8e42", "../../testdata/why/healthy.jsonl"}, io.Discard, &errOut)
 	assert.ErrorContains(t, err, `none is about wbe-node-943e8e42 (did you mean "web-node-943e8e42"?): either`)
 }
@@ -466,7 +476,7 @@ func TestWhySaysFirstHowThePodIs(t *testing.T) {
 	for pod, first := range map[string]string{
 		"web-node-fa204616": "Nothing is wrong with web-node-fa204616 that its 6 calls show. On its runtime:\n\nWARNING  primary\n",
 		"pr-node-fa204616":  "WARNING  ", // a finding is about it
-		"node":              "No call is about node, but some are about fz-node-fa204616, idle-node-fa204616, kfullpull-node-fa204616 and 6 more. On the node:\n\nWARNING  ",
+		"node":              "No call is about node, but some are about testbed/fz-node-fa204616, testbed/idle-node-fa204616, testbed/kfullpull-node-fa204616 and 6 more. On the node:\n\nWARNING  ",
 	} {
 		var out bytes.Buffer
 		assert.ErrorIs(t, cli.Why(t.Context(), []string{pod, recordingAt("shim-stopped-probe")}, &out, io.Discard), cli.ErrReported)

@@ -114,7 +114,11 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 		}
 		return &UsageError{fmt.Errorf("%s: %s is missing", fs.Name(), what)}
 	case n > most && most == 0:
-		return &UsageError{fmt.Errorf("%s takes no arguments, got %q", fs.Name(), rest[0])}
+		look := ""
+		if _, err := capture.FormatOf(rest[0]); err == nil {
+			look = "; criproxy view shows the calls of a recording and what happened meanwhile, and criproxy why what is wrong"
+		}
+		return &UsageError{fmt.Errorf("%s takes no arguments, got %q%s", fs.Name(), rest[0], look)}
 	case n > most:
 		return &UsageError{fmt.Errorf("%s takes %s; %q is one too many", fs.Name(), capture.Count(most, "argument"), rest[most])}
 	}

@@ -172,7 +172,7 @@ func (l looks) JSON() []byte {
 		r := one.look.Report(why.Options{})
 		for _, f := range r.Findings {
 			f.Text = one.node + ": " + f.Text
-			f.Headline, _ = why.Headline(f.Text)
+			f.Headline = why.Headline(f.Text)
 			f.Show = strings.ReplaceAll(f.Show, "-backend ", "-backend "+one.node+"/")
 			all.Findings = append(all.Findings, f)
 		}

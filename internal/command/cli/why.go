@@ -82,11 +82,17 @@ func Why(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return &BlindError{err}
 	}
 	if of := &report.Seen; of.Pod != "" && of.About == 0 && len(report.Findings) == 0 {
-		more := " (-since looks further back)"
+		names, more := "criproxy pods", " (-since looks further back)"
+		if w.file != "" {
+			names, more = "criproxy view "+w.file, ""
+			if w.given("since") {
+				more = " (without -since, why looks at all of the recording)"
+			}
+		}
 		if of.Limit != "" {
 			more = ", of which not all is recorded"
 		}
-		return &BlindError{fmt.Errorf("why: of %s, none is about %s%s: either the name is wrong (criproxy pods shows the names), or no client has asked a runtime about it in this time%s", capture.Count(of.Calls, "call"), of.Pod, of.Near, more)}
+		return &BlindError{fmt.Errorf("why: of %s, none is about %s%s: either the name is wrong (%s shows the names), or no client has asked a runtime about it in this time%s", capture.Count(of.Calls, "call"), of.Pod, of.Near, names, more)}
 	}
 	if w.output.format == show.Text {
 		w.print(show.NewScreen(out), report)
@@ -249,6 +255,10 @@ const (
 
 // print shows a report to people.
 func (w *whyFlags) print(s *show.Screen, r *why.Report) {
+	if len(w.known) > 0 {
+		s.Paint(show.Bold, 0, "%s", w.shown(r))
+		s.Gap()
+	}
 	if first := r.OfPod(); first != "" {
 		s.Paint(show.Bold, 0, "%s", first)
 		s.Gap()
@@ -263,13 +273,33 @@ func (w *whyFlags) print(s *show.Screen, r *why.Report) {
 			s.Say(0, "... and %d more", len(r.Findings)-i)
 			break
 		}
-		s.Paint(colourOf(f), 0, "%s  %s", strings.ToUpper(string(f.Level)), f.Headline)
+		over := ""
+		if f.Over {
+			over = ", " + strings.TrimPrefix(f.State(), "is ")
+		}
+		s.Paint(colourOf(f), 0, "%s%s  %s", strings.ToUpper(string(f.Level)), over, f.Headline)
 	}
 	if len(r.Findings) > wholeFindings {
 		s.Say(0, "-o json shows all of each finding.")
 		s.Gap()
 	}
+	if len(r.Findings) == 0 && len(w.known) == 0 {
+		s.Paint(show.Bold, 0, "%s", r.Seen.Verdict())
+	}
 	seen(s, r)
+}
+
+// shown says whether the calls show the line of kubelet's log.
+func (w *whyFlags) shown(r *why.Report) string {
+	switch {
+	case slices.ContainsFunc(r.Findings, func(f why.Finding) bool {
+		return slices.ContainsFunc(w.known, func(rule *why.Rule) bool { return rule.Name == f.Rule })
+	}):
+		return "The calls show this:"
+	case r.Seen.Calls == 0:
+		return r.Seen.Verdict()
+	}
+	return "The calls do not show this."
 }
 
 // command says which command shows the calls of a finding or, of an outage that no failed call shows, the changes.
@@ -300,10 +330,8 @@ func sayFinding(s *show.Screen, f *why.Finding, command string) {
 	if f.Headline == "" { // doctor found it
 		narrow.Say(4, "%s", f.Text)
 	} else {
-		head, more := why.Headline(f.Text)
-		narrow.Say(4, "%s", head)
-		if more != "" {
-			narrow.Say(4, "%s", why.Short(more, 2*answer))
+		for _, part := range f.Parts(2 * answer) {
+			narrow.Say(4, "%s", part)
 		}
 	}
 	if f.Cause != "" {
@@ -352,9 +380,7 @@ func colourOf(f *why.Finding) show.Colour {
 // seen says what the rules have looked at.
 func seen(s *show.Screen, r *why.Report) {
 	of := &r.Seen
-	if len(r.Findings) == 0 {
-		s.Paint(show.Bold, 0, "%s", of.Verdict())
-	} else if of.Calls == 0 {
+	if of.Calls == 0 && len(r.Findings) > 0 {
 		s.Say(0, "There were no calls to look at.")
 	}
 	if of.Calls == 0 {
@@ -368,7 +394,11 @@ func seen(s *show.Screen, r *why.Report) {
 	text := fmt.Sprintf("Looked at %s (%s) to %s, from %s to %s (UTC)", capture.Count(of.Calls, "call"), strings.Join(clients, ", "), cmp.Or(strings.Join(of.Backends, ", "), "no runtime"),
 		of.From.UTC().Format("2006-01-02 15:04:05"), of.To.UTC().Format("15:04:05"))
 	if of.About > 0 {
-		text += fmt.Sprintf("; about %s: %d", of.Pod, of.About)
+		text += "; about " + of.Pod
+		if of.Part != "" {
+			text += ", the only pod with " + of.Part + " in its name"
+		}
+		text += fmt.Sprintf(": %d", of.About)
 		if of.Last != "" {
 			text += ", the last that changed it: " + of.Last
 		}

@@ -92,8 +92,8 @@ func (s *Screen) write(text string) {
 	_, _ = io.WriteString(s.Out, text)
 }
 
-// Wrap breaks text into lines of at most width characters, indented. It does not break words.
-// With a width of zero there is one line.
+// Wrap breaks text into lines of at most width characters, indented. It breaks neither words nor, if they fit into a line, a
+// command before a flag or behind it. With a width of zero there is one line.
 func Wrap(text string, indent, width int) string {
 	var b strings.Builder
 	margin := strings.Repeat(" ", indent)
@@ -101,7 +101,7 @@ func Wrap(text string, indent, width int) string {
 		return margin + text + "\n"
 	}
 	column := 0
-	for _, word := range strings.Fields(text) {
+	for _, word := range whole(strings.Fields(text), width-indent) {
 		n := utf8.RuneCountInString(word)
 		switch {
 		case column == 0:
@@ -118,4 +118,17 @@ func Wrap(text string, indent, width int) string {
 		column += n
 	}
 	return b.String() + "\n"
+}
+
+// whole puts flags together with the words before and behind them, as far as that takes no more than room.
+func whole(words []string, room int) (together []string) {
+	flag := func(word string) bool { return len(word) > 1 && word[0] == '-' && word != "->" }
+	for i, word := range words {
+		if last := len(together) - 1; i > 0 && (flag(word) || flag(words[i-1])) && utf8.RuneCountInString(together[last]+" "+word) <= room {
+			together[last] += " " + word
+		} else {
+			together = append(together, word)
+		}
+	}
+	return together
 }

@@ -29,6 +29,12 @@ func report(now time.Time) *admin.Report {
 	}
 }
 
+// df -h stood at the end of a line, and its folder in the next one (a stranger).
+func TestACommandStaysTogether(t *testing.T) {
+	assert.Equal(t, "  look at df -h /a;\n  df -i /a show what\n  is full\n", Wrap("look at df -h /a; df -i /a show what is full", 2, 20))
+	assert.Equal(t, "run -a b -c\nd -e -> x\n", Wrap("run -a b -c d -e -> x", 0, 11), "a long one does not fit")
+}
+
 func TestNothingWrapsOnANarrowScreen(t *testing.T) {
 	now := time.Now()
 	var b bytes.Buffer

@@ -275,11 +275,11 @@ func and(names []string) string {
 	return strings.Join(names, " and ")
 }
 
-func filter(all []*call, ok func(*call) bool) []*call {
-	var some []*call
-	for _, c := range all {
-		if ok(c) {
-			some = append(some, c)
+func filter[T any](all []T, ok func(T) bool) []T {
+	var some []T
+	for _, one := range all {
+		if ok(one) {
+			some = append(some, one)
 		}
 	}
 	return some

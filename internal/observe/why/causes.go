@@ -68,8 +68,10 @@ var causes = []cause{
 		cure: "install or mend the network plugin: the runtime wants a file in /etc/cni/net.d"},
 
 	// RunPodSandbox, CreateContainer and StartContainer.
+	{of: starting, words: []string{"/sys/fs/cgroup*no space left on device"}, text: "there are as many cgroups as there may be",
+		cure: "see how many there are (cat /proc/cgroups), and who makes them. cgroup.max.descendants limits them, and with cgroup v1 the kernel has at most 65,535 of memory, also of containers that ended long ago: drain the node and restart it to get rid of these"},
 	{of: starting, words: []string{"no space left on device", "disk quota exceeded"}, text: "there is no space left where the answer says",
-		cure: findRoom + ". Below /sys/fs/cgroup it is the number of cgroups that is limited"},
+		cure: findRoom},
 	{of: starting, words: []string{"failed to get sandbox image"}, text: "the image of sandboxes (pause) is not there, and its pull fails",
 		cure: "let the node reach the image that the answer names, pull it by hand (crictl pull), or name another one in the runtime's configuration: sandbox or sandbox_image in containerd"},
 	{of: starting, words: []string{"no IP addresses available", "Assigned 0 out of 1 requested", "failed to assign an IP address to container"}, text: "there is no free address for the pod",
@@ -144,8 +146,12 @@ var causes = []cause{
 		cure: "find the container with podman ps --all --external, and remove it there if nobody needs it; kubelet then removes the image. crictl images shows the name of the image"},
 }
 
-// inPath finds the path in an answer about a full disk.
-var inPath = regexp.MustCompile(`(/[^\s":]+)"?: (?:no space left on device|disk quota exceeded)`)
+// inPath finds the path in an answer about a full disk; below ofOne are folders of single images, sandboxes and containers,
+// which the runtime removes when it fails.
+var (
+	inPath = regexp.MustCompile(`(/[^\s":]+)"?: (?:no space left on device|disk quota exceeded)`)
+	ofOne  = regexp.MustCompile(`(/(?:ingest|tmpmounts|snapshots))/.*|/[^/]*[0-9a-f]{32}.*`)
+)
 
 // folderOf returns the folder whose disk an answer says is full, "" if it does not say that.
 func folderOf(answer string) string {
@@ -153,13 +159,7 @@ func folderOf(answer string) string {
 	if m == nil || strings.Contains(answer, "processing tar file") || strings.Contains(answer, "unpacking failed") {
 		return "" // CRI-O gives the path in the image
 	}
-	folder := path.Dir(m[1])
-	for _, name := range []string{"/ingest/", "/tmpmounts/"} { // of containerd, which removes what is in them
-		if before, _, ok := strings.Cut(folder, name); ok {
-			folder = before + strings.TrimSuffix(name, "/")
-		}
-	}
-	return folder
+	return ofOne.ReplaceAllString(path.Dir(m[1]), "$1")
 }
 
 // cureOf returns the cure of a cause that an answer of a runtime shows, with the folder of the answer and the address of the runtime.

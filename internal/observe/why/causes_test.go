@@ -27,6 +27,7 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"RunPodSandbox", "criproxy: RunPodSandbox: refused at PreRunPodSandbox: plugin policy.json says no", "a plugin of criproxy refuses it"},
 		{"RunPodSandbox", `failed to setup network for sandbox "7f": cni plugin not initialized`, "no CNI configuration"},
 		{"CreateContainer", `failed to create containerd container: mkdir /var/lib/containerd/x: no space left on device`, "no space left where the answer says"},
+		{"RunPodSandbox", runc + `mkdir /sys/fs/cgroup/memory/kubepods/pod7f: no space left on device`, "as many cgroups as there may be"},
 		{"RunPodSandbox", cni + "write /var/lib/cni/networks/net/10.1.0.7: no space left on device", "no space left where the answer says"},
 		{"RunPodSandbox", `failed to get sandbox image "registry.k8s.io/pause:3.10": ` + fetch + "dial tcp: i/o timeout", "the image of sandboxes"},
 		{"RunPodSandbox", cni + "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.254", "no free address"},
@@ -124,4 +125,21 @@ func TestACauseHasItsOwnCureAndWhatHasNoneIsQuoted(t *testing.T) {
 	assert.Equal(t, "primary failed 3 times to pull r.test/app:1 for shop/web: the last answer was: something new", unknown.Text)
 	assert.Equal(t, "team/app:1 from docker.io", withRegistry("team/app:1"))
 	assert.Contains(t, unknown.Cure, "read the runtime's answer")
+}
+
+// df -h named a folder that could not be made (a stranger).
+func TestTheFolderOfAFullDiskIsThere(t *testing.T) {
+	id := strings.Repeat("0a", 32)
+	for answer, want := range map[string]string{
+		"write /v/io.containerd.content.v1.content/ingest/" + id + "/data: no space left on device":                 "/v/io.containerd.content.v1.content/ingest",
+		"mkdir /v/io.containerd.snapshotter.v1.overlayfs/snapshots/new-123: no space left on device":                "/v/io.containerd.snapshotter.v1.overlayfs/snapshots",
+		"mkdir /v/io.containerd.snapshotter.v1.overlayfs/snapshots/new-123/fs: no space left on device":             "/v/io.containerd.snapshotter.v1.overlayfs/snapshots",
+		"open /v/tmpmounts/containerd-mount7/usr/lib/a: disk quota exceeded":                                        "/v/tmpmounts",
+		"write /run/containerd/io.containerd.grpc.v1.cri/sandboxes/" + id + "/resolv.conf: no space left on device": "/run/containerd/io.containerd.grpc.v1.cri/sandboxes",
+		"mkdir /var/lib/containers/storage/overlay/" + id + "/merged: no space left on device":                      "/var/lib/containers/storage/overlay",
+		"write /var/lib/cni/networks/net/10.1.0.7: no space left on device":                                         "/var/lib/cni/networks/net",
+		"no space left on device": "",
+	} {
+		assert.Equal(t, want, folderOf(answer), answer)
+	}
 }

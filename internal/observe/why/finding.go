@@ -70,28 +70,31 @@ func (f *Finding) Brief() string {
 // headline is how many characters a headline has at most.
 const headline = 160
 
-// Headline returns how a text begins, in at most 160 characters, and the rest of it, both for people. The headline ends between
-// two parts of the text, or, if the first one is longer, before what that quotes.
-func Headline(text string) (head, more string) {
-	text = Short(text, len(text))
-	if utf8.RuneCountInString(text) <= headline {
-		return text, ""
+// between stands between two parts of a text.
+const between = "; "
+
+// Parts returns the parts of what the finding says, for people, each in at most n characters.
+func (f *Finding) Parts(n int) []string {
+	parts := strings.Split(f.Text, between)
+	for i, part := range parts {
+		parts[i] = Short(part, n)
 	}
-	const between = "; "
-	head, more, _ = strings.Cut(text, between)
-	for {
-		part, rest, ok := strings.Cut(more, between)
-		if !ok || utf8.RuneCountInString(head+between+part) > headline {
+	return parts
+}
+
+// Headline returns how a text begins, in at most 160 characters for people: its first parts, or the beginning and the end of the
+// first one.
+func Headline(text string) string {
+	head, more, ok := strings.Cut(text, between)
+	for head = Short(head, headline); ok; {
+		var part string
+		part, more, ok = strings.Cut(more, between)
+		if part = head + between + Short(part, len(part)); utf8.RuneCountInString(part) > headline {
 			break
 		}
-		head, more = head+between+part, rest
+		head = part
 	}
-	if r := []rune(head); len(r) > headline {
-		if i := strings.LastIndex(string(r[:headline]), ": "); i >= 0 {
-			return head[:i+1], text[i+2:]
-		}
-	}
-	return Short(head, headline), more
+	return head
 }
 
 // Short returns a text for people in at most n characters, or its beginning and its end, where programs written in Go put the
@@ -146,14 +149,14 @@ const (
 	Likely  = "likely"
 )
 
-// Sort sorts all in place, the worst first and what is over behind the others of its level, and returns it. Otherwise it
-// keeps the order.
+// Sort sorts all in place, what goes on first, and the worst first of that and of what is over, and returns it. Otherwise it keeps
+// the order.
 func Sort(all []Finding) []Finding {
 	rank := func(f Finding) int {
 		if f.Over {
-			return 2*f.Level.Rank() + 1
+			return len(levels) + f.Level.Rank()
 		}
-		return 2 * f.Level.Rank()
+		return f.Level.Rank()
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(rank(a), rank(b)) })
 	return all
@@ -175,4 +178,6 @@ func consequences(all []Finding) {
 }
 
 // Rank returns the place of a level, with 0 for the worst.
-func (l Level) Rank() int { return slices.Index([]Level{Error, Warning, Note}, l) }
+func (l Level) Rank() int { return slices.Index(levels, l) }
+
+var levels = []Level{Error, Warning, Note}

@@ -138,13 +138,15 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	if f.Over = !isBad(last); f.Over {
 		f.Text = fmt.Sprintf("%s was %s, from %s until %s%s", name, often, clock(bad[0].Time), clock(last.Time), eachCause(causes))
 	} else {
-		f.Since, f.Last = last.Time, v.now
-		f.Text = fmt.Sprintf("%s is %s since %s", name, last.What, clock(last.Time))
+		f.Since, f.Last = v.silentSince(last), v.now
+		why := reason(last)
 		if len(bad) > 1 {
-			f.Text += fmt.Sprintf("; from %s on it was %s%s", clock(bad[0].Time), often, eachCause(causes))
-		} else {
-			f.Text += reason(last)
+			why = fmt.Sprintf("; from %s on it was %s%s", clock(bad[0].Time), often, eachCause(causes))
 		}
+		if f.Text = fmt.Sprintf("%s is %s since %s", name, last.What, clock(last.Time)); hangs(last) {
+			f.Text = fmt.Sprintf("%s answers nothing since %s, and counts as gone since %s", name, clock(f.Since), clock(last.Time))
+		}
+		f.Text += why
 		if last.What == capture.Gone {
 			f.Level = Error
 		}

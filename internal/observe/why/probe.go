@@ -16,10 +16,10 @@ var probes = Rule{
 	Name:     "exec-probe",
 	Symptoms: []string{"probe errored*deadlineexceeded", "probe failed*timed out", "probe failed*timeout", "execsync cmd from runtime service failed", "failed to exec in container: timeout", "command*timed out"},
 	Means:    "an exec probe takes longer than its timeoutSeconds, or its command is not run at all. kubelet counts it as failed, although the container may be well.",
-	Shown:    "ExecSync calls that take longer than the time-out in their request, or whose answer says that the shim did not answer; how many ran at once, and how long those of other containers took. Or ExecSync calls that the runtime refuses again and again, and postStart hooks that run for half a minute",
+	Shown:    "ExecSync calls that take longer than the time-out in their request, or whose answer says that the shim did not answer; how many ran at once, and how long those of other containers took. Or ExecSync calls that the runtime refuses again and again",
 	Not:      "a probe that found the container ill: that ends in time, with an exit code",
 	Cure:     "an answer that could not load the task waited for the shim of the container, which may be stopped. Otherwise, if the others are quick, the command is slow: make it lighter, use an httpGet or grpc probe, or raise timeoutSeconds. If all are slow, the node is: each exec starts processes, so use fewer or rarer exec probes, and look at CPU and disk",
-	find:     func(v *view) []Finding { return slices.Concat(slowProbes(v), v.refusedExecs(), v.longHooks()) },
+	find:     func(v *view) []Finding { return append(slowProbes(v), v.refusedExecs()...) },
 }
 
 // many is of how many things one finding names together.
@@ -79,39 +79,6 @@ func (v *view) refusedExecs() []Finding {
 		f.Text, f.past = say("is"), say("was")
 		if i := slices.IndexFunc(all, func(c *call) bool { return c.ok() && c.began.After(last.began) }); i >= 0 {
 			f.end("; it runs again since "+clock(all[i].began), all[i])
-		}
-		found = append(found, f)
-	}
-	return found
-}
-
-// longStart is how long the start of a container, or its postStart hook, takes before why says so.
-const longStart = 30 * time.Second
-
-// longHooks finds postStart hooks that run for long: kubelet gives them no time-out, and the container is not ready meanwhile. A
-// preStop hook may take the whole grace period.
-func (v *view) longHooks() []Finding {
-	var found []Finding
-	started := v.of(func(c *call) bool { return c.kubelet() && c.ok() }, "StartContainer")
-	for _, c := range v.of(func(c *call) bool { return c.kubelet() && c.asked == 0 && c.took >= longStart }, "ExecSync") {
-		if !slices.ContainsFunc(started, func(s *call) bool {
-			return s.id() == c.id() && c.began.Sub(s.end()) < soon && !c.began.Before(s.end())
-		}) {
-			continue
-		}
-		f := shown([]*call{c})
-		f.About = c.object()
-		if c.took < longUnderWay {
-			f.Level = Note
-		}
-		say := func(runs string) string {
-			return fmt.Sprintf("%s: its postStart hook %s for %s on %s", f.About, runs, round(c.took), on(c))
-		}
-		f.Text, f.past = say("has been running")+", and kubelet waits for it", say("ran")
-		f.Not = "the runtime: it waits for the command"
-		f.Cure = "see what the command waits for: kubelet sets no time-out for it, and the container is not ready before it ends. End it in the container (crictl exec), or delete the pod"
-		if c.ended {
-			f.end("", c)
 		}
 		found = append(found, f)
 	}

@@ -173,7 +173,7 @@ func (v *view) neverPulled(pulled []*call) []Finding {
 		}
 		f, last := shown(missed), missed[len(missed)-1]
 		image := last.about.Image
-		f.About, f.Level, f.Cause = image, Error, "imagePullPolicy is Never"
+		f.About, f.Level, f.Cause, f.Show = image, Error, "imagePullPolicy is Never", "-method 'ImageStatus|PullImage|RemoveImage' -find "+image
 		f.Cure = "pull it onto the node (crictl pull " + image + "), or change imagePullPolicy. If the policy is another, kubelet's log says why it does not pull"
 		f.Not = "the registry: nobody asked it"
 		f.Pods = podsOf(filter(v.calls, func(c *call) bool {

@@ -58,16 +58,16 @@ func TestAStartThatTakesLong(t *testing.T) {
 	start := made("StartContainer", "primary", 1, 40*time.Second, codes.OK, "")
 	start.about.Container, start.ended = "app", false
 	v := &view{now: at(41), calls: []*call{start}}
-	found := v.longStarts()
+	found := v.slowStarts()
 	require.Len(t, found, 1)
 	assert.Equal(t, "shop/web/app waits for its StartContainer, which has been under way for 40s on primary", found[0].Text)
 	assert.Equal(t, Note, found[0].Level)
 	start.took = time.Minute
-	assert.True(t, v.longStarts()[0].Lasts())
+	assert.True(t, v.slowStarts()[0].Lasts())
 	start.ended = true
-	assert.Equal(t, "shop/web/app waited for its StartContainer, which took 1m0s on primary", v.longStarts()[0].Text)
+	assert.Equal(t, "shop/web/app waited for its StartContainer, which took 1m0s on primary", v.slowStarts()[0].Text)
 	start.took = 20 * time.Second
-	assert.Empty(t, v.longStarts())
+	assert.Empty(t, v.slowStarts())
 }
 
 func person(c *call) *call {
@@ -79,19 +79,19 @@ func TestAPostStartHookThatRunsForLong(t *testing.T) {
 	start, hook := made("StartContainer", "primary", 1, time.Second, codes.OK, ""), exec(2, 0, 40*time.Second, "")
 	start.about.Container, start.about.IDs, hook.ended = "app", hook.about.IDs, false
 	v := &view{now: at(42), calls: []*call{start, hook}}
-	found := probes.find(v)
+	found := slowStart.find(v)
 	require.Len(t, found, 1)
 	assert.Equal(t, "shop/web/app: its postStart hook has been running for 40s on primary, and kubelet waits for it", found[0].Text)
 	assert.Equal(t, Note, found[0].Level, "some take their time")
 	hook.took = 2 * time.Minute
-	assert.True(t, probes.find(v)[0].Lasts())
+	assert.True(t, slowStart.find(v)[0].Lasts())
 	hook.ended = true
-	assert.Equal(t, "shop/web/app: its postStart hook ran for 2m0s on primary", probes.find(v)[0].Text)
-	assert.True(t, probes.find(v)[0].Over)
+	assert.Equal(t, "shop/web/app: its postStart hook ran for 2m0s on primary", slowStart.find(v)[0].Text)
+	assert.True(t, slowStart.find(v)[0].Over)
 	hook.began = at(10)
-	assert.Empty(t, probes.find(v), "a preStop hook may take the whole grace period")
+	assert.Empty(t, slowStart.find(v), "a preStop hook may take the whole grace period")
 	hook.began, hook.took = at(2), 20*time.Second
-	assert.Empty(t, probes.find(v))
+	assert.Empty(t, slowStart.find(v))
 }
 
 func TestAProcessThatCannotBeKilledIsSaidWhateverItsGracePeriod(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ type Options struct {
 
 // A Report is what the rules have found. Its JSON is stable.
 type Report struct {
-	Findings []Finding `json:"findings"` // the worst first
+	Findings []Finding `json:"findings"` // what goes on first, and the worst first of that
 	Seen     Seen      `json:"seen"`
 }
 
@@ -40,6 +41,7 @@ type Seen struct {
 	About    int            `json:"about,omitempty"`  // calls about it
 	Last     string         `json:"last,omitempty"`   // the last of them that changed something
 	Failed   int            `json:"-"`                // of the calls about it: those that failed, or wait for an answer
+	Part     string         `json:"-"`                // the part of Pod's name that was asked for
 	Near     string         `json:"-"`                // names of pods like the one that no call is about, for people
 
 	Asked time.Time `json:"asked,omitzero"`  // since when to look; missing if at all of the recording
@@ -88,18 +90,26 @@ func (r *Report) OfPod() string {
 	return fmt.Sprintf("Nothing is wrong with %s that its %s show. On its %s:", of.Pod, capture.Count(of.About, "call"), where)
 }
 
-// near says about which pods calls are that have a name like one that no call is about.
-func (v *view) near(pod string) string {
+// named returns the pod that the calls are about if none is about pod and only one has pod as a part of its name, between marks.
+// Otherwise it returns pod, and says about which pods with a name like that there are calls.
+func (v *view) named(pod string) (name, near string) {
+	if pod == "" || slices.ContainsFunc(v.calls, func(c *call) bool { return !c.own && c.concerns(pod) }) {
+		return pod, ""
+	}
 	names := podsOf(v.calls)
-	if !strings.Contains(pod, "/") {
+	some := filter(names, func(name string) bool { return strings.Contains(name, pod) })
+	part := regexp.MustCompile(`(^|[^0-9A-Za-z])` + regexp.QuoteMeta(pod) + `($|[^0-9A-Za-z])`)
+	switch {
+	case len(some) == 1 && part.MatchString(some[0]):
+		return some[0], ""
+	case len(some) > 0:
+		return pod, ", but some are about " + and(few(some))
+	case !strings.Contains(pod, "/"):
 		for i, name := range names {
 			names[i] = name[strings.Index(name, "/")+1:]
 		}
 	}
-	if some := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, pod) }); len(some) > 0 {
-		return ", but some are about " + and(few(some))
-	}
-	return suggest.Nearest(pod, names)
+	return pod, suggest.Nearest(pod, names)
 }
 
 // limit returns since when all calls are there and, if something before that was asked for, what cannot be seen of it. With a
@@ -124,7 +134,12 @@ func (v *view) limit(asked time.Time) (whole time.Time, limit string) {
 // Report returns what the rules find in the events so far.
 func (l *Look) Report(o Options) Report {
 	v := l.view(o)
-	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Pod: o.Pod, Asked: o.Since, Inferred: l.conditions.Lacking()}}
+	r := Report{Findings: []Finding{}, Seen: Seen{Missed: v.missed, Clients: map[string]int{}, Asked: o.Since, Inferred: l.conditions.Lacking()}}
+	asked := o.Pod
+	if o.Pod, r.Seen.Near = v.named(asked); o.Pod != asked {
+		r.Seen.Part = asked
+	}
+	r.Seen.Pod = o.Pod
 	r.Seen.Whole, r.Seen.Limit = v.limit(o.Since)
 	for _, c := range v.calls {
 		if !c.own {
@@ -141,9 +156,6 @@ func (l *Look) Report(o Options) Report {
 			}
 		}
 		r.Seen.To = later(r.Seen.To, c.end())
-	}
-	if o.Pod != "" && r.Seen.About == 0 {
-		r.Seen.Near = v.near(o.Pod)
 	}
 	if r.Seen.Backends = runtimesOf(v.calls); len(v.calls) > 0 {
 		r.Seen.From = v.calls[0].began

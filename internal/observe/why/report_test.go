@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"google.golang.org/grpc/codes"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/calls"
@@ -81,4 +82,34 @@ func TestAReportSaysHowFarItSees(t *testing.T) {
 			assert.Equal(t, one.options.Since, seen.Asked)
 		})
 	}
+}
+
+// The name of a pod of a Deployment has a part that nobody remembers (a stranger).
+func TestAPodMayBeNamedByAPartOfItsName(t *testing.T) {
+	v := &view{}
+	for _, name := range []string{"web-10", "web-7d9f-x2", "olive-node1", "db"} {
+		c := made("RunPodSandbox", "primary", 1, time.Second, codes.OK, "")
+		c.about.Pod = name
+		v.calls = append(v.calls, c)
+	}
+	for pod, want := range map[string]string{
+		"": "", "db": "db", "olive": "shop/olive-node1", "node1": "shop/olive-node1", "shop/olive": "shop/olive-node1", "7d9f": "shop/web-7d9f-x2",
+		"web": "web", "web-1": "web-1", "oli": "oli", "cart": "cart",
+	} {
+		name, _ := v.named(pod)
+		assert.Equal(t, want, name)
+	}
+	_, near := v.named("web")
+	assert.Equal(t, ", but some are about shop/web-10 and shop/web-7d9f-x2", near)
+	_, near = v.named("dc")
+	assert.Contains(t, near, `"db"`)
+}
+
+// A pull that hung now stood below an outage that was over (a stranger).
+func TestWhatGoesOnIsSaidFirst(t *testing.T) {
+	var order []string
+	for _, f := range Sort([]Finding{{About: "over", Level: Warning, Over: true}, {About: "note", Level: Note}, {About: "warning", Level: Warning}, {About: "error", Level: Error}}) {
+		order = append(order, f.About)
+	}
+	assert.Equal(t, []string{"error", "warning", "note", "over"}, order)
 }

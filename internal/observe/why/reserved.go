@@ -24,13 +24,11 @@ var containerReserved = Rule{
 	Name:     "container-reserved",
 	Symptoms: []string{"failed to reserve container name", "error reserving ctr name", "createcontainer*context deadline exceeded", "createcontainererror*deadlineexceeded"},
 	Means:    "kubelet gave up a CreateContainer at its deadline. The runtime goes on with it and keeps the name of the container, so each retry fails until it has finished.",
-	Shown:    "a CreateContainer that ended with its deadline, and later ones for the same container that fail at once because the name is reserved; or one that has been under way for more than a minute, or a StartContainer for half a minute",
+	Shown:    "a CreateContainer that ended with its deadline, and later ones for the same container that fail at once because the name is reserved; or one that has been under way for more than a minute",
 	Not:      "a container that exists twice: the name is held by the first attempt, which has not ended",
 	Cure:     "find what holds up the first attempt in the runtime's log under the container's name: it may wait for a disk, or copy the many files of an image's VOLUME. Retries succeed by themselves when it ends. kubelet gives up after its runtimeRequestTimeout, by default 2m",
 	tried:    true,
-	find: func(v *view) []Finding {
-		return append(v.reserved("CreateContainer", "the container"), v.longStarts()...)
-	},
+	find:     func(v *view) []Finding { return v.reserved("CreateContainer", "the container") },
 }
 
 // isReserved reports whether a runtime refused a name because an earlier call holds it: containerd, and CRI-O.
@@ -125,28 +123,6 @@ func (v *view) reserved(method, what string) []Finding {
 			f.end("; it succeeded at "+clock(held.end()), held)
 		case all[len(all)-1].ended && v.stopped(show):
 			f.end(notTried)
-		}
-		found = append(found, f)
-	}
-	return found
-}
-
-// longStarts finds containers whose StartContainer takes long.
-func (v *view) longStarts() []Finding {
-	var found []Finding
-	for _, c := range v.of(func(c *call) bool { return c.kubelet() && c.took >= longStart }, "StartContainer") {
-		f := v.underWay(c)
-		f.past = fmt.Sprintf("%s waited for its StartContainer, which took %s on %s", f.About, round(c.took), on(c))
-		f.Cause = "its shim, or runc below it, waits for something"
-		f.Cure = "look at the processes below the pod's shim (ps), and at what they wait for: a hook of the runtime, a mount, a disk. kubelet gives up after its runtimeRequestTimeout, by default 2m"
-		if c.took < longUnderWay {
-			f.Level = Note
-		}
-		if c.failed() {
-			f.past += ": " + c.message
-		}
-		if c.ended {
-			f.end("", c)
 		}
 		found = append(found, f)
 	}

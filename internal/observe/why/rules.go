@@ -21,7 +21,7 @@ type Rule struct {
 
 // rules are all rules, the most telling first.
 var rules = []*Rule{
-	&runtimeChanged, &sandboxReserved, &containerReserved, &stuckTerminating, &notRemoved, &pleg, &pulls, &probes,
+	&runtimeChanged, &sandboxReserved, &containerReserved, &stuckTerminating, &notRemoved, &pleg, &pulls, &slowStart, &probes,
 	&wiring, &repeated, &madeAnew, &flood, &kubeletGap,
 }
 
@@ -30,7 +30,7 @@ func Rules() []*Rule { return rules }
 
 // complete fills in what a finding has from its rule.
 func (r *Rule) complete(f Finding) Finding {
-	f.Headline, _ = Headline(f.Text)
+	f.Headline = Headline(f.Text)
 	f.Rule, f.Runbook, f.Sure = r.Name, "docs/runbook.md#"+r.Name, Certain
 	if f.Cause != "" {
 		f.Sure = Likely

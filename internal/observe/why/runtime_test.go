@@ -98,6 +98,16 @@ func TestOutagesThatAreFarApartAreToldByThemselves(t *testing.T) {
 	assert.Contains(t, found[1].Text, "was gone once")
 }
 
+// "is gone since" read like a process that had ended, and its time was 10s too late (a stranger).
+func TestARuntimeThatHangsAnswersNothingSinceItsLastAnswer(t *testing.T) {
+	v := &view{now: at(60), calls: []*call{made("Status", "primary", 1, time.Second, codes.OK, "")}, changes: []*capture.Change{
+		{Time: at(12), Backend: "primary", What: capture.Gone, Was: capture.Up, Why: "accepts connections, and has answered nothing for 10s"},
+	}}
+	f := v.outages()[0]
+	assert.Contains(t, f.Text, "primary answers nothing since 09:00:02.000, and counts as gone since 09:00:12.000 (accepts connections")
+	assert.Equal(t, at(2), f.Since)
+}
+
 // The advice for the server of another API was "journalctl -u containerd" (issue 43, item 8).
 func TestTheAdviceNamesTheBackendAndAUnitOnlyOfCRI(t *testing.T) {
 	now := at(0)
