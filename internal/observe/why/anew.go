@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -38,7 +39,9 @@ func (v *view) stoppedByOthers() []Finding {
 		f.About = last.target()
 		f.Text = fmt.Sprintf("%s, not kubelet, stopped %s on %s %s%s; kubelet made it anew at %s", last.from, what, on(last), when, clock(last.began), clock(again.began))
 		f.Cure = fmt.Sprintf("find out who runs %s on this node (process %d): kubelet makes anew what others stop. To end a pod, delete it in Kubernetes", last.from, last.pid)
-		f.end("")
+		if len(all) < leastLoop || v.now.Sub(again.end()) > backOff {
+			f.end("")
+		}
 		found = append(found, f)
 	}
 	return found
@@ -62,31 +65,50 @@ func (v *view) remadeAfter(stop *call) *call {
 	return nil
 }
 
-// endedByItself finds sandboxes that kubelet made anew because they had ended, and nobody had stopped them.
+// endedByItself finds pods whose sandboxes kubelet made anew because they had ended, and nobody had stopped them.
 func (v *view) endedByItself() []Finding {
 	var found []Finding
 	made := v.of((*call).kubelet, "RunPodSandbox")
-	for _, all := range groups(v.of(func(c *call) bool { return c.ok() && c.said != "" && c.place() != "" }, "PodSandboxStatus"), (*call).id) {
-		seen := all[0]
-		i := slices.IndexFunc(made, func(c *call) bool { return c.place() == seen.place() && c.began.After(seen.began) })
-		if i < 0 || made[i].began.Sub(seen.end()) > retry("RunPodSandbox") || v.mayBeStopped(seen) {
+	seen := v.of(func(c *call) bool { return c.ok() && c.said != "" && c.place() != "" }, "PodSandboxStatus")
+	for _, of := range groups(seen, (*call).place) {
+		var show []*call
+		var first, last *call // that saw the end of a sandbox
+		n := 0
+		for _, one := range groups(of, (*call).id) {
+			i := slices.IndexFunc(made, func(c *call) bool { return c.place() == one[0].place() && c.began.After(one[0].began) })
+			if i < 0 || made[i].began.Sub(one[0].end()) > retry("RunPodSandbox") || v.mayBeStopped(one[0]) {
+				continue
+			}
+			n, first, last = n+1, cmp.Or(first, one[0]), one[0]
+			show = append(show, one[0], made[i])
+		}
+		if n == 0 {
 			continue
 		}
-		f := shown([]*call{seen, made[i]})
-		f.About = seen.target()
+		f, again := shown(show), show[len(show)-1]
+		f.About = last.target()
 		what := "ended"
 		f.Cause = "its shim, or the process that keeps its namespaces, was killed"
 		f.Cure = "look for the OOM killer in dmesg at that time, and for the end of the shim in the runtime's log. If nobody killed it, see whether the runtime was updated or the node restarted"
-		if seen.said == noAddress {
+		if last.said == noAddress {
 			what, f.Cause = "lost its address", "its network namespace is gone"
 			f.Cure = "find out who removed it from /run/netns (ip netns delete, a clean-up of /run, a network plugin)"
 		}
-		f.Text = fmt.Sprintf("the sandbox of %s on %s had %s by %s, and no client had stopped it", f.About, on(seen), what, clock(seen.end()))
-		f.end("; kubelet made it anew at " + clock(made[i].began))
+		when := "by " + clock(last.end())
+		if n > 1 {
+			when = fmt.Sprintf("%s, first by %s and last by %s", times(n), clock(first.end()), clock(last.end()))
+		}
+		f.Text = fmt.Sprintf("the sandbox of %s on %s had %s %s, and no client had stopped it; kubelet made it anew at %s", f.About, on(last), what, when, clock(again.began))
+		if n < leastLoop || v.now.Sub(again.end()) > backOff {
+			f.end("")
+		}
 		found = append(found, f)
 	}
 	return found
 }
+
+// leastLoop is how often something must begin anew, each time within kubelet's back-off, so that it will probably go on.
+const leastLoop = 3
 
 // mayBeStopped reports whether a client may have stopped the sandbox that is no longer ready, or a runtime have failed to make it.
 // kubelet sees within a minute that a sandbox has ended.

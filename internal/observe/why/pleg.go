@@ -91,10 +91,10 @@ var kubeletGap = Rule{
 	Name:     "kubelet-gap",
 	Symptoms: []string{"nodestatusunknown", "kubelet stopped posting node status", "nodenotready", "housekeeping took longer than", "readiness probe*client.timeout"},
 	Means:    "kubelet lists pods every second and asks for the runtime's status every five. When it makes no call at all, although none of its calls waits for an answer, kubelet itself stands still or has ended. If criproxy did not run at that time, it says that of itself, and accuses nobody.",
-	Shown:    "a time in which kubelet makes no call and waits for no answer, or a change that says that criproxy stood still",
+	Shown:    "a time in which kubelet makes no call and waits for no answer; a kubelet whose process is a new one again and again; or a change that says that criproxy stood still, or did not run",
 	Not:      "the runtime: kubelet waited for no answer of it in this time",
 	Cure:     "see what kubelet's process did in this time: its log, CPU throttling of its cgroup, memory pressure and swap, a stopped or migrated machine, a debugger. For a kubelet that hangs, read its goroutines (/debug/pprof/goroutine) before the restart",
-	find:     func(v *view) []Finding { return slices.Concat(gaps(v), v.standstills()) },
+	find:     func(v *view) []Finding { return slices.Concat(gaps(v), v.kubelets(), v.standstills(), v.criproxyOff()) },
 }
 
 // rhythm is the longest time in which a kubelet that works makes no call. One that has made none for the time noCall does not work.
@@ -136,6 +136,37 @@ func gaps(v *view) []Finding {
 		found = append(found, f)
 	}
 	return found
+}
+
+// kubelets finds a kubelet that was started again and again.
+func (v *view) kubelets() []Finding {
+	var begun []*call // the first one of each process
+	var last *call
+	for _, c := range v.calls {
+		if c.own || !c.kubelet() || c.pid == 0 || slices.ContainsFunc(begun, func(o *call) bool { return o.pid == c.pid }) {
+			continue
+		}
+		if last != nil && c.began.Sub(last.began) > backOff {
+			begun = nil
+		}
+		begun, last = append(begun, c), c
+	}
+	if len(begun) <= leastLoop || slices.ContainsFunc(v.calls, func(c *call) bool { // several kubelets at once
+		i := slices.IndexFunc(begun, func(o *call) bool { return o.pid == c.pid })
+		return i >= 0 && i < len(begun)-1 && c.began.After(begun[i+1].began)
+	}) {
+		return nil
+	}
+	f := shown(begun[1:])
+	f.About, f.Pods, f.Backends, f.Show = "kubelet", nil, nil, "-client "+last.from
+	f.Cause = "it ends by itself, or somebody restarts it"
+	f.Text = fmt.Sprintf("kubelet was started anew %s from %s to %s", times(len(begun)-1), clock(f.Since), clock(last.began))
+	f.Not = "the runtime: a kubelet that lost it goes on"
+	f.Cure = "read how each kubelet ended: journalctl -u kubelet; systemctl status kubelet"
+	if v.now.Sub(last.began) > backOff {
+		f.end("; the last one runs since then")
+	}
+	return []Finding{f}
 }
 
 // regular reports whether a kubelet made calls at least every few seconds in the time before: a recording of some calls

@@ -43,3 +43,30 @@ func (v *view) standstills() []Finding {
 	}
 	return []Finding{f}
 }
+
+// criproxyOff finds times in which no criproxy ran.
+func (v *view) criproxyOff() []Finding {
+	var found []Finding
+	var ended time.Time
+	for _, c := range v.changes {
+		switch c.What {
+		case capture.Stopped:
+			ended = c.Time
+		case capture.HandedOver:
+			ended = time.Time{}
+		case capture.Serving:
+			from, how := ended, "stopped"
+			if !c.Missing.IsZero() {
+				from, how = c.Missing, "crashed or was killed"
+			}
+			if !from.IsZero() && c.Time.Sub(from) >= rhythm {
+				found = append(found, Finding{Level: Warning, About: "criproxy", Since: from, Last: c.Time, Over: true, Count: 1, Evidence: []Proof{{c.Time, c.String()}},
+					Text: fmt.Sprintf("criproxy did not run for %s, from %s to %s: it %s, and clients could not call any runtime", round(c.Time.Sub(from)), clock(from), clock(c.Time), how),
+					Not:  "kubelet or a runtime: criproxy could not see what they did in this time",
+					Cure: "read criproxy's log at that time (journalctl -u criproxy): if nobody stopped it, look for the OOM killer (dmesg) or a panic"})
+			}
+			ended = time.Time{}
+		}
+	}
+	return found
+}

@@ -3,12 +3,12 @@ package why
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 var wiring = Rule{
@@ -16,13 +16,13 @@ var wiring = Rule{
 	Symptoms: []string{"expected cgroupspath to be of format", "no runtime for*is configured", "failed to find runtime handler", "unknown service runtime.v1", "runtime api version is not supported", "networkpluginnotready", "network plugin returns error", "cni plugin not initialized",
 		"container runtime network not ready", "refused at*plugin", "runtimeclass*not found", "evented pleg", "getcontainerevents"},
 	Means: "kubelet, criproxy, a runtime and the network are configured so that they do not go together.",
-	Shown: "answers with which a runtime refuses what kubelet asks for, and the conditions in the runtime's Status",
+	Shown: "answers with which a runtime refuses what kubelet asks for, the conditions in the runtime's Status, and what criproxy noticed of its own configuration and plugins",
 	Not:   "a passing fault: the same call fails again until the configuration changes",
 	Cure:  "correct the configuration on one of the two sides",
 
 	outlives: true,
 	find: func(v *view) []Finding {
-		return slices.Concat(v.notReady(), v.refused(), v.slowPlugins(), v.noEvents())
+		return slices.Concat(v.notReady(), v.refused(), v.slowPlugins(), v.noEvents(), v.configured())
 	},
 }
 
@@ -179,52 +179,53 @@ func (v *view) noEvents() []Finding {
 	return found
 }
 
-var repeated = Rule{
-	Name:     "keeps-failing",
-	Symptoms: []string{"createpodsandboxerror", "createcontainererror", "runcontainererror", anyFailure, "runpodsandbox from runtime service failed", "createcontainer in sandbox from runtime service failed", "startcontainer from runtime service failed", "failed to create pod sandbox", "failed to create sandbox for pod", "failed to start container", "failedcreatepodsandbox"},
-	Means:    "kubelet repeats a call, and it fails each time in the same way.",
-	Shown:    "RunPodSandbox, CreateContainer or StartContainer for one pod that fail at least three times with the same code",
-	Not:      "a deadline: the runtime has answered",
-	Cure:     "the answer of the runtime says what it lacks; the pod starts by itself at the next try when that is mended",
-	tried:    true,
-	find: func(v *view) []Finding {
-		var found []Finding
-		var tried [][]*call
-		for _, method := range starting {
-			tried = append(tried, groups(v.of((*call).kubelet, method), (*call).place)...)
+// configured finds what criproxy noticed of its configuration and plugins, and that has not changed since: a configuration that it
+// refused, a plugin that it cannot ask, and a runtime that was removed from the configuration with its pods.
+func (v *view) configured() []Finding {
+	var refused *capture.Change
+	down, removed := map[string]*capture.Change{}, map[string]*capture.Change{} // :: plugin, runtime
+	for _, c := range v.changes {
+		switch {
+		case c.What == capture.Refused:
+			refused = c
+		case c.What == capture.Reloaded || c.What == capture.Serving || c.What == capture.HandedOver:
+			refused = nil
+		case c.What == capture.PluginDown:
+			down[c.Plugin] = c
+		case c.Plugin != "":
+			delete(down, c.Plugin)
+		case c.What == capture.Removed:
+			removed[c.Backend] = c
+		case c.IsCondition():
+			delete(removed, c.Backend)
 		}
-		for _, all := range tried {
-			failed := filter(all, func(c *call) bool {
-				known := isReserved(c.message) || c.code == codes.DeadlineExceeded || c.code == codes.Unavailable
-				of := causeOf(c.method, c.message)
-				return c.failed() && !known && (of == nil || !of.misfit)
-			})
-			if len(failed) < 3 {
-				continue
-			}
-			f, last := shown(failed), failed[len(failed)-1]
-			f.About, f.Level = last.object(), Error
-			said := last.message
-			if c := causeOf(last.method, last.message); c != nil {
-				said, f.Cure = c.text+": "+said, v.cureOf(c, last.message, on(last))
-			}
-			where := ""
-			if len(last.legs) > 0 {
-				where = " on " + on(last)
-			} else if v.unasked(last) {
-				f.Not = notAsked
-			}
-			say := func(does string) string {
-				return fmt.Sprintf("%s %s not start%s: %s failed %s: %s", f.About, does, where, last.method, times(len(failed)), said)
-			}
-			f.Text, f.past = say("does"), say("did")
-			if newest := all[len(all)-1]; newest.ok() {
-				f.end("; it succeeded at "+clock(newest.end()), newest)
-			} else if newest.ended && v.stopped(failed) {
-				f.end(notTried)
-			}
-			found = append(found, f)
+	}
+	lasting := func(c *capture.Change, about, text, not, cure string) Finding {
+		return Finding{Level: Warning, About: about, Since: c.Time, Last: v.now, Count: 1, Text: text, Not: not, Cure: cure, Evidence: []Proof{{c.Time, c.String()}}}
+	}
+	var found []Finding
+	if refused != nil {
+		found = append(found, lasting(refused, "criproxy", fmt.Sprintf("criproxy refused a new configuration at %s, and goes on with the one before: %s", clock(refused.Time), refused.Why),
+			"kubelet or a runtime: no call fails because of it", "correct the file, and reload: criproxy check says what is wrong with it"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(down)) {
+		c := down[name]
+		found = append(found, lasting(c, "criproxy", fmt.Sprintf("plugin %s is down since %s: %s", name, clock(c.Time), c.Why),
+			"a runtime: criproxy asks the plugin first", "see whether the plugin runs; criproxy hooks shows it, and its policy: with Fail, calls that it is asked about fail; with Ignore, they go on without it"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(removed)) {
+		c := removed[name]
+		pods := slices.DeleteFunc(podsOf(filter(v.calls, func(o *call) bool { return o.answered(name) })), func(pod string) bool {
+			end := v.ended(pod, time.Time{})
+			return end != nil && end.began.Before(c.Time)
+		})
+		if len(pods) == 0 {
+			continue
 		}
-		return found
-	},
+		f := lasting(c, name, fmt.Sprintf("%s is no longer in the configuration since %s, with %s; kubelet does not see what runs there", name, clock(c.Time), and(few(pods))),
+			"the runtime: it is not asked any more", "if its pods are still needed, put it back and reload; otherwise end them with crictl --runtime-endpoint and its address")
+		f.Backends, f.Pods = []string{name}, pods
+		found = append(found, f)
+	}
+	return found
 }
