@@ -369,7 +369,7 @@ func TestWhyExplainsALineWhateverTheCallsShow(t *testing.T) {
 		"a crash loop":                     {crash, "crash-node-48f6450f", "crash-loop", []string{isKubelet, "Nothing is wrong with testbed/crash-node-48f6450f"}, 0},
 		"an event of a crash loop":         {backOff, "any", "crash-loop", []string{isKubelet, "Nothing is wrong that the calls show"}, 0},
 		"a sandbox, and the calls show it": {sandbox, "slow-node-943e8e42", "sandbox-reserved", []string{ofSandbox, "\nThe calls show this:\n\nERROR  testbed/slow-node-943e8e42"}, 1},
-		"a sandbox, and they do not":       {sandbox, "crash-node-48f6450f", "crash-loop", []string{ofSandbox, "\nThe calls do not show this.\n"}, 0},
+		"a sandbox, and they do not":       {sandbox, "crash-node-48f6450f", "crash-loop", []string{ofSandbox, "\nThe calls do not show this. Without the line"}, 0},
 		"a crash loop of a pod elsewhere":  {crash, "elsewhere", "crash-loop", []string{isKubelet}, 2},
 		"a sandbox of a pod elsewhere":     {sandbox, "elsewhere", "crash-loop", []string{ofSandbox}, 2},
 		"a line, and nothing to look into": {sandbox, "elsewhere", "none.jsonl", []string{ofSandbox}, 2},

@@ -31,9 +31,10 @@ type whyFlags struct {
 }
 
 const aboutWhy = `why says what is wrong, as far as the recorded calls show it: since when, whom it concerns, which calls show it,
-what to do, and how sure that is. POD is a pod's name, NAMESPACE/NAME, its uid, or the beginning of its
-sandbox's id. FILE is a file of calls; without it, why asks the criproxy that runs. LINE is a line of
-kubelet's log, in quotes: why explains it, and looks for its cause. why fails if an error or a warning is not over.
+what to do, and how sure that is. POD is a pod's name, NAMESPACE/NAME, a part of that which only one pod
+has, such as the name of its Deployment, its uid, or the beginning of its sandbox's id. FILE is a file of
+calls; without it, why asks the criproxy that runs. LINE is a line of kubelet's log, in quotes: why explains
+it, and says whether the calls show it. why fails if an error or a warning is not over.
 
 What it says of the calls is certain; after "probably" stands a cause that it infers.`
 
@@ -299,7 +300,7 @@ func (w *whyFlags) shown(r *why.Report) string {
 	case r.Seen.Calls == 0:
 		return r.Seen.Verdict()
 	}
-	return "The calls do not show this."
+	return "The calls do not show this. Without the line, why looks for everything that it knows."
 }
 
 // command says which command shows the calls of a finding or, of an outage that no failed call shows, the changes.

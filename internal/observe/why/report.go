@@ -19,7 +19,7 @@ import (
 type Options struct {
 	Since time.Time // calls that ended earlier are left out
 	Now   time.Time // when the recording ended; zero means with its last event
-	Pod   string    // only what concerns this pod, or the whole node: its name, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id
+	Pod   string    // only what concerns this pod, or the whole node: its name, NAMESPACE/NAME, a part of that, its uid, or the beginning of its sandbox's id
 	Rules []string  // only these rules, and always that about runtimes: see lost; empty means all
 }
 
