@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -284,6 +285,69 @@ func TestWhyNamesFaultsOfARuntime(t *testing.T) {
 				require.NoError(t, n.proxy.Start(t.Context()))
 			}
 			time.Sleep(25 * time.Second)
+		}},
+	})
+}
+
+// What happens to kubelet, to criproxy and to what it is configured with; and a call that no other rule is about fails.
+func TestWhyNamesFaultsOfKubeletAndCriproxy(t *testing.T) {
+	var broken atomic.Bool
+	full := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if broken.Load() && strings.HasSuffix(info.FullMethod, "/ImageFsInfo") {
+			return status.Error(codes.Internal, "failed to get image fs info: the database is locked")
+		}
+		return handler(srv, stream)
+	}
+	folder := t.TempDir()
+	n := newNode(t, setup{second: true, criproxy: "hooks: " + folder + "\n", relay: []grpc.StreamServerInterceptor{full}})
+	require.NoError(t, os.Mkdir(filepath.Join(n.proxy.Dir, "state"), 0o700)) // as systemd does
+	require.NoError(t, n.proxy.Terminate(t.Context()))
+	require.NoError(t, n.proxy.Start(t.Context()))
+	config, err := os.ReadFile(filepath.Join(n.proxy.Dir, "criproxy.yaml"))
+	require.NoError(t, err)
+	n.run(t, pod("web", "tick"), onSecond(pod("vm", "tick"), "testbed/app:1"))
+	n.try(t, []fault{
+		{name: "no-disk-figures", says: ": ImageFsInfo fails on primary, ", run: func(t *testing.T) {
+			broken.Store(true)
+			time.Sleep(70 * time.Second)
+			broken.Store(false)
+		}},
+		{name: "kubelet-loop", says: "kubelet was started anew 3 times from ", run: func(t *testing.T) {
+			for range 3 {
+				require.NoError(t, n.kubelet.Kill())
+				time.Sleep(5 * time.Second)
+				require.NoError(t, n.kubelet.Start(t.Context()))
+			}
+			time.Sleep(5 * time.Second)
+		}},
+		{name: "criproxy-killed", says: "it crashed or was killed, and clients could not call any runtime", run: func(t *testing.T) {
+			time.Sleep(5 * time.Second)
+			require.NoError(t, n.proxy.Kill())
+			time.Sleep(15 * time.Second)
+			require.NoError(t, n.proxy.Start(t.Context()))
+			time.Sleep(8 * time.Second)
+		}},
+		{name: "config-refused", says: "criproxy refused a new configuration at ", run: func(t *testing.T) {
+			require.NoError(t, n.proxy.Configure(string(config)+"newPodsTo: nowhere\n"))
+			time.Sleep(10 * time.Second)
+		}},
+		{name: "runtime-removed", says: old + " is no longer in the configuration since ", run: func(t *testing.T) {
+			require.NoError(t, n.proxy.Configure(strings.Split(string(config), "- name: "+old)[0]))
+			time.Sleep(15 * time.Second)
+		}},
+		{name: "plugin-down", says: "plugin policy.json is down since ", run: func(t *testing.T) {
+			require.NoError(t, n.proxy.Configure(string(config)))
+			ctx, stop := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			p := plugin.Plugin{Name: "policy", Folder: folder, Socket: folder + "/policy.sock", PreRunPodSandbox: func(context.Context, *plugin.Pod) (*plugin.PodAnswer, error) { return nil, nil }}
+			go func() { ended <- p.Run(ctx) }()
+			time.Sleep(5 * time.Second)
+			file, err := os.ReadFile(filepath.Join(folder, "policy.json"))
+			require.NoError(t, err)
+			stop()
+			require.NoError(t, <-ended)
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "policy.json"), file, 0o644)) // as if it had been killed
+			time.Sleep(15 * time.Second)
 		}},
 	})
 }
