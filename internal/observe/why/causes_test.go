@@ -44,11 +44,13 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"RunPodSandbox", `failed to start sandbox "7f": failed to create containerd task: failed to start shim: failed to resolve runtime path: runtime "io.containerd.kata.v2" binary not installed "containerd-shim-kata-v2": file does not exist`, "a program of the runtime"},
 		{"PullImage", pull + "open /x: too many open files", "as many files open as it may have"},
 		{"CreateContainer", "failed to mount: fork/exec /usr/bin/mount: resource temporarily unavailable", "as many processes and threads as there may be"},
+		{"StartContainer", runc + "can't get final child's PID from pipe: EOF; runc init error(s): nsexec-0[21291]: unable to spawn stage-1: Resource temporarily unavailable", "as many processes and threads as there may be"},
 		{"RunPodSandbox", `failed to create sandbox "7f": mkdir /var/lib/containerd/x: read-only file system`, "a file system is read-only"},
 		{"CreateContainer", `failed to generate spec: CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=0`, "no such CDI device"},
 		{"StartContainer", runc + "unable to apply apparmor profile: apparmor failed to apply profile: write /proc/thread-self/attr/apparmor/exec: no such file or directory", "its AppArmor profile"},
 		{"PullImage", fetch + "proxyconnect tcp: dial tcp: lookup proxy.test: no such host", "the runtime's proxy cannot be reached"},
 		{"CreateContainer", `failed to get image from containerd "sha256:7f": image "sha256:7f": not found`, "the image is no longer there"},
+		{"CreateContainer", `criproxy: CreateContainer: image "old.io/r.test/app:1" and sandbox "7f" belong to different backends, and one call can only go to one`, "of different runtimes"},
 		{"CreateContainer", `failed to find sandbox id "7f": not found`, "the sandbox is no longer there"},
 		{"CreateContainer", `failed to generate container "7f" spec: failed to generate spec: failed to stat "/data": stat /data: no such file or directory`, "a file or folder"},
 		{"PullImage", `failed to copy: write /x/ingest/7f/data: no space left on device`, diskFull},
@@ -66,6 +68,8 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 403 Forbidden", "forbids the pull"},
 		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 503 Service Unavailable", "the registry, or a proxy before it, fails"},
 		{"PullImage", pull + "r.test/app:1: not found", "no such image or tag"},
+		{"PullImage", `failed to pull and unpack image "r.test/app:1": failed to unpack image on snapshotter overlayfs: unexpected media type text/html for sha256:7f: not found`, "a web page"}, // was "no such image or tag"
+		{"PullImage", `failed to pull and unpack image "r.test/app:1": failed commit on ref "config-sha256:7f": unexpected commit digest sha256:80, expected sha256:7f: failed precondition`, "not what the manifest says"},
 		{"PullImage", fetch + "read tcp 10.0.0.1:45664->10.0.0.2:443: read: connection reset by peer", "breaks off"},
 		{"PullImage", fetch + "net/http: timeout awaiting response headers", "accepts connections and does not answer"},
 		{"PullImage", fetch + "dial tcp 10.0.0.2:443: connect: connection refused", "cannot be reached"},
@@ -79,7 +83,6 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: unable to start container process: exec: "/bin/check": stat /bin/check: no such file or directory`, "its program is not in the container"},
 		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: unable to start container process: exec: "/check": permission denied`, "may not be executed"},
 		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: container does not exist`, "runc does not know the container"},
-		{"ExecSync", `failed to exec in container: failed to create exec "7f": connect: no such file or directory`, noAnswer},
 		{"RemoveImage", "delete image: image used by 7f: image is in use by a container", "podman"},
 	} {
 		c := causeOf(one.method, one.answer)
@@ -93,9 +96,10 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 	}
 	for method, answer := range map[string]string{
 		"StartContainer":  runc + "error setting rlimit type 7: operation not permitted",
-		"PullImage":       pull + "something new",
+		"PullImage":       `failed to pull and unpack image "r.test/app:1": content digest sha256:7f: not found`, // on the node, not in the registry
 		"RunPodSandbox":   "rpc error: something new",
-		"CreateContainer": "nri: the server did not answer within 2s", // was blamed on a plugin of criproxy
+		"ExecSync":        `failed to exec in container: failed to create exec "7f": ttrpc: closed`, // it has ended
+		"CreateContainer": "nri: the server did not answer within 2s",                               // was blamed on a plugin of criproxy
 	} {
 		assert.Nil(t, causeOf(method, answer), answer)
 	}

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -170,24 +171,25 @@ func (v *view) outagesAre(name string, all []outage) Finding {
 	return f
 }
 
-// silentShim returns a probe that shows why a runtime was slow, if only calls for statistics took long, which ask each shim: the
-// shim of one container did not answer.
-func (v *view) silentShim(name string, all []outage) *call {
+// silentShim returns a probe that shows why a runtime was slow, if only calls for statistics took long, which ask each shim: in each
+// outage, the shim of one container did not answer.
+func (v *view) silentShim(name string, all []outage) (first *call) {
 	for _, o := range all {
 		if slices.ContainsFunc(o, func(c *capture.Change) bool {
 			return isBad(c) && (c.What != capture.Slow || !strings.Contains(c.Why, "Stats "))
 		}) {
 			return nil
 		}
+		i := slices.IndexFunc(v.calls, func(c *call) bool {
+			return c.method == "ExecSync" && c.ofShim() && on(c) == name && (first == nil || c.object() == first.object()) &&
+				!c.end().Before(o[0].Time.Add(-hung)) && !c.began.After(o.until(v.now))
+		})
+		if i < 0 {
+			return nil
+		}
+		first = cmp.Or(first, v.calls[i])
 	}
-	i := slices.IndexFunc(v.calls, func(c *call) bool {
-		return c.method == "ExecSync" && c.ofShim() && on(c) == name &&
-			slices.ContainsFunc(all, func(o outage) bool { return !c.end().Before(o[0].Time.Add(-hung)) && !c.began.After(o.until(v.now)) })
-	})
-	if i < 0 {
-		return nil
-	}
-	return v.calls[i]
+	return first
 }
 
 // quick returns what else than statistics and probes a runtime answered in some stretches, nothing if one of the calls took long.

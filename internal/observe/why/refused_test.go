@@ -111,6 +111,33 @@ func TestAProcessThatCannotBeKilledIsSaidWhateverItsGracePeriod(t *testing.T) {
 	assert.Empty(t, v.stubborn(v.calls), "the node is busy")
 }
 
+// On a node with 24 specs of Kubernetes at once, each was blamed on a process that could not be killed (its node suite).
+func TestManyContainersThatEndLateShowABusyNode(t *testing.T) {
+	v := &view{now: at(60)}
+	for _, name := range []string{"a", "b", "c"} {
+		stop := made("StopContainer", "primary", 1, 20*time.Second, codes.OK, "")
+		stop.about.Container, stop.asked = name, 2*time.Second
+		v.calls = append(v.calls, stop)
+	}
+	v.calls[1].took = 25 * time.Second
+	found := v.stubborn(v.calls)
+	require.Len(t, found, 1)
+	assert.Equal(t, "shop/web/b ended only 25s after its signal, although its grace period was 2s; 2 other containers as well", found[0].Text)
+	assert.Equal(t, "the node is busy or primary slow", found[0].Cause)
+	assert.False(t, found[0].Lasts())
+	assert.Len(t, v.stubborn(v.calls[:2]), 2)
+
+	v.calls = nil
+	for _, name := range []string{"a", "b"} {
+		start := made("StartContainer", "primary", 1, 40*time.Second, codes.OK, "")
+		start.about.Container = name
+		v.calls = append(v.calls, start)
+	}
+	assert.Equal(t, "the node is busy or primary slow: others started slowly, too", v.slowStarts()[0].Cause)
+	v.calls[1].took = time.Second
+	assert.Equal(t, "its shim, or runc below it, waits for something", v.slowStarts()[0].Cause)
+}
+
 func TestAnImageThatKubeletDoesNotPull(t *testing.T) {
 	look := func(second int, lacks bool) *call {
 		c := made("ImageStatus", "primary", second, time.Millisecond, codes.OK, "")

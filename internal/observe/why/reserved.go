@@ -43,24 +43,40 @@ const abandoned = time.Second
 // longUnderWay is how long a call that makes or ends a part of a pod may be under way before why says so.
 const longUnderWay = time.Minute
 
-// underWayLong returns the last one of calls if it has been under way for long, or nil.
-func underWayLong(all []*call) *call {
-	if last := all[len(all)-1]; !last.ended && last.took >= longUnderWay {
+// long returns the last one of calls if it has taken long, and did not fail. Otherwise it returns nil. Before a runtime makes a
+// sandbox or a container it may have to copy much, so that these may take longer.
+func long(all []*call) *call {
+	last, least := all[len(all)-1], longUnderWay
+	if last.method == "StopPodSandbox" {
+		least = longStart
+	}
+	if last.took >= least && (last.ok() || !last.ended) {
 		return last
 	}
 	return nil
 }
 
-// underWay returns the finding of a call that has been under way for long.
+// underWay returns the finding of a call that took long, or has been under way for long.
 func (v *view) underWay(c *call) Finding {
 	f := shown([]*call{c})
 	f.About, f.Not = c.object(), "kubelet: it waits for the answer"
-	f.Text = fmt.Sprintf("%s waits for its %s, which has been under way for %s", f.About, c.method, round(c.took))
+	if c.took < longUnderWay {
+		f.Level = Note
+	}
+	where := ""
 	switch {
 	case len(c.legs) > 0:
-		f.Text += " on " + on(c)
+		where = " on " + on(c)
 	case !v.blind():
-		f.Text += " in criproxy, which has not asked a runtime yet"
+		where = " in criproxy, which has not asked a runtime yet"
+	}
+	f.Text = fmt.Sprintf("%s waits for its %s, which has been under way for %s%s", f.About, c.method, round(c.took), where)
+	f.past = fmt.Sprintf("%s waited for its %s, which took %s%s", f.About, c.method, round(c.took), strings.TrimSuffix(where, " yet"))
+	if c.failed() {
+		f.past += ": " + c.message
+	}
+	if c.ended {
+		f.end("", c)
 	}
 	return f
 }
@@ -85,12 +101,15 @@ func (v *view) reserved(method, what string) []Finding {
 				show, held = append(show, c), nil
 			}
 		}
-		now := underWayLong(all)
+		now := long(all)
 		if left == nil && refused < 2 {
 			if now != nil {
 				found = append(found, v.underWay(now))
 			}
 			continue
+		}
+		if now != nil && now.ended {
+			now = nil // see held
 		}
 		f := shown(show)
 		f.decided(left, now)

@@ -42,7 +42,7 @@ func TestACallUnderWayForLongIsSaid(t *testing.T) {
 		"kubelet gave up once, and tries again": {&stuckTerminating, []*call{made("StopPodSandbox", "primary", 440, 2*time.Minute, codes.DeadlineExceeded, "context deadline exceeded"), waits("StopPodSandbox", 40*time.Second)}, "shop/web cannot end on primary: StopPodSandbox failed once; the last answer was: context deadline exceeded"},
 		"a short grace period":                  {&stuckTerminating, []*call{stop}, "shop/web/app has not ended 3m40s after its signal, although its grace period was 2s"},
 		"a sandbox on a busy node":              {&sandboxReserved, []*call{waits("RunPodSandbox", 50*time.Second)}, ""},
-		"a pod that ends on a busy node":        {&stuckTerminating, []*call{waits("StopPodSandbox", 50*time.Second)}, ""},
+		"a pod that ends on a busy node":        {&stuckTerminating, []*call{waits("StopPodSandbox", 20*time.Second)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := one.rule.find(&view{now: now, calls: one.calls})
@@ -56,4 +56,18 @@ func TestACallUnderWayForLongIsSaid(t *testing.T) {
 			assert.Contains(t, []time.Time{now, at(560)}, found[0].Last)
 		})
 	}
+}
+
+// Nothing was said of a CNI plugin that had held a pod for two minutes, once it had let it go.
+func TestACallThatTookLongIsSaidAfterwards(t *testing.T) {
+	stop := made("StopPodSandbox", "primary", 1, 70*time.Second, codes.OK, "")
+	v := &view{now: at(100), calls: []*call{stop}}
+	found := stuckTerminating.find(v)
+	require.Len(t, found, 1)
+	assert.Equal(t, "shop/web waited for its StopPodSandbox, which took 1m10s on primary", found[0].Text)
+	assert.True(t, found[0].Over)
+	stop.took = 40 * time.Second
+	assert.Equal(t, Note, stuckTerminating.find(v)[0].Level, "some take their time")
+	stop.method, stop.took = "RunPodSandbox", 70*time.Second
+	assert.Equal(t, "shop/web waited for its RunPodSandbox, which took 1m10s on primary", sandboxReserved.find(v)[0].Text)
 }

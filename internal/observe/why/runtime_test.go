@@ -301,6 +301,11 @@ func TestARuntimeThatASilentShimMakesSlowIsNotToBlame(t *testing.T) {
 	v.calls[3].took = time.Second
 	assert.NotContains(t, v.outages()[0].Text, "only calls for statistics")
 
+	up := &capture.Change{Time: at(12), Backend: "primary", What: capture.Up, Was: capture.Slow}
+	again := &capture.Change{Time: at(40), Backend: "primary", What: capture.Slow, Was: capture.Up, Why: slow.Why}
+	twice := &view{now: at(59), changes: []*capture.Change{slow, up, again}, calls: []*call{probe}}
+	assert.Empty(t, twice.outages()[0].Cause, "the shim answered when it was slow again (Kubernetes' node suite)")
+
 	of := Finding{Level: Warning, About: "shop/web", Cure: wakeShim}
 	both := []Finding{f, {About: "db"}, of, {About: "dns"}}
 	consequences(both)

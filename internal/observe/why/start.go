@@ -33,25 +33,28 @@ func (v *view) slowStarts() []Finding {
 		return c.kubelet() && c.took >= longStart && (c.method == "StartContainer" || hook(c))
 	}, "StartContainer", "ExecSync") {
 		f := v.underWay(c)
-		if c.method == "StartContainer" {
-			f.past = fmt.Sprintf("%s waited for its StartContainer, which took %s on %s", f.About, round(c.took), on(c))
+		if c.method == "StartContainer" && v.busy(c) {
+			f.Cause = "the node is busy or " + on(c) + " slow: others started slowly, too"
+			f.Cure = "look at CPU and disk (top, iostat), and at the runtime's log"
+		} else if c.method == "StartContainer" {
 			f.Cause = "its shim, or runc below it, waits for something"
 		} else {
-			f.Text = fmt.Sprintf("%s: its postStart hook has been running for %s on %s, and kubelet waits for it", f.About, round(c.took), on(c))
-			f.past = fmt.Sprintf("%s: its postStart hook ran for %s on %s", f.About, round(c.took), on(c))
+			runs, so := "has been running", ", and kubelet waits for it"
+			if c.ended {
+				runs, so = "ran", ""
+			}
+			f.Text = fmt.Sprintf("%s: its postStart hook %s for %s on %s%s", f.About, runs, round(c.took), on(c), so)
 			f.Not = "the runtime: it waits for the command"
 			f.Cure = "see what the command waits for: kubelet sets no time-out for it, and the container is not ready before it ends. End it in the container (crictl exec), or delete the pod"
-		}
-		if c.took < longUnderWay {
-			f.Level = Note
-		}
-		if c.failed() {
-			f.past += ": " + c.message
-		}
-		if c.ended {
-			f.end("", c)
 		}
 		found = append(found, f)
 	}
 	return found
+}
+
+// busy reports whether other calls of the same method took long at the same time.
+func (v *view) busy(c *call) bool {
+	return slices.ContainsFunc(v.of((*call).kubelet, c.method), func(o *call) bool {
+		return o != c && o.object() != c.object() && o.took >= longStart/3 && o.began.Before(c.end()) && o.end().After(c.began)
+	})
 }
