@@ -129,7 +129,7 @@ func (p *patient) makeSixthSituations() []*situation {
 		{
 			name: "volume-server-died", pod: "niger", runtime: old, at: seconds(6), claims: "file network memory", // of a FUSE file system
 			says:   `endpoint|not connected|ENOTCONN|fuse|mount|volume|host ?path|\bstat\b`,
-			denies: `\bcni\b|old\.io (is|was|has been) (gone|away|down|unavailable|refused|restarted)|registry|` + programMissing + "|" + outOfMemory,
+			denies: `\bcni\b|old\.io (is|was|has been) (gone|away|down|unavailable|refused|restarted)|` + programMissing + "|" + outOfMemory,
 			acts:   []act{{0, p.adds(abandoned)}, {seconds(95), p.ends("niger")}},
 			asks:   []ask{{seconds(33), lasts}, {seconds(83), lasts}, {seconds(129), over}},
 		},
@@ -143,7 +143,7 @@ func (p *patient) makeSixthSituations() []*situation {
 		{
 			name: "init-program-not-executable", pod: "ebro", runtime: old, at: seconds(10), claims: "file memory",
 			says:   `permission|denied|EACCES|executable|\bmode\b|/etc/image|\+x`,
-			denies: `no such file|not found|(program|command|file|executable|binary|image) (does not exist|doesn't exist|is missing\b)|unauthori[sz]ed|` + outOfMemory,
+			denies: `no such file|not found|(program|command|file|executable|binary|image) (does not exist|doesn't exist|is missing from)|unauthori[sz]ed|` + outOfMemory,
 			acts:   []act{{0, p.adds(notExecutable)}, {seconds(95), p.ends("ebro")}},
 			asks:   []ask{{seconds(39), lasts}, {seconds(85), lasts}, {seconds(135), over}},
 		},
@@ -208,18 +208,18 @@ func (p *patient) makeSixthSituations() []*situation {
 
 		// What is wrong with pods that run, when they start again or end.
 		{
-			name: "file-cannot-be-removed", pod: "kama", runtime: primary, at: seconds(148), claims: "file", // somebody has made it immutable
-			says: `RemoveContainer|operation not permitted|EPERM|immutable|unlink|root directory|` +
-				`(remov|delet|clean)\w*\b.*(\bnot\b|fail|error|refus|denied|again|times|still)|(\bnot\b|fail|error|refus|denied)\w*\b.*(remov|delet|clean)`,
-			denies: `grace|no such file|busy|did not (end|stop)|\bcni\b|\bimages? (is|was|can|could)|` + outOfMemory,
+			name: "sandbox-cannot-be-removed", pod: "kama", runtime: primary, at: seconds(90), claims: "file", // it has an immutable file
+			says: `RemovePodSandbox|operation not permitted|EPERM|immutable|unlink|root directory|` +
+				`(remov|delet|clean)\w*\b.*(\bnot\b|fail|error|refus|denied|again|times|still)|(\bnot\b|cannot|unable|fail|error|refus|denied)\w*\b.*(remov|delet|clean)`,
+			denies: `no such file|busy|did not (end|stop)|\bcni\b|\bimages? (is|was|can|could)|` + outOfMemory,
 			acts: []act{
 				{0, func() (err error) {
 					leftover, err = p.leaves("kama")
 					return errors.Join(err, p.ends("kama")())
 				}},
-				{seconds(176), func() error { return setFlags(leftover, 0) }},
+				{seconds(169), func() error { return setFlags(leftover, 0) }},
 			},
-			asks: []ask{{seconds(110), lasts}, {seconds(170), lasts}, {seconds(262), over}},
+			asks: []ask{{seconds(130), lasts}, {seconds(164), lasts}, {seconds(240), over}}, // kubelet tries it once a minute
 		},
 		{
 			name: "working-folder-replaced", pod: "tiber", runtime: primary, at: seconds(165), claims: "probe file memory", // by whoever deploys
@@ -287,7 +287,7 @@ func (p *patient) makeSixthSituations() []*situation {
 		{
 			name: "no-space-for-logs", pod: "thames", runtime: primary, at: seconds(177), claims: "disk file memory",
 			says:   `no space|\blogs?\b|\bdisk\b|device is full`,
-			denies: `disk of (primary|containerd)|containerd's disk|(image|snapshot)s? .*(space|full)|` + programMissing + "|" + outOfMemory,
+			denies: `disk of (primary|containerd)|containerd's disk|(image|snapshot) (store|disk)|` + programMissing + "|" + outOfMemory,
 			acts: []act{
 				{seconds(-42), p.adds(pod("thames", "sleep"))},
 				{0, func() error {
@@ -459,15 +459,18 @@ func (p *patient) fillsLogs(pod string) (string, error) {
 // immutableFlag is that of a file that nobody may change or remove: FS_IMMUTABLE_FL.
 const immutableFlag = 0x10
 
-// leaves puts an immutable file into the primary's folder of the container of a pod, and returns the file.
+// leaves puts an immutable file into the primary's folder of the sandbox of a pod, and returns the file.
 func (p *patient) leaves(pod string) (string, error) {
-	id, _, err := p.process(pod)
+	id, err := p.ctr(p.runtime, "containers", "ls", "-q", fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.cri-containerd.kind"==sandbox`, pod, p.kubelet.NodeName))
 	if err != nil {
 		return "", err
 	}
-	found, err := filepath.Glob(filepath.Join(p.runtime.Dir, "root", "*", "containers", id))
+	if id = strings.TrimSpace(id); id == "" {
+		return "", fmt.Errorf("no sandbox of %s", pod)
+	}
+	found, err := filepath.Glob(filepath.Join(p.runtime.Dir, "root", "*", "sandboxes", id))
 	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("not one folder of the container of %s: %q, %v", pod, found, err)
+		return "", fmt.Errorf("not one folder of the sandbox of %s: %q, %v", pod, found, err)
 	}
 	file := filepath.Join(found[0], "leftover")
 	p.t.Cleanup(func() { _ = setFlags(file, 0) }) // it fails if the file is gone
