@@ -142,10 +142,11 @@ func (p *patient) makeSixthSituations() []*situation {
 		},
 		{
 			name: "init-program-not-executable", pod: "ebro", runtime: old, at: seconds(10), claims: "file memory",
-			says:   `permission|denied|EACCES|executable|\bmode\b|/etc/image|\+x`,
-			denies: `no such file|not found|(program|command|file|executable|binary|image) (does not exist|doesn't exist|is missing from)|unauthori[sz]ed|` + outOfMemory,
-			acts:   []act{{0, p.adds(notExecutable)}, {seconds(95), p.ends("ebro")}},
-			asks:   []ask{{seconds(39), lasts}, {seconds(85), lasts}, {seconds(135), over}},
+			says: `permission|denied|EACCES|executable|\bmode\b|/etc/image|\+x`,
+			denies: `no such file|not found|(program|command|file|executable|binary|image) (does not exist|doesn't exist|is missing from)|` +
+				`unauthori[sz]ed|` + outOfMemory,
+			acts: []act{{0, p.adds(notExecutable)}, {seconds(95), p.ends("ebro")}},
+			asks: []ask{{seconds(39), lasts}, {seconds(85), lasts}, {seconds(135), over}},
 		},
 		{
 			name: "plugin-prints-more-than-json", pod: "rhone", runtime: primary, at: seconds(12), claims: "network",
@@ -159,8 +160,9 @@ func (p *patient) makeSixthSituations() []*situation {
 		},
 		{
 			name: "plugin-gives-no-address", pod: "loire", runtime: primary, at: seconds(14), claims: "network", // and says that all is well
-			says:   `network|address|plugin|\bcni\b|\bip\b`,
-			denies: `exhaust|used up|all (are )?used|(more|free) (ip )?address|address(es)? (is |are )?(left|free|available)|not installed|not ready|refused|killed`,
+			says: `network|address|plugin|\bcni\b|\bip\b`,
+			denies: `exhaust|used up|all (are )?used|(more|free) (ip )?address|address(es)? (is |are )?(left|free|available)|` +
+				`not installed|not ready|refused|killed`,
 			acts: []act{
 				{0, both(writes(noAddress, `printf %s '{"cniVersion":"1.0.0","interfaces":[],"ips":[],"dns":{}}'; exit 0`+"\n"), p.adds(pod("loire", "sleep")))},
 				{seconds(95), both(removes(noAddress), p.ends("loire"))},
@@ -172,8 +174,8 @@ func (p *patient) makeSixthSituations() []*situation {
 			says:   `nvidia|nvml|driver|\bhook|\bgpu\b|device`,
 			denies: `post-?start|pre-?stop|\bcni\b|` + programMissing + "|" + outOfMemory,
 			acts: []act{
-				{0, both(p.runcFails(runcDir, "amur", "runc create failed: unable to start container process: error during container init: error running prestart hook #0: "+
-					"exit status 1, stdout: , stderr: Auto-detected mode as legacy\nnvidia-container-cli: initialization error: nvml error: driver not loaded"),
+				{0, both(p.runcFails(runcDir, "amur", "runc create failed: unable to start container process: error during container init: "+
+					"error running prestart hook #0: exit status 1, stdout: , stderr: Auto-detected mode as legacy\nnvidia-container-cli: initialization error: nvml error: driver not loaded"),
 					p.adds(pod("amur", "sleep")))},
 				{seconds(95), p.ends("amur")},
 			},
@@ -360,7 +362,8 @@ func (p *patient) makeSixthSituations() []*situation {
 			name: "plugin-for-other-machines", pod: "seine-", runtime: primary, at: seconds(352), claims: "network file", // several pods, one reason
 			says:     `exec format|format error|architecture|plugin|\bcni\b|network`,
 			everyone: `exec format|format error|plugin|\bcni\b|network`,
-			denies:   `entry ?point|\bimages?\b|no (more |free )?(ip )?address|not ready|refused|plugin (binary |program )?(is missing|is not installed|is not there)`,
+			denies: `entry ?point|\bimages?\b|no (more |free )?(ip )?address|not ready|refused|` +
+				`plugin (binary |program )?(is missing|is not installed|is not there)`,
 			acts: []act{
 				{0, both(replaces(plugin, foreignProgram), p.adds(pod("seine-0", "sleep"), pod("seine-1", "sleep"), pod("seine-2", "sleep")))},
 				{seconds(58), replaces(plugin, string(pluginText))}, {seconds(98), p.ends("seine-0", "seine-1", "seine-2")},
@@ -461,7 +464,8 @@ const immutableFlag = 0x10
 
 // leaves puts an immutable file into the primary's folder of the sandbox of a pod, and returns the file.
 func (p *patient) leaves(pod string) (string, error) {
-	id, err := p.ctr(p.runtime, "containers", "ls", "-q", fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.cri-containerd.kind"==sandbox`, pod, p.kubelet.NodeName))
+	id, err := p.ctr(p.runtime, "containers", "ls", "-q",
+		fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.cri-containerd.kind"==sandbox`, pod, p.kubelet.NodeName))
 	if err != nil {
 		return "", err
 	}
