@@ -175,7 +175,8 @@ func (p *patient) makeSixthSituations() []*situation {
 			denies: `post-?start|pre-?stop|\bcni\b|` + programMissing + "|" + outOfMemory,
 			acts: []act{
 				{0, both(p.runcFails(runcDir, "amur", "runc create failed: unable to start container process: error during container init: "+
-					"error running prestart hook #0: exit status 1, stdout: , stderr: Auto-detected mode as legacy\nnvidia-container-cli: initialization error: nvml error: driver not loaded"),
+					"error running prestart hook #0: exit status 1, stdout: , stderr: Auto-detected mode as legacy\n"+
+					"nvidia-container-cli: initialization error: nvml error: driver not loaded"),
 					p.adds(pod("amur", "sleep")))},
 				{seconds(95), p.ends("amur")},
 			},
@@ -351,7 +352,7 @@ func (p *patient) makeSixthSituations() []*situation {
 			name: "network-of-unknown-version", pod: "murray", runtime: old, at: seconds(320), claims: "network",
 			says:     `version|incompatible|plugin|\bcni\b|network`,
 			everyone: `incompatible|plugin|\bcni\b|network`,
-			denies:   `plugin (binary |program )?(is missing|is not installed|is not there)|(ip )?address(es)? (is|are|left)|not ready|refused|killed`,
+			denies:   `plugin (binary |program )?(is missing|is not installed|is not there)|address(es)? (is |are )?left|not ready|refused|killed`,
 			acts: []act{
 				{0, both(writes(network, unknownVersion), p.addsLater(onSecond(pod("murray", "sleep"), "testbed/app:1")))},
 				{seconds(50), writes(network, string(networkText))}, {seconds(86), p.ends("murray")},
