@@ -52,7 +52,7 @@ var recordings = []struct {
 	{"plugin-refuses", "a plugin of criproxy refuses a pod", map[string]string{"wiring": "a plugin of criproxy refuses it: criproxy: RunPodSandbox: refused at PreRunPodSandbox: plugin policy.json says no: pods of this team must have a budget"}},
 	{"plugin-slow", "a plugin of criproxy takes 1.5s for a container", map[string]string{"wiring": "testbed/delayed-node-cb835e40/app waited 1.5s in criproxy before its CreateContainer went to a runtime, once; probably: plugins of criproxy take this time"}},
 	{"pull-fails", "four images: no such tag, no such host, no credentials, no registry; and a plugin that is too slow", map[string]string{
-		"pull":   "the registry has no such image or tag|the name of the registry cannot be resolved|the registry refuses the credentials|the registry cannot be reached",
+		"pull":   "the registry has no such image or tag|the name of the registry, or of a server that belongs to it, cannot be resolved|the registry refuses the credentials|the registry, or a server that belongs to it, cannot be reached",
 		"wiring": "a plugin of criproxy does not answer in time, and its policy is Fail"}},
 	{"probes-busy", "12 containers with an exec probe every second, and 100 programs that calculate; and a plugin that is too slow", map[string]string{
 		"exec-probe": " and 11 other containers: their exec probes took longer", "pleg": "primary hung in ", "wiring": "a plugin of criproxy does not answer in time"}},

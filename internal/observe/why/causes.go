@@ -50,13 +50,20 @@ const (
 	tryRegistry = "try the registry from this node: curl -v https://REGISTRY/v2/. Look at proxies, DNS, and the runtime's hosts.toml or registries.conf for this registry"
 )
 
+// A program of a container that does not start, in the words of runc and crun. Anything else may be missing, too, or forbidden.
+var (
+	noProgram = []string{"container process: exec: *executable file not found", "container init: exec: *executable file not found", "container process: exec: *no such file", "container init: exec: *no such file",
+		"crun: executable file*not found"}
+	notExecutable = []string{"container process: exec: *ermission denied", "container init: exec: *ermission denied", "crun: open executable: Permission denied"}
+)
+
 // causes are all that are known, with the words of containerd, CRI-O, runc, crun, CNI plugins and registries. Where several
 // words are in an answer, the cause is the earlier one here.
 var causes = []cause{
 	// Configurations that do not go together.
 	{of: asking, misfit: true, words: []string{"expected cgroupsPath to be of format"}, text: "the cgroup drivers differ: the runtime uses systemd, kubelet cgroupfs",
 		cure: "give the runtime the driver that kubelet has: SystemdCgroup in containerd's runc options, cgroup_manager in CRI-O, cgroupDriver of kubelet. criproxy doctor compares them"},
-	{of: asking, misfit: true, words: []string{"no runtime for ", "failed to find runtime handler"}, text: noHandler,
+	{of: asking, misfit: true, words: []string{"no runtime for *is configured", "failed to find runtime handler"}, text: noHandler,
 		cure: "add the handler to the runtime's configuration and restart the runtime, or correct the RuntimeClass. If another runtime of the node has the handler, map it there with backends[].handlers; criproxy check shows where each goes"},
 	{of: asking, misfit: true, words: []string{"unknown service runtime."}, text: "the runtime does not serve this version of CRI",
 		cure: "see whether the runtime serves CRI at all: packages of containerd turn it off, with cri in disabled_plugins of /etc/containerd/config.toml. If it does, use a runtime and a kubelet that share a version of CRI; criproxy status shows the version of each runtime"},
@@ -92,14 +99,16 @@ var causes = []cause{
 		cure: "see whether the vendor's file is in /etc/cdi or /var/run/cdi (for NVIDIA: nvidia-ctk cdi generate), and whether the runtime has CDI on"},
 	{of: starting, words: []string{"pparmor*no such file", "pparmor*not found"}, text: "its AppArmor profile is not on the node", cure: "load the profile onto each node (apparmor_parser), or correct its name in the pod"},
 	{of: starting, words: []string{"container init was OOM-killed"}, text: "its memory limit is too low for it to start", cure: "raise resources.limits.memory of the container"},
-	{of: starting[1:], words: []string{"executable file*not found in $PATH", "exec: *no such file or directory"}, text: "the image has no such program",
+	{of: append([]string{"ExecSync"}, starting...), words: []string{"chdir to cwd*no such file", "chdir to cwd*ermission denied"}, text: "the working directory of the container is not there, or may not be entered",
+		cure: "make the folder in the image or on the volume, or correct workingDir; a folder that was removed and made anew is another one: restart the pod"},
+	{of: starting[1:], words: noProgram, text: "the image has no such program",
 		cure: "correct the command of the container, or the image. A script whose first line names a program that is missing looks the same"},
-	{of: starting, words: []string{"exec: *permission denied"}, text: "the program may not be executed",
+	{of: starting[1:], words: notExecutable, text: "the program may not be executed",
 		cure: "make it executable in the image (chmod +x). A folder, and a file on a volume mounted with noexec, look the same"},
 	{of: starting, words: []string{"exec format error"}, text: "the program is not made for this machine", cure: "use an image for the node's architecture; a script needs a first line that begins with #!"},
 	{of: starting, words: []string{"ttrpc: closed", "shim disconnected"}, text: "its shim ended meanwhile",
 		cure: "look for the OOM killer in dmesg, and for the end of the shim in the runtime's log; kubelet tries again by itself"},
-	{of: []string{"CreateContainer"}, words: []string{"failed to resolve image", "failed to get image from containerd", "image not known"}, text: "the image is no longer there",
+	{of: []string{"CreateContainer"}, words: []string{"failed to resolve image*not found", "failed to get image from containerd*not found", "image not known"}, text: "the image is no longer there",
 		cure: "kubelet pulls it at the next try, unless imagePullPolicy is Never. See who removes images: crictl rmi, a cleaner, or kubelet itself over imageGCHighThresholdPercent"},
 	{of: []string{"CreateContainer"}, words: []string{"belong to different backends"}, text: "its image and its sandbox are of different runtimes",
 		cure: "give both to one runtime: the annotation or the RuntimeClass of the pod, and the name of its image. criproxy where POD shows where the pod is, and criproxy check where each goes"},
@@ -119,9 +128,11 @@ var causes = []cause{
 	{of: pulling, words: []string{"first record does not look like a TLS handshake"}, text: "what answers at the registry's address speaks neither TLS nor HTTP",
 		cure: "see what that is: the port is wrong, or a proxy or a firewall stands between. curl -v https://REGISTRY/v2/ from this node shows what answers"},
 	{of: pulling, words: []string{"certificate has expired or is not yet valid"}, text: "the certificate of the registry is not valid now", cure: "see whether the node's clock is right (timedatectl); otherwise renew the certificate"},
+	{of: pulling, words: []string{"x509: certificate is valid for", "x509: cannot validate certificate for"}, text: "the certificate of the registry is for another name",
+		cure: "use the name that the certificate has, or give the registry one with this name; a proxy that answers in its place looks the same"},
 	{of: pulling, words: []string{"x509:"}, text: "the certificate of the registry is not trusted",
 		cure: "give the runtime the registry's CA (hosts.toml or the node's trust store), and restart the runtime if it reads that only at its start"},
-	{of: pulling, words: []string{"no such host", "server misbehaving", "Temporary failure in name resolution"}, text: "the name of the registry cannot be resolved",
+	{of: pulling, words: []string{"no such host", "server misbehaving", "Temporary failure in name resolution"}, text: "the name of the registry, or of a server that belongs to it, cannot be resolved",
 		cure: "check the node's DNS (/etc/resolv.conf): pulls use the node's, not the cluster's"},
 	{of: pulling, words: []string{"toomanyrequests", "429 Too Many Requests"}, text: "the registry limits the number of pulls", cure: "pull with credentials, or through a mirror"},
 	{of: pulling, words: []string{"401 Unauthorized", "authorization failed", "no basic auth credentials", "pull access denied", "insufficient_scope", "requested access to the resource is denied"},
@@ -134,16 +145,20 @@ var causes = []cause{
 	{of: pulling, words: []string{"failed to resolve*: not found", "manifest unknown", "name unknown"}, text: "the registry has no such image or tag", cure: "correct the name or the tag, or push the image"},
 	{of: pulling, words: []string{"media type text/html"}, text: "what answers is a web page, and no image",
 		cure: "see what answers: curl -v https://REGISTRY/v2/ from this node. It may be a proxy, the login page of a network, or a wrong address; if a mirror or a cache has kept the page, let it forget it"},
-	{of: pulling, words: []string{"unexpected commit digest", "failed size validation", "invalid tar header", "invalid checksum", "Digest did not match"}, text: "what came is not what the manifest says",
+	{of: pulling, words: []string{"unexpected commit digest", "failed size validation", "Digest did not match"}, text: "what came is not what the manifest says",
 		cure: "it was altered or cut on its way (a proxy, a cache, a bad disk or memory), or pushed so: pull it on another node, and push it anew if it fails there, too"},
+	{of: pulling, words: []string{"failed to extract layer", "applying layer", "processing tar file"}, text: "a layer of the image cannot be unpacked",
+		cure: "read what the answer says of it. Pull the image on another node: if it fails there, too, push it anew; otherwise look at the disk, the memory and the kernel of this one"},
 	{of: pulling, words: []string{"connection reset by peer", "broken pipe", "EOF"}, text: "the connection to the registry breaks off",
 		cure: "see what is between the node and the registry: a proxy, a firewall, a smaller MTU. curl -v https://REGISTRY/v2/ shows whether it is so for every request"},
 	{of: pulling, words: []string{"timeout awaiting response headers"}, text: "the registry accepts connections and does not answer", cure: tryRegistry},
 	{of: pulling, words: []string{"i/o timeout", "connection refused", "no route to host", "network is unreachable", "TLS handshake timeout", "Client.Timeout exceeded", "failed to do request*deadline exceeded"},
-		text: "the registry cannot be reached", cure: tryRegistry},
+		text: "the registry, or a server that belongs to it, cannot be reached", cure: tryRegistry},
 
 	// What ends and removes.
-	{of: stopping, words: []string{"failed to destroy network", "failed to teardown pod", "cni plugin", "netplugin failed"}, text: "its CNI plugin fails to remove the network",
+	{of: stopping, words: []string{"cni plugin not initialized", "cni config uninitialized"}, text: "the runtime has no CNI configuration",
+		cure: "install or mend the network plugin: the runtime wants a file in /etc/cni/net.d; the pod ends by itself at the next try"},
+	{of: stopping, words: []string{"failed to destroy network", "failed to teardown pod", "netplugin failed"}, text: "its CNI plugin fails to remove the network",
 		cure: "mend the CNI plugin named in the answer, or what it waits for; the pod ends by itself at the next try. Do not remove the pod by force: its address stays taken"},
 	{of: stopping, likely: true, words: []string{"ttrpc: closed", "shim disconnected", "connect: connection refused", "no such process", "cannot find shim"}, text: "its shim is gone",
 		cure: "look at the processes of the pod with crictl inspectp; restart the runtime, which then cleans up pods without a shim"},
@@ -153,9 +168,9 @@ var causes = []cause{
 		cure: "look for processes of a CNI plugin that do not end (ps, below the runtime's process), and at what they wait for. If there are none, " + wakeShim},
 	{of: []string{"ExecSync"}, words: []string{"paused state", "paused container", "container is paused"}, text: "the container is paused",
 		cure: "let it go on: ctr -n k8s.io task resume ID, with the container's id, or crio's runc resume. Find out who paused it: a backup, a checkpoint, or a person"},
-	{of: []string{"ExecSync"}, words: []string{"unable to start container process*no such file", "executable file*not found"}, text: "its program is not in the container",
+	{of: []string{"ExecSync"}, words: noProgram, text: "its program is not in the container",
 		cure: "correct the command of the probe or hook, or use an image that has the program; a shell is often missing in small images"},
-	{of: []string{"ExecSync"}, words: []string{"unable to start container process*ermission denied", "open executable: Permission denied"}, text: "its program may not be executed by the user of the container",
+	{of: []string{"ExecSync"}, words: notExecutable, text: "its program may not be executed by the user of the container",
 		cure: "make it executable in the image (chmod +x), or run the container as a user who may"},
 	{of: []string{"ExecSync"}, words: []string{"exec failed: container does not exist"}, text: "runc does not know the container, which may run on",
 		cure: "find out who removed runc's state (below /run/containerd/runc or /run/runc). Delete the pod: nothing else ends its processes in order"},

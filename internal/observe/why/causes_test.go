@@ -69,6 +69,9 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 503 Service Unavailable", "the registry, or a proxy before it, fails"},
 		{"PullImage", pull + "r.test/app:1: not found", "no such image or tag"},
 		{"PullImage", `failed to pull and unpack image "r.test/app:1": failed to unpack image on snapshotter overlayfs: unexpected media type text/html for sha256:7f: not found`, "a web page"}, // was "no such image or tag"
+		{"PullImage", `failed to pull and unpack image "r.test/app:1": failed to extract layer sha256:7f: archive/tar: invalid tar header: unknown`, "cannot be unpacked"},
+		{"PullImage", fetch + "tls: failed to verify certificate: x509: certificate is valid for a.test, not r.test", "for another name"},
+		{"StopPodSandbox", `failed to destroy network for sandbox "7f": cni plugin not initialized`, "no CNI configuration"},
 		{"PullImage", `failed to pull and unpack image "r.test/app:1": failed commit on ref "config-sha256:7f": unexpected commit digest sha256:80, expected sha256:7f: failed precondition`, "not what the manifest says"},
 		{"PullImage", fetch + "read tcp 10.0.0.1:45664->10.0.0.2:443: read: connection reset by peer", "breaks off"},
 		{"PullImage", fetch + "net/http: timeout awaiting response headers", "accepts connections and does not answer"},
@@ -79,6 +82,7 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"StopContainer", "context deadline exceeded", noAnswer},
 		{"StopPodSandbox", "context deadline exceeded", "its CNI plugin or its shim did not answer"},
 		{"ExecSync", "failed to exec in container: failed to load task: context deadline exceeded", noAnswer},
+		{"ExecSync", `OCI runtime exec failed: exec failed: unable to start container process: chdir to cwd ("/data/current") set in config.json failed: no such file or directory`, "the working directory"}, // was "its program is not in the container"
 		{"ExecSync", `failed to exec in container: failed to create exec "7f": cannot exec in a paused state`, "the container is paused"},
 		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: unable to start container process: exec: "/bin/check": stat /bin/check: no such file or directory`, "its program is not in the container"},
 		{"ExecSync", `failed to exec in container: failed to start exec "7f": OCI runtime exec failed: exec failed: unable to start container process: exec: "/check": permission denied`, "may not be executed"},

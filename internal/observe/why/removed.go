@@ -12,7 +12,7 @@ var notRemoved = Rule{
 	Name:     "not-removed",
 	Symptoms: []string{"failed to remove container", "container garbage collection failed", "containergcfailed", "failed to remove sandbox", "removepodsandbox from runtime service failed", "removecontainer from runtime service failed", "failed to garbage collect required amount of images", "imagegcfailed", "image garbage collection failed multiple times in a row", "freediskspacefailed", "removeimage from image service failed", "failed to remove image"},
 	Means:    "kubelet wants to remove a sandbox, a container or an image that it no longer needs, and the runtime cannot: it stays on the node and takes disk and addresses.",
-	Shown:    "RemovePodSandbox, RemoveContainer or RemoveImage of one id that fails again and again, and never succeeds",
+	Shown:    "RemovePodSandbox, RemoveContainer or RemoveImage of one id that fails again and again",
 	Not:      "a pod that runs: kubelet removes only what has ended, and images that no container of its pods uses",
 	Cure:     "read the runtime's answer. Remove the thing by hand (crictl rmp, rm or rmi) when what it names is mended; mounts that are busy show in findmnt",
 	outlives: true,
@@ -22,15 +22,21 @@ var notRemoved = Rule{
 // leastTries is how often a removal must fail before why reports it.
 const leastTries = 3
 
-// staying finds what kubelet cannot remove: each sandbox and container, and the images of a runtime together.
+// staying finds what kubelet cannot remove, or could not for some time: each sandbox and container, and the images of a runtime together.
 func staying(v *view) []Finding {
 	what := func(c *call) string { return c.method + " " + cmp.Or(c.id(), c.about.Image) }
 	tried := v.of(func(c *call) bool { return c.ok() || c.kubelet() && c.failed() }, "RemovePodSandbox", "RemoveContainer", "RemoveImage")
 	var fails []*call
+	removed := map[string]*call{} // :: what → the call that removed it in the end
 	for _, all := range groups(tried, what) {
-		if failed := filter(all, (*call).failed); len(failed) >= leastTries && all[len(all)-1].failed() {
-			fails = append(fails, failed...)
+		failed, last := filter(all, (*call).failed), all[len(all)-1]
+		if len(failed) < leastTries || last.ok() && last.method == "RemoveImage" {
+			continue
 		}
+		if last.ok() {
+			removed[what(last)] = last
+		}
+		fails = append(fails, failed...)
 	}
 	slices.SortStableFunc(fails, func(a, b *call) int { return a.began.Compare(b.began) })
 	var found []Finding
@@ -59,7 +65,9 @@ func staying(v *view) []Finding {
 		if c := causeOf(last.method, last.message); c != nil {
 			f.Cause, f.Cure = c.text, c.cure
 		}
-		if v.stopped(all) {
+		if done := removed[what(last)]; done != nil {
+			f.end("; it was removed at "+clock(done.end()), done)
+		} else if v.stopped(all) {
 			f.end(notTried)
 		}
 		found = append(found, f)

@@ -63,6 +63,10 @@ func TestTheSandboxesOfAPodAreToldApart(t *testing.T) {
 	}
 	stays := []*call{remove(0, "aa", codes.Unknown), remove(1, "aa", codes.Unknown), remove(2, "aa", codes.Unknown), remove(3, "bb", codes.OK)}
 	assert.Len(t, staying(&view{now: at(60 * 3), calls: stays}), 1, "another one was removed")
+	late := staying(&view{now: at(60 * 4), calls: append(stays[:3:3], remove(3, "aa", codes.OK))})
+	require.Len(t, late, 1)
+	assert.Equal(t, "shop/web could not be removed from primary: RemovePodSandbox was tried 3 times, and the last answer was: ; it was removed at 09:03:00.000", late[0].Text)
+	assert.True(t, late[0].Over)
 	each := []*call{remove(0, "aa", codes.Unknown), remove(1, "bb", codes.Unknown), remove(2, "cc", codes.Unknown)}
 	assert.Empty(t, staying(&view{now: at(60 * 3), calls: each}), "each failed once")
 }
