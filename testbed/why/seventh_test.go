@@ -106,7 +106,6 @@ func (p *patient) makeSeventhSituations() []*situation {
 	agentBegins, agentEnds := p.keepsStopping("cello")
 	listen, listenNoMore := p.watchesEvents()
 	connect, disconnect := p.connects(40)
-	logs := "" // the folder with the logs of viola's container
 	foreign := filepath.Join(p.dir, "runc-of-another-machine")
 	require.NoError(p.t, os.WriteFile(foreign, []byte("\x7fELF\x02\x01\x01"+strings.Repeat("\x00", 1024)), 0o755))
 
@@ -229,27 +228,6 @@ func (p *patient) makeSeventhSituations() []*situation {
 				{seconds(112), p.ends("oboe")},
 			},
 			asks: []ask{{seconds(37), either}, {seconds(66), either}, {seconds(107), over}, {seconds(139), over}},
-		},
-		{
-			name: "logs-swept-away", pod: "viola", runtime: primary, at: seconds(168), claims: "file", // by who cleans up /var/log/pods
-			says:   `\blogs?\b|ReopenContainerLog`,
-			denies: programMissing + "|" + outOfMemory,
-			acts: []act{
-				{0, func() (err error) {
-					if logs, err = p.logsOf("viola"); err != nil {
-						return err
-					}
-					return os.RemoveAll(logs)
-				}},
-				{seconds(70), func() error {
-					if logs == "" {
-						return errors.New("there is no folder to make again")
-					}
-					return os.Mkdir(logs, 0o755)
-				}},
-				{seconds(108), p.ends("viola")},
-			},
-			asks: []ask{{seconds(38), lasts}, {seconds(65), lasts}, {seconds(102), over}, {seconds(141), over}},
 		},
 		{
 			name: "ended-container-is-not-let-go", pod: "fife", runtime: primary, at: seconds(171), claims: "grace slow runtime shim file memory",
@@ -501,14 +479,3 @@ func (p *patient) killPauseAgain(pod string) func() error {
 	}
 }
 
-// logsOf returns the folder with the logs of the container of a pod.
-func (p *patient) logsOf(pod string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(p.kubelet.Dir, "logs", "*_"+pod+"-"+p.kubelet.NodeName+"_*", "app"))
-	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("not one folder with logs of %s: %q", pod, found)
-	}
-	if err != nil {
-		return "", err
-	}
-	return found[0], nil
-}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -147,7 +148,7 @@ func (w *whyFlags) arguments() error {
 		_, missing := os.Stat(arg)
 		_, noFile := capture.FormatOf(arg)
 		switch {
-		case arg == "-" || missing == nil || noFile == nil:
+		case arg == "-" || missing == nil || noFile == nil || filepath.IsAbs(arg):
 			w.file = arg
 		case strings.Contains(strings.TrimSpace(arg), " "):
 			w.line = arg

@@ -1,7 +1,6 @@
 package why
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -39,7 +38,7 @@ func (v *view) stoppedByOthers() []Finding {
 		f.About = last.target()
 		f.Text = fmt.Sprintf("%s, not kubelet, stopped %s on %s %s%s; kubelet made it anew at %s", last.from, what, on(last), when, clock(last.began), clock(again.began))
 		f.Cure = fmt.Sprintf("find out who runs %s on this node (process %d): kubelet makes anew what others stop. To end a pod, delete it in Kubernetes", last.from, last.pid)
-		if len(all) < leastLoop || v.now.Sub(again.end()) > backOff {
+		if !v.loops(all) {
 			f.end("")
 		}
 		found = append(found, f)
@@ -71,21 +70,19 @@ func (v *view) endedByItself() []Finding {
 	made := v.of((*call).kubelet, "RunPodSandbox")
 	seen := v.of(func(c *call) bool { return c.ok() && c.said != "" && c.place() != "" }, "PodSandboxStatus")
 	for _, of := range groups(seen, (*call).place) {
-		var show []*call
-		var first, last *call // that saw the end of a sandbox
-		n := 0
+		var show, ends []*call // ends are those that saw the end of a sandbox
 		for _, one := range groups(of, (*call).id) {
 			i := slices.IndexFunc(made, func(c *call) bool { return c.place() == one[0].place() && c.began.After(one[0].began) })
 			if i < 0 || made[i].began.Sub(one[0].end()) > retry("RunPodSandbox") || v.mayBeStopped(one[0]) {
 				continue
 			}
-			n, first, last = n+1, cmp.Or(first, one[0]), one[0]
-			show = append(show, one[0], made[i])
+			ends, show = append(ends, one[0]), append(show, one[0], made[i])
 		}
+		n := len(ends)
 		if n == 0 {
 			continue
 		}
-		f, again := shown(show), show[len(show)-1]
+		f, again, first, last := shown(show), show[n*2-1], ends[0], ends[n-1]
 		f.About = last.target()
 		what := "ended"
 		f.Cause = "its shim, or the process that keeps its namespaces, was killed"
@@ -99,7 +96,7 @@ func (v *view) endedByItself() []Finding {
 			when = fmt.Sprintf("%s, first by %s and last by %s", times(n), clock(first.end()), clock(last.end()))
 		}
 		f.Text = fmt.Sprintf("the sandbox of %s on %s had %s %s, and no client had stopped it; kubelet made it anew at %s", f.About, on(last), what, when, clock(again.began))
-		if n < leastLoop || v.now.Sub(again.end()) > backOff {
+		if !v.loops(ends) {
 			f.end("")
 		}
 		found = append(found, f)
@@ -107,8 +104,21 @@ func (v *view) endedByItself() []Finding {
 	return found
 }
 
-// leastLoop is how often something must begin anew, each time within kubelet's back-off, so that it will probably go on.
+// leastLoop is how often something must happen, and not stop since, so that it will probably go on.
 const leastLoop = 3
+
+// loops reports whether what some calls show happened several times, and has not stopped since.
+func (v *view) loops(all []*call) bool {
+	if len(all) < leastLoop {
+		return false
+	}
+	var longest time.Duration
+	for i, c := range all[1:] {
+		longest = max(longest, c.began.Sub(all[i].began))
+	}
+	last := all[len(all)-1].began
+	return longest <= backOff && v.now.Sub(last) <= longest+longest/2
+}
 
 // mayBeStopped reports whether a client may have stopped the sandbox that is no longer ready, or a runtime have failed to make it.
 // kubelet sees within a minute that a sandbox has ended.

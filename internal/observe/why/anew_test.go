@@ -82,11 +82,11 @@ func TestASandboxThatEndedByItselfIsMadeAnew(t *testing.T) {
 		id, next := string(rune('b'+i)), string(rune('c'+i))
 		loop = append(loop, of(id, "PodSandboxStatus", second, ended), of(id, "StopPodSandbox", second+1), of(next, "RunPodSandbox", second+2))
 	}
-	found = madeAnew.find(&view{now: at(200), calls: loop})
+	found = madeAnew.find(&view{now: at(130), calls: loop})
 	require.Len(t, found, 1)
 	assert.Equal(t, "the sandbox of shop/web on primary had ended 3 times, first by 09:01:41.000 and last by 09:01:59.000, and no client had stopped it; kubelet made it anew at 09:02:00.000", found[0].Text)
 	assert.True(t, found[0].Lasts(), "it will end again")
-	assert.True(t, madeAnew.find(&view{now: at(500), calls: loop})[0].Over)
+	assert.True(t, madeAnew.find(&view{now: at(134), calls: loop})[0].Over, "the next one would have come")
 
 	for name, v := range map[string]*view{
 		"it may have been stopped before":        {begin: at(50), calls: all[1:]},

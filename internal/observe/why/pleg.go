@@ -163,7 +163,7 @@ func (v *view) kubelets() []Finding {
 	f.Text = fmt.Sprintf("kubelet was started anew %s from %s to %s", times(len(begun)-1), clock(f.Since), clock(last.began))
 	f.Not = "the runtime: a kubelet that lost it goes on"
 	f.Cure = "read how each kubelet ended: journalctl -u kubelet; systemctl status kubelet"
-	if v.now.Sub(last.began) > backOff {
+	if !v.loops(begun) {
 		f.end("; the last one runs since then")
 	}
 	return []Finding{f}
