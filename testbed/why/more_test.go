@@ -278,7 +278,6 @@ func TestWhyNamesFaultsOfARuntime(t *testing.T) {
 			time.Sleep(15 * time.Second)
 		}},
 		{name: "runtime-moved", says: "criproxy started with this configuration", run: func(t *testing.T) {
-			require.NoError(t, os.Mkdir(filepath.Join(n.proxy.Dir, "state"), 0o700)) // as systemd does
 			for _, socket := range []string{n.runtime.Socket(), another(parent, "third")} {
 				require.NoError(t, n.proxy.Terminate(t.Context()))
 				require.NoError(t, n.proxy.Configure(n.yaml+socket+"\n"))
@@ -300,20 +299,17 @@ func TestWhyNamesFaultsOfKubeletAndCriproxy(t *testing.T) {
 	}
 	folder := t.TempDir()
 	n := newNode(t, setup{second: true, criproxy: "hooks: " + folder + "\n", relay: []grpc.StreamServerInterceptor{full}})
-	require.NoError(t, os.Mkdir(filepath.Join(n.proxy.Dir, "state"), 0o700)) // as systemd does
-	require.NoError(t, n.proxy.Terminate(t.Context()))
-	require.NoError(t, n.proxy.Start(t.Context()))
 	config, err := os.ReadFile(filepath.Join(n.proxy.Dir, "criproxy.yaml"))
 	require.NoError(t, err)
-	n.run(t, pod("web", "tick"), onSecond(pod("vm", "tick"), "testbed/app:1"))
+	n.run(t, pod("web", "tick"))
 	n.try(t, []fault{
-		{name: "no-disk-figures", says: ": ImageFsInfo fails on primary, ", run: func(t *testing.T) {
+		{name: "no-disk-figures", says: "ImageFsInfo fails on primary, ", run: func(t *testing.T) {
 			broken.Store(true)
 			time.Sleep(70 * time.Second)
 			broken.Store(false)
 		}},
-		{name: "kubelet-loop", says: "kubelet was started anew 3 times from ", run: func(t *testing.T) {
-			for range 3 {
+		{name: "kubelet-loop", says: "kubelet was started anew ", run: func(t *testing.T) {
+			for range 4 {
 				require.NoError(t, n.kubelet.Kill())
 				time.Sleep(5 * time.Second)
 				require.NoError(t, n.kubelet.Start(t.Context()))
@@ -332,6 +328,8 @@ func TestWhyNamesFaultsOfKubeletAndCriproxy(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}},
 		{name: "runtime-removed", says: old + " is no longer in the configuration since ", run: func(t *testing.T) {
+			require.NoError(t, n.proxy.Configure(string(config)))
+			n.run(t, onSecond(pod("vm", "tick"), "testbed/app:1"))
 			require.NoError(t, n.proxy.Configure(strings.Split(string(config), "- name: "+old)[0]))
 			time.Sleep(15 * time.Second)
 		}},

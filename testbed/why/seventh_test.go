@@ -478,4 +478,3 @@ func (p *patient) killPauseAgain(pod string) func() error {
 		return nil
 	}
 }
-

@@ -112,12 +112,15 @@ func (v *view) otherFailures() []Finding {
 		if v.unasked(last) {
 			f.Not = notAsked
 		}
-		lacking := ""
+		of, lacking := "", ""
+		if last.object() != "" {
+			of = f.About + ": "
+		}
 		if i := slices.IndexFunc(lacks, func(l lack) bool { return slices.Contains(l.methods, last.method) }); i >= 0 {
 			lacking = "; " + lacks[i].text
 		}
 		say := func(fails string) string {
-			return fmt.Sprintf("%s: %s %s on %s, %s from %s on: %s%s", f.About, last.method, fails, on(last), times(len(failed)), clock(f.Since), last.message, lacking)
+			return fmt.Sprintf("%s%s %s on %s, %s from %s on: %s%s", of, last.method, fails, on(last), times(len(failed)), clock(f.Since), last.message, lacking)
 		}
 		f.Text, f.past = say("fails"), say("failed")
 		if again != nil {
