@@ -16,12 +16,13 @@ type cause struct {
 
 	likely bool // the answer does not say it, and makes it likely
 	misfit bool // it lasts until a configuration changes, so one failure is enough to report it
+	path   bool // the answer must name a path before its words
 }
 
 // causeOf returns the first cause that an answer to a method shows, or nil. An answer without one is quoted.
 func causeOf(method, answer string) *cause {
 	i := slices.IndexFunc(causes, func(c cause) bool {
-		return slices.Contains(c.of, method) && slices.ContainsFunc(c.words, func(w string) bool { return contains(answer, w) })
+		return slices.Contains(c.of, method) && (!c.path || inPath.MatchString(answer)) && slices.ContainsFunc(c.words, func(w string) bool { return contains(answer, w) })
 	})
 	if i < 0 {
 		return nil
@@ -77,7 +78,9 @@ var causes = []cause{
 	// RunPodSandbox, CreateContainer and StartContainer.
 	{of: starting, words: []string{"/sys/fs/cgroup*no space left on device"}, text: "there are as many cgroups as there may be",
 		cure: "see how many there are (cat /proc/cgroups), and who makes them. cgroup.max.descendants limits them, and with cgroup v1 the kernel has at most 65,535 of memory, also of containers that ended long ago: drain the node and restart it to get rid of these"},
-	{of: starting, words: []string{"no space left on device", "disk quota exceeded"}, text: "there is no space left where the answer says",
+	{of: starting, words: []string{"session key*quota exceeded"}, text: "there are as many keys of the kernel as there may be",
+		cure: "see /proc/key-users; raise kernel.keys.maxkeys and maxbytes, or root_maxkeys and root_maxbytes for root: each container takes one"},
+	{of: starting, path: true, words: []string{"no space left on device", "disk quota exceeded"}, text: "there is no space left where the answer says",
 		cure: findRoom},
 	{of: starting, words: []string{"failed to get sandbox image"}, text: "the image of sandboxes (pause) is not there, and its pull fails",
 		cure: "let the node reach the image that the answer names, pull it by hand (crictl pull), or name another one in the runtime's configuration: sandbox or sandbox_image in containerd"},
@@ -85,8 +88,10 @@ var causes = []cause{
 		cure: "see how many pods the node has, and whether addresses of pods that ended are still taken: the plugin host-local has a file for each in /var/lib/cni/networks. Otherwise give the node a larger range"},
 	{of: starting, words: []string{"failed to find plugin"}, text: "the program of a CNI plugin is missing",
 		cure: "install it in the folder that the answer names. Many network plugins do that with a pod of their own on each node: see whether it runs"},
-	{of: starting, words: []string{"failed to setup network for sandbox", "failed to create pod network sandbox"}, text: "its CNI plugin fails to make the network",
+	{of: starting, words: []string{"plugin type=*failed (add)"}, text: "its CNI plugin fails to make the network",
 		cure: "mend the CNI plugin named in the answer, or what it waits for; the pod starts by itself at the next try"},
+	{of: starting, words: []string{"failed to setup network for sandbox", "failed to create pod network sandbox"}, text: "its network cannot be made",
+		cure: "mend what the end of the answer names: the configuration of the network, or an annotation of the pod; the pod starts by itself at the next try"},
 	{of: append([]string{"ExecSync", "StopContainer"}, starting...), words: []string{"unable to retrieve OCI runtime error", "failed to resolve runtime path", "binary not installed", "exec: \"containerd-shim*not found"}, text: "a program of the runtime, its shim or runc, is missing or does not run",
 		cure: "run the program that the answer names (runc --version), and install it where the runtime looks for it: BinaryName and runtime_path in its configuration"},
 	{of: append([]string{"PullImage"}, starting...), words: []string{"too many open files"}, text: "a process has as many files open as it may have",

@@ -33,6 +33,8 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"RunPodSandbox", cni + "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.254", "no free address"},
 		{"RunPodSandbox", `failed to setup network for sandbox "7f": failed to find plugin "calico" in path [/opt/cni/bin]`, "program of a CNI plugin is missing"},
 		{"RunPodSandbox", cni + `error getting ClusterInformation: connection is unauthorized`, "fails to make the network"},
+		{"RunPodSandbox", `failed to setup network for sandbox "7f": get cni namespace options: reading pod bandwidth annotations: quantities must match the regular expression`, "its network cannot be made"}, // no plugin was called
+		{"StartContainer", runc + "unable to join session keyring: unable to create session key: disk quota exceeded", "as many keys of the kernel"},                                                            // no disk is full
 		{"StartContainer", runc + "container init was OOM-killed (memory limit too low?)", "memory limit is too low"},
 		{"StartContainer", runc + `exec: "nothing": executable file not found in $PATH`, "no such program"},
 		{"StartContainer", runc + `exec: "/nothing": stat /nothing: no such file or directory`, "no such program"},

@@ -61,7 +61,7 @@ func TestOnlyASuccessOfTheSameRuntimeEndsATrouble(t *testing.T) {
 func TestWhatFailedOftenIsToldWhenItHasSucceeded(t *testing.T) {
 	v := &view{}
 	for second := range 3 {
-		v.calls = append(v.calls, made("RunPodSandbox", "primary", second, time.Millisecond, codes.Unknown, "no space left on device"))
+		v.calls = append(v.calls, made("RunPodSandbox", "primary", second, time.Millisecond, codes.Unknown, "write /x: no space left on device"))
 	}
 	v.calls = append(v.calls, made("RunPodSandbox", "primary", 30, time.Second, codes.OK, ""))
 	found := repeated.find(v)
