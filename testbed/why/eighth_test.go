@@ -392,13 +392,13 @@ func (p *patient) pluginFails(pod, message string) func() error {
 // execFails writes a file for the script of runc: runc fails with an error, as it logs it, when it executes a program in a
 // container.
 func (p *patient) execFails(file, container, problem string) error {
-	line, err := json.Marshal(map[string]string{"level": "error", "msg": problem, "time": "2026-11-29T03:12:44Z"})
+	line, err := runcLogs(problem)
 	if err != nil {
 		return err
 	}
 	return writes(file, fmt.Sprintf(`case " $* " in *" exec "*%s*)
 	words="$* "; log=${words#*--log }; log=${log%%%% *}
-	printf '%%s\n' '%s' >>"$log"; exit 1 ;;
+	%s ;;
 esac
 `, container, line))()
 }

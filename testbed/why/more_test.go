@@ -22,7 +22,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -235,14 +234,8 @@ func (n *node) sandboxDir(t *testing.T, pod string) string {
 // immutable makes a file that nobody can remove until the test ends.
 func immutable(t *testing.T, path string) {
 	t.Helper()
-	set := func(flags int) {
-		f, err := os.Open(path)
-		require.NoError(t, err)
-		defer f.Close()
-		require.NoError(t, unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags))
-	}
-	set(0x10 /* FS_IMMUTABLE_FL */)
-	t.Cleanup(func() { set(0) })
+	require.NoError(t, setFlags(path, immutableFlag))
+	t.Cleanup(func() { require.NoError(t, setFlags(path, 0)) })
 }
 
 // What happens to a whole runtime: it is killed, it hangs, it is upgraded, and another takes its place.

@@ -418,10 +418,18 @@ esac
 
 // runcFails returns the act after which runc fails with an error, as it logs it, when it makes the container of a pod.
 func (p *patient) runcFails(dir, pod, problem string) func() error {
-	line, err := json.Marshal(map[string]string{"level": "error", "msg": problem, "time": "2026-11-29T03:12:44Z"})
+	line, err := runcLogs(problem)
 	require.NoError(p.t, err)
-	require.NotContains(p.t, string(line), "'")
-	return p.onRunc(dir, pod, fmt.Sprintf(`printf '%%s\n' '%s' >>"$log"; exit 1`, line))
+	return p.onRunc(dir, pod, line)
+}
+
+// runcLogs returns a line of shell with which runc fails, and writes an error to its log.
+func runcLogs(problem string) (string, error) {
+	line, err := json.Marshal(map[string]string{"level": "error", "msg": problem, "time": "2026-11-29T03:12:44Z"})
+	if err == nil && strings.Contains(string(line), "'") {
+		err = fmt.Errorf("%s has a quotation mark of the shell", line)
+	}
+	return fmt.Sprintf(`printf '%%s\n' '%s' >>"$log"; exit 1`, line), err
 }
 
 // withCPU returns a pod whose first container may use so much of a CPU.
@@ -489,5 +497,5 @@ func setFlags(file string, flags int) error {
 		return err
 	}
 	defer f.Close()
-	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags)
+	return setFlagsOf(f, flags)
 }

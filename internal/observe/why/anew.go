@@ -112,12 +112,8 @@ func (v *view) loops(all []*call) bool {
 	if len(all) < leastLoop {
 		return false
 	}
-	var longest time.Duration
-	for i, c := range all[1:] {
-		longest = max(longest, c.began.Sub(all[i].began))
-	}
-	last := all[len(all)-1].began
-	return longest <= backOff && v.now.Sub(last) <= longest+longest/2
+	every := between(all)
+	return every <= backOff && v.now.Sub(all[len(all)-1].began) <= every+every/2
 }
 
 // mayBeStopped reports whether a client may have stopped the sandbox that is no longer ready, or a runtime have failed to make it.

@@ -97,7 +97,7 @@ var causes = []cause{
 	{of: append([]string{"PullImage"}, starting...), words: []string{"too many open files"}, text: "a process has as many files open as it may have",
 		cure: "raise LimitNOFILE of the unit of the runtime, or fs.inotify.max_user_instances if the answer speaks of inotify or fsnotify, and restart the runtime"},
 	{of: append([]string{"ExecSync"}, starting...), words: []string{"fork*esource temporarily unavailable", "spawn*esource temporarily unavailable", "newosproc", "can't fork", "pthread_create failed"}, text: "there are as many processes and threads as there may be",
-		cure: "see who has them (ps -eLf), and what limits them: TasksMax of the runtime's unit, podPidsLimit of kubelet, kernel.pid_max and kernel.threads-max"},
+		cure: "ps -eLf shows who has them. One of these limits them: TasksMax of the runtime's unit, podPidsLimit of kubelet, kernel.pid_max, kernel.threads-max. End what is not needed, or raise the limit"},
 	{of: append([]string{"PullImage"}, starting...), words: []string{"read-only file system"}, text: "a file system is read-only where the answer says",
 		cure: "if it is a disk of the node, look for its errors in dmesg: they make it read-only; findmnt shows it. If it is the container's, mount a volume there"},
 	{of: starting, words: []string{"unresolvable CDI devices"}, text: "the node has no such CDI device",

@@ -80,9 +80,22 @@ const notTried = "; kubelet has not tried since"
 
 // stopped reports whether kubelet has stopped trying: its last try is twice as long ago as two tries were apart, or as it may wait.
 func (v *view) stopped(tries []*call) bool {
-	every := retry(tries[0].method)
-	for i, c := range tries[1:] {
-		every = max(every, c.began.Sub(tries[i].began))
+	return v.now.Sub(tries[len(tries)-1].end()) > 2*max(retry(tries[0].method), between(tries))
+}
+
+// between returns the longest time from the beginning of a call to that of the next one.
+func between(all []*call) (longest time.Duration) {
+	for i, c := range all[1:] {
+		longest = max(longest, c.began.Sub(all[i].began))
 	}
-	return v.now.Sub(tries[len(tries)-1].end()) > 2*every
+	return longest
+}
+
+// endTries ends a finding about tries that failed if the newest try succeeded, or if kubelet has stopped trying.
+func (v *view) endTries(f *Finding, failed []*call, newest *call) {
+	if newest.ok() {
+		f.end("; it succeeded at "+clock(newest.end()), newest)
+	} else if newest.ended && v.stopped(failed) {
+		f.end(notTried)
+	}
 }

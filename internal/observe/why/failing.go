@@ -52,11 +52,7 @@ func (v *view) notStarting() []Finding {
 			return fmt.Sprintf("%s %s not start%s: %s failed %s: %s", f.About, does, where, last.method, times(len(failed)), said)
 		}
 		f.Text, f.past = say("does"), say("did")
-		if newest := all[len(all)-1]; newest.ok() {
-			f.end("; it succeeded at "+clock(newest.end()), newest)
-		} else if newest.ended && v.stopped(failed) {
-			f.end(notTried)
-		}
+		v.endTries(&f, failed, all[len(all)-1])
 		found = append(found, f)
 	}
 	return found
@@ -88,7 +84,7 @@ const leastFailing = 30 * time.Second
 // that a runtime is older than the call, is no fault.
 func (v *view) otherFailures() []Finding {
 	var found []Finding
-	asked := v.of(func(c *call) bool { return c.kubelet() && c.ended && !c.stream && !slices.Contains(byRules, c.method) }, methodsOf(v.calls)...)
+	asked := v.of(func(c *call) bool { return c.kubelet() && c.ended && !c.stream && !slices.Contains(byRules, c.method) })
 	for _, all := range groups(asked, func(c *call) string { return c.method + " " + c.object() + " " + c.runtime() }) {
 		var failed []*call
 		var again *call
@@ -123,11 +119,7 @@ func (v *view) otherFailures() []Finding {
 			return fmt.Sprintf("%s%s %s on %s, %s from %s on: %s%s", of, last.method, fails, on(last), times(len(failed)), clock(f.Since), last.message, lacking)
 		}
 		f.Text, f.past = say("fails"), say("failed")
-		if again != nil {
-			f.end("; it succeeded at "+clock(again.end()), again)
-		} else if v.stopped(failed) {
-			f.end(notTried)
-		}
+		v.endTries(&f, failed, cmp.Or(again, last))
 		found = append(found, f)
 	}
 	return found
@@ -146,7 +138,7 @@ func (v *view) otherWaits() []Finding {
 		removes := strings.HasPrefix(c.method, "Remove")
 		return c.kubelet() && !c.ended && !c.stream && c.took >= longUnderWay && !v.inHang(c) && c.method != "CheckpointContainer" &&
 			!slices.Contains(plegCalls, c.method) && (removes || !slices.Contains(byRules, c.method))
-	}, methodsOf(v.calls)...) {
+	}) {
 		f := v.underWay(c)
 		f.Cure = "see what the runtime waits for: its log, its goroutines (containerd and CRI-O: kill -USR1), and processes in state D (waiting for a disk)"
 		found = append(found, f)

@@ -57,16 +57,16 @@ func TestAKubeletThatIsStartedAgainAndAgain(t *testing.T) {
 		c.pid = 100 + i
 		v.calls = append(v.calls, c)
 	}
-	found := v.kubelets()
+	found := v.restarts()
 	require.Len(t, found, 1)
 	assert.Equal(t, "kubelet was started anew 3 times from 09:00:10.000 to 09:00:30.000", found[0].Text)
 	assert.True(t, found[0].Lasts())
 	v.now = at(46)
-	assert.Equal(t, "kubelet was started anew 3 times from 09:00:10.000 to 09:00:30.000; the last one runs since then", v.kubelets()[0].Text)
+	assert.Equal(t, "kubelet was started anew 3 times from 09:00:10.000 to 09:00:30.000; the last one runs since then", v.restarts()[0].Text)
 	first := made("Version", "primary", 35, time.Second, codes.OK, "")
 	first.pid = 100
-	assert.Empty(t, (&view{now: at(60), calls: append(v.calls, first)}).kubelets(), "several run at once")
-	assert.Empty(t, (&view{now: at(60), calls: v.calls[:3]}).kubelets(), "two restarts are no loop")
+	assert.Empty(t, (&view{now: at(60), calls: append(v.calls, first)}).restarts(), "several run at once")
+	assert.Empty(t, (&view{now: at(60), calls: v.calls[:3]}).restarts(), "two restarts are no loop")
 }
 
 func TestATimeWithoutCriproxyIsSaid(t *testing.T) {
@@ -99,7 +99,7 @@ func TestWhatCriproxyNoticedOfItsConfigurationLasts(t *testing.T) {
 	removed := &capture.Change{Time: at(10), What: capture.Removed, Backend: "kata.io"}
 	v := &view{now: at(60), calls: []*call{web}, changes: []*capture.Change{refused, down, removed}}
 	var said []string
-	for _, f := range v.configured() {
+	for _, f := range v.ofCriproxy() {
 		said = append(said, f.Text)
 		assert.True(t, f.Lasts())
 	}
@@ -107,7 +107,7 @@ func TestWhatCriproxyNoticedOfItsConfigurationLasts(t *testing.T) {
 		"plugin policy.json is down since 09:00:10.000: connection refused",
 		"kata.io is no longer in the configuration since 09:00:10.000, with shop/web; kubelet does not see what runs there"}, said)
 	v.changes = append(v.changes, &capture.Change{Time: at(20), What: capture.Reloaded}, &capture.Change{Time: at(20), What: capture.PluginReady, Plugin: "policy.json"}, &capture.Change{Time: at(20), What: capture.Connecting, Backend: "kata.io"})
-	assert.Empty(t, v.configured())
+	assert.Empty(t, v.ofCriproxy())
 	v.changes, v.calls = []*capture.Change{removed}, nil
-	assert.Empty(t, v.configured(), "it had no pods")
+	assert.Empty(t, v.ofCriproxy(), "it had no pods")
 }

@@ -70,12 +70,12 @@ func (f *Finding) Brief() string {
 // headline is how many characters a headline has at most.
 const headline = 160
 
-// between stands between two parts of a text.
-const between = "; "
+// separator stands between two parts of a text.
+const separator = "; "
 
 // Parts returns the parts of what the finding says, for people, each in at most n characters.
 func (f *Finding) Parts(n int) []string {
-	parts := strings.Split(f.Text, between)
+	parts := strings.Split(f.Text, separator)
 	for i, part := range parts {
 		parts[i] = Short(part, n)
 	}
@@ -85,11 +85,11 @@ func (f *Finding) Parts(n int) []string {
 // Headline returns how a text begins, in at most 160 characters for people: its first parts, or the beginning and the end of the
 // first one.
 func Headline(text string) string {
-	head, more, ok := strings.Cut(text, between)
+	head, more, ok := strings.Cut(text, separator)
 	for head = Short(head, headline); ok; {
 		var part string
-		part, more, ok = strings.Cut(more, between)
-		if part = head + between + Short(part, len(part)); utf8.RuneCountInString(part) > headline {
+		part, more, ok = strings.Cut(more, separator)
+		if part = head + separator + Short(part, len(part)); utf8.RuneCountInString(part) > headline {
 			break
 		}
 		head = part

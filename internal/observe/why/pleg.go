@@ -94,7 +94,7 @@ var kubeletGap = Rule{
 	Shown:    "a time in which kubelet makes no call and waits for no answer; a kubelet whose process is a new one again and again; or a change that says that criproxy stood still, or did not run",
 	Not:      "the runtime: kubelet waited for no answer of it in this time",
 	Cure:     "see what kubelet's process did in this time: its log, CPU throttling of its cgroup, memory pressure and swap, a stopped or migrated machine, a debugger. For a kubelet that hangs, read its goroutines (/debug/pprof/goroutine) before the restart",
-	find:     func(v *view) []Finding { return slices.Concat(gaps(v), v.kubelets(), v.standstills(), v.criproxyOff()) },
+	find:     func(v *view) []Finding { return slices.Concat(gaps(v), v.restarts(), v.standstills(), v.criproxyOff()) },
 }
 
 // rhythm is the longest time in which a kubelet that works makes no call. One that has made none for the time noCall does not work.
@@ -138,8 +138,8 @@ func gaps(v *view) []Finding {
 	return found
 }
 
-// kubelets finds a kubelet that was started again and again.
-func (v *view) kubelets() []Finding {
+// restarts finds a kubelet that was started again and again.
+func (v *view) restarts() []Finding {
 	var begun []*call // the first one of each process
 	var last *call
 	for _, c := range v.calls {

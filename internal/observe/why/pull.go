@@ -148,11 +148,7 @@ func (v *view) failing(pulled []*call) []Finding {
 			f.Text += fmt.Sprintf("; %s pulled it at %s", on(pulled[i]), clock(pulled[i].end()))
 			f.decided(pulled[i])
 		}
-		if newest := all[len(all)-1]; newest.ok() {
-			f.end("; it succeeded at "+clock(newest.end()), newest)
-		} else if newest.ended && v.stopped(failed) {
-			f.end(notTried)
-		}
+		v.endTries(&f, failed, all[len(all)-1])
 		found = append(found, f)
 	}
 	return found

@@ -121,11 +121,11 @@ func (v *view) paused(from, to time.Time) bool {
 	return slices.ContainsFunc(v.pauses, func(t time.Time) bool { return !t.Before(from) && !t.After(to) })
 }
 
-// of returns the calls of some methods for which ok returns true, without those that were lost.
+// of returns the calls of some methods, of any without methods, for which ok returns true, without those that were lost.
 func (v *view) of(ok func(*call) bool, methods ...string) []*call {
 	var all []*call
 	for _, c := range v.calls {
-		if !c.own && slices.Contains(methods, c.method) && !v.lost(c) && ok(c) {
+		if !c.own && (len(methods) == 0 || slices.Contains(methods, c.method)) && !v.lost(c) && ok(c) {
 			all = append(all, c)
 		}
 	}

@@ -22,7 +22,7 @@ var wiring = Rule{
 
 	outlives: true,
 	find: func(v *view) []Finding {
-		return slices.Concat(v.notReady(), v.refused(), v.slowPlugins(), v.noEvents(), v.configured())
+		return slices.Concat(v.notReady(), v.refused(), v.slowPlugins(), v.noEvents(), v.ofCriproxy())
 	},
 }
 
@@ -179,9 +179,9 @@ func (v *view) noEvents() []Finding {
 	return found
 }
 
-// configured finds what criproxy noticed of its configuration and plugins, and that has not changed since: a configuration that it
+// ofCriproxy finds what criproxy noticed of its configuration and plugins, and that has not changed since: a configuration that it
 // refused, a plugin that it cannot ask, and a runtime that was removed from the configuration with its pods.
-func (v *view) configured() []Finding {
+func (v *view) ofCriproxy() []Finding {
 	var refused *capture.Change
 	down, removed := map[string]*capture.Change{}, map[string]*capture.Change{} // :: plugin, runtime
 	for _, c := range v.changes {
