@@ -33,6 +33,7 @@ import (
 // ends with the test, or when it is stopped.
 func (n *node) plug(p plugin.Plugin) (unplug func()) {
 	n.Helper()
+	p.Timeout = testkit.Patience // what happens after a plugin's own 2 s is tested in internal/plugins
 	p.Folder, p.Socket = n.cfg.Hooks, filepath.Join(filepath.Dir(n.cfg.Listen), p.Name+".sock")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -256,7 +257,7 @@ func TestCriproxyHooksShowsThePlugins(t *testing.T) {
 	t.Cleanup(served.Start())
 	var out bytes.Buffer
 	require.NoError(t, show.Hooks(t.Context(), show.Query{Path: path, Screen: show.NewScreen(&out)}))
-	assert.Regexp(t, `^shares\.json  ready  /.*/shares\.sock  policy Ignore, timeout 2s\n`+
+	assert.Regexp(t, `^shares\.json  ready  /.*/shares\.sock  policy Ignore, timeout 1m0s\n`+
 		`  POINT +ASKED +FAILED +LATE +REFUSED +CHANGES +MEDIAN +P99\n`+
 		`  PreCreateContainer +1 +0 +0 +0 +1 +\S+ +\S+\n`+
 		`  PreRunPodSandbox +1 +1 +0 +0 +0 +\S+ +\S+\n`+
