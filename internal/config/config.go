@@ -109,10 +109,9 @@ type Config struct {
 
 	// StateDir is the folder in which criproxy stores the cached answers of the runtimes, so that it can restart
 	// during an outage and still answer, and the latest calls, errors and changes, so that they survive a crash and a
-	// reboot. With a single runtime criproxy makes no folder, and uses it if it exists. A reload moves the cached
-	// answers to another folder; the rest is there from the next start on. The folder belongs to one API, and to one
-	// process, which locks it: any other reads and stores nothing there, and logs whose folder it is. "none" stores
-	// nothing. Default: /var/lib/criproxy.
+	// reboot. With a single runtime criproxy makes no folder, and uses it if it exists. The folder belongs to one API,
+	// and to one process, which locks it: any other reads and stores nothing there, and logs whose folder it is. "none"
+	// stores nothing. Default: /var/lib/criproxy.
 	StateDir string `yaml:"stateDir"`
 
 	// FlightRecorder is the size, in bytes, of the memory in which criproxy records the latest calls, for criproxy tail

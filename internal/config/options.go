@@ -41,7 +41,7 @@ var options = []Option{
 	{"goneAfter", "gone-after", "`TIME` that a runtime may be silent before it counts as gone (default 10s)",
 		false, func(c *Config) any { return &c.GoneAfter }},
 	{"stateDir", "state-dir", "store the cached answers of the runtimes in `FOLDER`, for a restart while one of them is gone; none stores nothing (default " + DefaultStateDir + ")",
-		false, func(c *Config) any { return &c.StateDir }},
+		true, func(c *Config) any { return &c.StateDir }},
 	{"dataPath", "data-path", "speak HTTP/2 with clients and runtimes by `PATH`: own, or grpc, which is grpc-go: docs/security.md compares them (default own)",
 		true, func(c *Config) any { return &c.DataPath }},
 	{"hooks", "hooks", "the `FOLDER` in which plugins register; none turns plugins off (default " + DefaultHooks + ")",

@@ -99,10 +99,10 @@ func (p *Proxy) refuse(err error) {
 //	another name                           likewise                           stays, and is renamed
 //	no place                               ends after its last call           is forgotten, with its file
 //
-// A new state folder is claimed before anything else, and the one that is not used in the end is released. The second half
-// goes from the runtimes to the clients: first the backends, so that each that the new table names can take calls; then the
-// director's table, from which calls choose; then what reports them; the backends that are gone, once no call that begins now can
-// choose them; and the sockets, through which new clients come.
+// The state folder stays that of the start, but it may be made only now, or anew. The second half goes from the runtimes to the
+// clients: first the backends, so that each that the new table names can take calls; then the director's table, from which calls
+// choose; then what reports them; the backends that are gone, once no call that begins now can choose them; and the sockets,
+// through which new clients come.
 func (p *Proxy) reload(cfg *config.Config) (err error) {
 	if err := p.changeable(); err != nil {
 		return err
@@ -110,26 +110,15 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 	held := *cfg
 	held.IDs = p.began.IDs // with other ids, kubelet would not recognize its pods, and kill them
 	held.DataPath = p.began.DataPath
+	held.StateDir = p.began.StateDir // the journal and the recorder have their files there, from the start to the end
 	cfg = &held
-	makeStateDir(cfg)
-	before := p.owner
-	owner, err := p.claim(cfg)
-	switch {
-	case err == nil:
-	case before != nil:
-		return err
-	default:
+	makeStateDir(cfg) // there may be a second runtime now
+	if owner, err := p.claim(cfg); err != nil {
 		goWithout(cfg, err)
+	} else if owner != p.owner {
+		p.owner.release() // of a folder that somebody has removed
+		p.owner = owner
 	}
-	defer func() { // leave the folder that is not used
-		unused := before
-		if err != nil {
-			unused, owner = owner, before
-		}
-		if p.owner = owner; unused != owner {
-			unused.release()
-		}
-	}()
 	// The first half: make all that is new beside the old.
 	old := p.now.Load()
 	a, err := Read(cfg)

@@ -147,7 +147,7 @@ func TestWhyNamesFaultsOfPods(t *testing.T) {
 			require.NoError(t, n.kubelet.RemoveManifest("many"))
 			time.Sleep(8 * time.Second)
 		}},
-		{name: "network-not-ready", says: "reports NetworkReady=false", run: func(t *testing.T) {
+		{name: "network-not-ready", says: "primary reported NetworkReady=false: ", run: func(t *testing.T) {
 			confs, err := filepath.Glob(filepath.Join(n.runtime.Dir, "cni", "net.d", "*"))
 			require.NoError(t, err)
 			require.Len(t, confs, 1)
@@ -271,6 +271,7 @@ func TestWhyNamesFaultsOfARuntime(t *testing.T) {
 			time.Sleep(15 * time.Second)
 		}},
 		{name: "runtime-moved", says: "criproxy started with this configuration", run: func(t *testing.T) {
+			require.NoError(t, os.MkdirAll(filepath.Join(n.proxy.Dir, "state"), 0o700)) // as systemd does, for the addresses of before
 			for _, socket := range []string{n.runtime.Socket(), another(parent, "third")} {
 				require.NoError(t, n.proxy.Terminate(t.Context()))
 				require.NoError(t, n.proxy.Configure(n.yaml+socket+"\n"))

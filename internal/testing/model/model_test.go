@@ -137,6 +137,9 @@ func (w *world) begins(lasts time.Duration) {
 			w.turns(r, -1)
 		}
 	}
+	if begin.IntN(6) == 0 {
+		cfg.stateDir = filepath.Join(w.dir, "file", "none") // cannot be written
+	}
 	time.Sleep(time.Millisecond)
 	for i := range cfg.backends { // runtimes that existed before
 		cfg.backends[i].knows = newKnowledge()
@@ -256,7 +259,7 @@ func (w *world) cutsClient(n int) {
 }
 
 // operations are what an operator does, or what happens to the machine.
-var operations = []string{"reload: budget", "reload: goneAfter", "reload: address", "reload: fewer or more runtimes", "reload: state folder", "reload: primary", "restart", "crash", "reboot", "handover", "handover", "reload: name", "reload: swapped names"}
+var operations = []string{"reload: budget", "reload: goneAfter", "reload: address", "reload: fewer or more runtimes", "reload: nothing", "reload: primary", "restart", "crash", "reboot", "handover", "handover", "reload: name", "reload: swapped names"}
 
 // operates does what administrators do: it restarts processes, and changes the configuration.
 func (w *world) operates(number int) {
@@ -370,12 +373,7 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 			}
 		}
 	case 4:
-		if w.random.IntN(2) == 0 { // a folder that is not writable
-			cfg.stateDir = filepath.Join(w.dir, "file", "none")
-		} else {
-			cfg.stateDir = w.dir
-		}
-		w.trace("reload: state folder %s", cfg.stateDir)
+		w.trace("reload: nothing is different")
 	case 5:
 		if len(cfg.backends) > 1 { // another one is the primary
 			cfg.backends[0], cfg.backends[1] = cfg.backends[1], cfg.backends[0]

@@ -59,7 +59,7 @@ func (c *config) settings(w *world) *settings.Config {
 func (c *config) stacks() map[string]entry {
 	all := map[string]entry{}
 	for i, b := range c.backends {
-		all[fmt.Sprint(b.name, b.runtime.name, b.address, i == 0, c.budget, c.silence, c.stateDir)] = b
+		all[fmt.Sprint(b.name, b.runtime.name, b.address, i == 0, c.budget, c.silence)] = b
 	}
 	return all
 }
