@@ -121,13 +121,6 @@ func (c *client) receive(request *codec.Frame) error {
 
 var errNoRequest = status.Error(codes.Internal, "criproxy: the client ended the call without sending a request")
 
-// saysMore reports whether a header holds more than the content type, which the server sets in any
-// case.
-func saysMore(header metadata.MD) bool {
-	_, usual := header["content-type"]
-	return len(header) > 1 || len(header) == 1 && !usual
-}
-
 // endToEnd returns md without the fields that describe the backend's connection. It returns md itself if there are none.
 func endToEnd(md metadata.MD) metadata.MD {
 	for key := range md {

@@ -86,7 +86,7 @@ func serveUnary(conn codec.Caller, name string, c *client) error {
 	call.Method, call.Request = name, request
 	err := conn.Call(outgoing(c.ctx, c.sent), call)
 	// A failed call may have a header as well.
-	if saysMore(call.Header) {
+	if transport.SaysMore(call.Header) {
 		if err := c.SetHeader(call.Header); err != nil {
 			return err
 		}

@@ -270,7 +270,7 @@ func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
 	err = call.OnAs(ctx, c.cc, w.name, request)
 	if leg != nil {
 		err = transport.TimedOut(ctx, err)
-		if len(call.Header) > 0 {
+		if transport.SaysMore(call.Header) {
 			leg.Header(call.Header)
 		}
 		if err == nil {

@@ -94,7 +94,7 @@ func (s *stream) Recv() (*codec.Frame, error) {
 func (s *stream) show(f *codec.Frame, err error) {
 	if !s.headed {
 		s.headed = true
-		if md, err := s.Header(); err == nil && len(md) > 0 {
+		if md, err := s.Header(); err == nil && transport.SaysMore(md) {
 			s.leg.Header(md)
 		}
 	}

@@ -107,7 +107,7 @@ func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
 		n.isDown(1)
 		counted := n.proxy.Report(n.ctx()).Backends[1].Remembered
 		for what, change := range map[string]func(*config.Config){
-			"the budget":       func(c *config.Config) { c.ListBudget += time.Millisecond },
+			"the budget": func(c *config.Config) { c.ListBudget += time.Millisecond },
 			"the address": func(c *config.Config) {
 				c.Backends = append([]config.Backend{}, c.Backends...)
 				c.Backends[1].Address += "2"

@@ -35,6 +35,12 @@ func Hop(name string) bool {
 	return strings.HasPrefix(name, "proxy-")
 }
 
+// SaysMore reports whether the header of an answer holds more than the content type, which every server sets.
+func SaysMore(header metadata.MD) bool {
+	_, usual := header["content-type"]
+	return len(header) > 1 || len(header) == 1 && !usual
+}
+
 // Printable returns the fields of md that grpc-go accepts from its callers, and calls lost for each other one. It
 // returns md itself if grpc-go accepts all of them. lost may be nil.
 //

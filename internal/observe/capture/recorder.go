@@ -202,7 +202,7 @@ func (l *Leg) message(kind Kind, f *codec.Frame) {
 	ev.Truncated = kept < ev.Size
 	buf := getBuffer()
 	b := appendRecord((*buf)[:0], &ev, false)
-	if kept < maxCopied {
+	if kept < l.rec.ring.holdFrom {
 		l.rec.put(buf, f.AppendTo(b, kept), codec.Frame{})
 		return
 	}
@@ -214,7 +214,8 @@ func (l *Leg) message(kind Kind, f *codec.Frame) {
 	}
 	if buffers.Held(head.Buffers()) > min(2*kept, l.rec.ring.holdable()) {
 		head.Free()
-		head = *codec.NewFrame(f.AppendTo(make([]byte, 0, kept), kept))
+		bufs, _ := buffers.Fill(kept, func(dst []byte) ([]byte, error) { return f.AppendTo(dst, kept), nil })
+		head = *codec.FrameOfBuffers(bufs)
 	}
 	b[recordFlags] |= flagFrame
 	b = append(b, 0) // the ring sets this to the frame's place
@@ -261,7 +262,7 @@ func statusOf(err error) (code codes.Code, message string, details []byte) {
 	return s.Code(), s.Message(), transport.Details(s)
 }
 
-// maxCopied is the length from which the ring holds the frame of a message instead of a copy, unless
+// maxCopied is the length from which any ring holds the frame of a message instead of a copy, unless
 // the frame takes far more memory than the recorded part of the message.
 const maxCopied = 32 << 10
 

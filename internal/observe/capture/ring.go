@@ -15,6 +15,7 @@ type ring struct {
 	max        int // upper bound for the bytes of all chunks and frames
 	maxPayload int // upper bound for the kept bytes of one message
 	chunkSize  int
+	holdFrom   int // length of a message from which the ring holds its frame instead of a copy
 
 	missed atomic.Uint64 // records that followers did not get
 
@@ -55,7 +56,10 @@ const (
 func (r *ring) holdable() int { return r.max / 3 }
 
 func newRing(size int) *ring {
-	r := &ring{max: size, maxPayload: size / 3, chunkSize: max(size/chunks, 4<<10)}
+	r := &ring{max: size, maxPayload: size / 3, chunkSize: max(size/chunks, 4<<10), holdFrom: maxCopied}
+	if size >= 1<<20 { // a smaller one has no room for many frames
+		r.holdFrom = min(r.holdFrom, r.chunkSize/2-256) // a copy fits in a chunk with others, and takes no memory of its own
+	}
 	r.link(r.fresh())
 	return r
 }
