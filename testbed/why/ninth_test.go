@@ -223,7 +223,7 @@ func (p *patient) makeNinthSituations() []*situation {
 			says:   `setns|name ?space|\brunc\b|oci runtime|(exec\w*|probe)\b.*(fail|error|\bnot\b|start)`,
 			denies: `tim(e|ed)[ -]?out|longer than|shim (is|was|did|died|does)|(program|command|binary) (is missing|does not exist)|` + outOfMemory,
 			acts: []act{
-				{0, p.execFails(ofRunc("lovage"), "lovage", "exec failed: unable to start container process: error executing setns process: exit status 1")},
+				{0, p.execAlwaysFails(ofRunc("lovage"), "lovage", "exec failed: unable to start container process: error executing setns process: exit status 1")},
 				{seconds(66), removes(ofRunc("lovage"))}, {seconds(104), p.ends("lovage")},
 			},
 			asks: []ask{{seconds(32), lasts}, {seconds(60), lasts}, {seconds(98), over}, {seconds(136), over}},
@@ -544,8 +544,8 @@ esac
 `, pod, p.kubelet.NodeName, p.runcError(problem)))
 }
 
-// execFails returns the act after which runc fails with an error, as it logs it, when it runs a command in the container of a pod.
-func (p *patient) execFails(file, pod, problem string) func() error {
+// execAlwaysFails returns the act after which runc fails with an error, as it logs it, when it runs a command in the container of a pod.
+func (p *patient) execAlwaysFails(file, pod, problem string) func() error {
 	return func() error {
 		id, _, err := p.process(pod)
 		if err != nil {
