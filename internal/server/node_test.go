@@ -177,21 +177,17 @@ func (n *node) known() *node {
 }
 
 // isDown waits until the proxy considers runtime i down, and isUp until it considers it up.
-func (n *node) isDown(i int) {
-	n.Helper()
-	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == backend.Gone })
-}
+func (n *node) isDown(i int) { n.Helper(); n.becomes(i, backend.Gone) }
+func (n *node) isSlow(i int) { n.Helper(); n.becomes(i, backend.Slow) }
+func (n *node) isUp(i int)   { n.Helper(); n.becomes(i, backend.Up) }
 
-func (n *node) isSlow(i int) {
+// becomes waits until a runtime is in a condition, and the history says so, which notes it a moment later.
+func (n *node) becomes(i int, condition backend.Condition) {
 	n.Helper()
-	testkit.Eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == backend.Slow })
-}
-
-func (n *node) isUp(i int) {
-	n.Helper()
-	testkit.Eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
-		s := n.proxy.backends()[i].lastKnown.State()
-		return s.Condition == backend.Up && s.Seen
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is %s", i, condition), func() bool {
+		b := n.proxy.backends()[i]
+		s := b.lastKnown.State()
+		return s.Condition == condition && (s.Seen || condition != backend.Up) && b.condition().State == condition.String()
 	})
 }
 

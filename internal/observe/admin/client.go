@@ -49,11 +49,35 @@ func NewClient(address string) *Client {
 			if r != nil {
 				return r.dial(ctx)
 			}
-			return (&net.Dialer{}).DialContext(ctx, "unix", address)
+			nc, err := (&net.Dialer{}).DialContext(ctx, "unix", address)
+			if err != nil {
+				return nil, err
+			}
+			return &httpConn{Conn: nc}, nil
 		},
 		DisableKeepAlives: !IsRemote(address), // a process that hands over closes nothing before it has to
 		IdleConnTimeout:   remoteIdle,
 	}}}
+}
+
+// errSpeaksGRPC says that a socket is one of a gRPC server.
+var errSpeaksGRPC = errors.New("it speaks gRPC")
+
+// httpConn is a connection whose server should speak HTTP/1. Read fails with errSpeaksGRPC if the server's first byte is one of
+// HTTP/2's SETTINGS. A gRPC server sends these at once, and what net/http says of them depends on whether the request was first.
+type httpConn struct {
+	net.Conn
+	began bool // only the goroutine of net/http that reads uses it
+}
+
+func (c *httpConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.began {
+		if c.began = true; b[0] == 0 {
+			return 0, errSpeaksGRPC
+		}
+	}
+	return n, err
 }
 
 // remoteIdle is how long an idle connection to another node is kept, for commands that ask again and again.
@@ -112,7 +136,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 		return nil, fmt.Errorf("no process serves the admin socket %s; start criproxy", c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("only the user that criproxy runs as may use the admin socket %s; run this as root", c.path)
-	case err != nil && strings.Contains(err.Error(), "malformed HTTP response"): // the SETTINGS of HTTP/2, with which gRPC servers begin
+	case errors.Is(err, errSpeaksGRPC):
 		return nil, fmt.Errorf("%s is not an admin socket: it speaks gRPC, as runtimes and criproxy's sockets for clients do; the admin socket is beside criproxy's main socket, as in %s", c.path, config.AdminBeside(c.path))
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return nil, fmt.Errorf("%s ended the connection without an answer: it may be criproxy's socket for clients, which speaks gRPC; the admin socket is beside that, as in %s", c.path, config.AdminBeside(c.path))
