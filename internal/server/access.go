@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/cri"
+	"github.com/criproxy/criproxy/internal/server/limits"
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
@@ -87,7 +88,7 @@ func authorize(ctx context.Context, method string) error {
 // InterceptStream is authorize as a stream interceptor.
 func InterceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if err := authorize(ss.Context(), info.FullMethod); err != nil {
-		return err
+		return limits.Refusal{Err: err}
 	}
 	return handler(srv, ss)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
@@ -59,13 +60,29 @@ func (n *node) under(i int) (begin func(ctx context.Context, p *pod) <-chan erro
 
 func TestCallsOverTheLimitOfASocketAreRefusedClearly(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *config.Config) { c.Listeners = []config.Listener{{Path: c.Listen, MaxCalls: 2}} })
+	n := newNode(t, func(c *config.Config) { c.Listeners, c.FlightRecorder = []config.Listener{{Path: c.Listen, MaxCalls: 2}}, 1<<20 })
 	p := n.run(0, "web", 1)
 	begin, thaw := n.under(0)
 	one, two := begin(n.ctx(), p), begin(n.ctx(), p)
+	begun := time.Now()
 	_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{})
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, n.cfg.Listen+" has as many calls under way as its limit allows (2)")
+	// The recorder has only one of many, at once or later, so that it keeps what is worth more.
+	for range 5 {
+		_, err := n.Status(n.ctx(), &runtimeapi.StatusRequest{})
+		testkit.AssertCode(t, codes.ResourceExhausted, err)
+	}
+	var ev capture.Event
+	refused := 0
+	for f := n.proxy.record.Follow(); f.TryNext(&ev); {
+		if ev.Kind == capture.End && ev.Code == codes.ResourceExhausted {
+			refused++
+			assert.Contains(t, ev.Message, "has as many calls under way")
+		}
+	}
+	assert.Positive(t, refused)
+	assert.LessOrEqual(t, refused, 1+int(time.Since(begun)/time.Second))
 	thaw()
 	require.NoError(t, <-one)
 	require.NoError(t, <-two)

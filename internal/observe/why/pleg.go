@@ -90,7 +90,7 @@ func (v *view) slowLooks() []*call {
 var kubeletGap = Rule{
 	Name:     "kubelet-gap",
 	Symptoms: []string{"nodestatusunknown", "kubelet stopped posting node status", "nodenotready", "housekeeping took longer than", "readiness probe*client.timeout"},
-	Means:    "kubelet lists pods every second and asks for the runtime's status every five. When it makes no call at all, although none of its calls waits for an answer, kubelet itself stands still or has ended. If criproxy did not run at that time, it says that of itself, and accuses nobody.",
+	Means:    "kubelet lists pods every second and asks for the runtime's status every five. When it makes no call at all, although none of its calls waits for an answer, kubelet itself stands still, has ended, or calls something else than criproxy. If criproxy did not run at that time, it says that of itself, and accuses nobody.",
 	Shown:    "a time in which kubelet makes no call and waits for no answer; a kubelet whose process is a new one again and again; or a change that says that criproxy stood still, or did not run",
 	Not:      "the runtime: kubelet waited for no answer of it in this time",
 	Cure:     "see what kubelet's process did in this time: its log, CPU throttling of its cgroup, memory pressure and swap, a stopped or migrated machine, a debugger. For a kubelet that hangs, read its goroutines (/debug/pprof/goroutine) before the restart",
@@ -115,7 +115,7 @@ func gaps(v *view) []Finding {
 		if before != nil && c.pid == before.pid && c.pid != 0 && gap >= rhythm && !v.paused(busy, c.began) && !v.stood(busy, c.began) && v.regular(c.pid, busy) {
 			f := shown([]*call{before, c})
 			f.About, f.Since, f.Last, f.Over = "kubelet", busy, c.began, true
-			f.Pods, f.Backends, f.Show, f.Cause = nil, nil, "-client "+c.from, "kubelet itself stood still, or the whole machine did"
+			f.Pods, f.Backends, f.Show, f.Cause = nil, nil, "-client "+c.from, "kubelet or the whole machine stood still, or its calls went elsewhere"
 			f.Text = fmt.Sprintf("kubelet made no call for %s, from %s to %s, and waited for no answer", round(gap), clock(busy), clock(c.began))
 			found = append(found, f)
 		}
@@ -130,9 +130,9 @@ func gaps(v *view) []Finding {
 	if gap := v.now.Sub(busy); before != nil && before.pid != 0 && gap >= noCall && !v.paused(busy, v.now) && !v.stood(busy, v.now) && v.regular(before.pid, busy) {
 		f := shown([]*call{before})
 		f.About, f.Level, f.Since, f.Last = "kubelet", Error, busy, v.now
-		f.Pods, f.Backends, f.Show, f.Cause = nil, nil, "-client "+before.from, "kubelet stands still, or has ended"
+		f.Pods, f.Backends, f.Show, f.Cause = nil, nil, "-client "+before.from, "kubelet stands still, has ended, or its calls go elsewhere"
 		f.Text = fmt.Sprintf("kubelet has made no call for %s, since %s, and waits for no answer", round(gap), clock(busy))
-		f.Cure = "see whether kubelet runs (systemctl status kubelet); if it does, read its log and its goroutines (/debug/pprof/goroutine) before the restart"
+		f.Cure = "see whether kubelet runs (systemctl status kubelet), and whether its containerRuntimeEndpoint is criproxy's socket; if so, read its log and its goroutines (/debug/pprof/goroutine) before the restart"
 		found = append(found, f)
 	}
 	return found

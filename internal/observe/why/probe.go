@@ -31,6 +31,9 @@ var ranTooLong = []string{"timeout", "timed out"}
 // overTime reports whether an ExecSync took longer than the time-out in its request.
 func overTime(c *call) bool { return c.took >= c.asked }
 
+// notEnded reports whether the runtime has let the command of an ExecSync go on long after its time-out.
+func notEnded(c *call) bool { return c.took >= c.asked+hung }
+
 // notRun reports whether the runtime did not run the command of an ExecSync, because the container's shim did not answer. containerd
 // waits two seconds for a shim.
 func notRun(c *call) bool {
@@ -93,7 +96,7 @@ func slowProbes(v *view) []Finding {
 		var lates [][]*call // by container
 		for _, all := range groups(execs, (*call).object) {
 			slow := filter(all, late)
-			if len(slow) < 2 {
+			if len(slow) < 2 && !slices.ContainsFunc(slow, notEnded) {
 				continue
 			}
 			if waits := cmp.Or(causeOf("ExecSync", lastAnswer(slow)), mostly(slow)); waits != nil {
@@ -112,6 +115,9 @@ func slowProbes(v *view) []Finding {
 			f, usual := v.lateProbe(all, execs)
 			slow := filter(all, overTime)
 			switch {
+			case notEnded(longest(slow)) && usual < time.Second:
+				f.Cause = "the runtime did not end it at its time-out"
+				f.Cure = "look for a runc (or crun) that does not end, and for the container's shim (containerd-shim or conmon, with the sandbox's id in its arguments): what they wait for, a disk or a frozen cgroup, holds up each exec in the container. Ending the runc ends the wait"
 			case usual >= time.Second:
 				f.Cause = "the node is busy or the runtime slow"
 			case usual > 0 && usual < median(slow)/4 && len(lates) == 1 && slices.ContainsFunc(ranTooLong, func(w string) bool { return strings.Contains(lastAnswer(slow), w) }):
@@ -164,8 +170,11 @@ func (v *view) lateProbe(all, execs []*call) (f Finding, usual time.Duration) {
 	f.decided(c)
 	f.About = c.object()
 	what := "took longer than its time-out of " + round(c.asked)
-	if !slices.ContainsFunc(slow, overTime) {
+	switch {
+	case !slices.ContainsFunc(slow, overTime):
 		what = "was not run"
+	case notEnded(c):
+		what = fmt.Sprintf("took %s%s, and its time-out is %s", round(c.took), map[bool]string{false: " so far"}[c.ended], round(c.asked))
 	}
 	f.Text = fmt.Sprintf("%s: its exec probe %s, %s%s on %s; %s at once", f.About, what, times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
 	if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended && causeOf(o.method, o.message) == nil }); len(others) > 0 && !slow[0].began.Before(v.whole) {

@@ -71,6 +71,35 @@ func TestTheAnswerToAProbeDecidesWhatIsSlow(t *testing.T) {
 	}
 }
 
+// runc hung in the exec of a probe, and why was silent: it was a single call, and it was answered in the end (issue 42).
+func TestOneProbeThatARuntimeDoesNotEndIsReported(t *testing.T) {
+	probe := func(container string, second int, took time.Duration) *call {
+		c := made("ExecSync", "primary", second, took, codes.OK, "")
+		c.about.Container, c.asked = container, 10*time.Second
+		return c
+	}
+	const quick = 50 * time.Millisecond
+	v := &view{now: at(59)}
+	hangs := probe("app", 20, 39*time.Second)
+	hangs.ended = false
+	v.calls = []*call{probe("app", 10, quick), probe("other", 12, quick), hangs, probe("other", 22, quick)}
+	found := slowProbes(v)
+	require.Len(t, found, 1)
+	assert.Contains(t, found[0].Text, "its exec probe took 39s so far, and its time-out is 10s")
+	assert.Equal(t, "the runtime did not end it at its time-out", found[0].Cause)
+	assert.False(t, found[0].Over)
+
+	hangs.ended = true
+	v.calls = append(v.calls, probe("app", 59, quick))
+	found = slowProbes(v)
+	require.Len(t, found, 1)
+	assert.Contains(t, found[0].Text, "its exec probe took 39s, and its time-out is 10s")
+	assert.True(t, found[0].Over, "the next one was quick")
+
+	hangs.took = 19 * time.Second
+	assert.Empty(t, slowProbes(v), "a single command may be slow")
+}
+
 // The first probe after a shim went on took long for no other reason, and why no longer said that the shim had not answered.
 func TestTheAnswersToMostProbesDecideWhatWasSlow(t *testing.T) {
 	probe := func(second int, took time.Duration, code codes.Code, message string) *call {

@@ -112,8 +112,8 @@ func (m *Memory) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 	if n := client.Socket.Calls.Add(1); n > max {
 		client.Socket.Calls.Add(-1)
 		m.refused.Add(1)
-		return status.Errorf(codes.ResourceExhausted, "criproxy: %s: the socket %s has as many calls under way as its limit allows (%d); make fewer at once, or raise maxCalls in listeners",
-			info.FullMethod, client.Socket.Name, max)
+		return Refusal{status.Errorf(codes.ResourceExhausted, "criproxy: %s: the socket %s has as many calls under way as its limit allows (%d); make fewer at once, or raise maxCalls in listeners",
+			info.FullMethod, client.Socket.Name, max)}
 	}
 	defer client.Socket.Calls.Add(-1)
 	s := &limitedStream{ServerStream: ss, call: call{memory: m, client: client, whole: m.lists[info.FullMethod]}}
