@@ -65,11 +65,10 @@ const spare = "spare.io"
 // with pods that run, and what people do besides kubelet; at last what is wrong with criproxy's configuration and with the second
 // runtime's.
 //
-// A runtime's own error may stand in any answer, as in the fourth set: see makeFourthSituations. After a failed pull kubelet waits
-// longer each time; so no such fault is repaired before its pod is deleted. What runc is made to say are errors that people have
-// reported.
+// A runtime's own error may stand in any answer: see acts_test.go. After a failed pull kubelet waits longer each time; so no such
+// fault is repaired before its pod is deleted. What runc is made to say are errors that people have reported.
 func (p *patient) makeNinthSituations() []*situation {
-	runcDir := filepath.Join(p.dir, "runc.d") // a file of it is for one pod, as in the sixth set
+	runcDir := filepath.Join(p.dir, "runc.d") // a file of it is for one pod
 	require.NoError(p.t, os.MkdirAll(runcDir, 0o755))
 	require.NoError(p.t, writes(p.broken(), fmt.Sprintf("for each in %s/*; do [ -e \"$each\" ] && . \"$each\"; done\n", runcDir))())
 	ofRunc := func(pod string) string { return filepath.Join(runcDir, pod) }
