@@ -58,7 +58,7 @@ func TestWhyOnAnEleventhSetOfNodes(t *testing.T) { examine(t, eleventhSet) }
 // with pods that run, and what people do besides kubelet; at last what is wrong with criproxy's plugins and configuration, and
 // with the second runtime's socket.
 //
-// A runtime's own error may stand in any answer, as in the fourth set: see makeFourthSituations. Faults are repaired as in the
+// A runtime's own error may stand in any answer, see acts_test.go. Faults are repaired as in the
 // fifth. What runc and the CNI plugin are made to say are errors that people have reported.
 func (p *patient) makeEleventhSituations() []*situation {
 	runcDir := filepath.Join(p.dir, "runc.d") // a file of it is for one pod, as in the sixth set
@@ -281,7 +281,7 @@ func (p *patient) makeEleventhSituations() []*situation {
 					if err != nil {
 						return err
 					}
-					if logs, err = p.logsOf("limpopo"); err != nil {
+					if logs, err = p.podLogsOf("limpopo"); err != nil {
 						return err
 					}
 					return both(covers(logs), func() error { return unix.Kill(pid, unix.SIGTERM) })()
@@ -516,8 +516,8 @@ func (p *patient) cgroupOnSecond(controller, pod string) (dir string, pid int, e
 	return "", 0, fmt.Errorf("%s is not in a cgroup of %s", pod, controller)
 }
 
-// logsOf returns the folder with the logs of the container of a pod.
-func (p *patient) logsOf(pod string) (string, error) {
+// podLogsOf returns the folder with the logs of the container of a pod.
+func (p *patient) podLogsOf(pod string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(p.kubelet.Dir, "logs", "testbed_"+pod+"-"+p.kubelet.NodeName+"_*", "app"))
 	if err != nil || len(found) != 1 {
 		return "", fmt.Errorf("not one folder with the logs of %s: %q, %v", pod, found, err)

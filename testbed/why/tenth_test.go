@@ -52,7 +52,7 @@ const reconfigured = `configur|reload`
 // with pods that run, and what people do to criproxy and besides kubelet; at last mistakes in criproxy's configuration. No two
 // situations change that configuration at the same time.
 //
-// A runtime's own error may stand in any answer, as in the fourth set: see makeFourthSituations. After a failed pull kubelet waits
+// A runtime's own error may stand in any answer, as in the fourth set: see acts_test.go. After a failed pull kubelet waits
 // longer each time; so no such fault is repaired before its pod is deleted. What runc and the network's plugin are made to say are
 // errors that people have reported.
 func (p *patient) makeTenthSituations() []*situation {
