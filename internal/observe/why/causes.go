@@ -82,6 +82,8 @@ var causes = []cause{
 		cure: "see how many there are (cat /proc/cgroups), and who makes them. cgroup.max.descendants limits them, and with cgroup v1 the kernel has at most 65,535 of memory, also of containers that ended long ago: drain the node and restart it to get rid of these"},
 	{of: starting, words: []string{"session key*quota exceeded"}, text: "there are as many keys of the kernel as there may be",
 		cure: "see /proc/key-users; raise kernel.keys.maxkeys and maxbytes, or root_maxkeys and root_maxbytes for root: each container takes one"},
+	{of: starting, words: []string{"open*ptmx*o space left on device"}, text: "there are as many terminals as there may be",
+		cure: "sysctl kernel.pty.max kernel.pty.nr shows how many the node may have and has; kernel.pty.reserve of them are not for containers. ls /dev/pts shows those of the node itself, ls /proc/PID/root/dev/pts those of a container. End interactive execs that nobody uses (kubectl exec -it), and pods with tty: true that need none, or raise kernel.pty.max. If the node has fewer, max= of the container's devpts mount limits them"},
 	{of: starting, path: true, words: []string{"no space left on device", "disk quota exceeded"}, text: "there is no space left where the answer says",
 		cure: findRoom},
 	{of: starting, words: []string{"failed to get sandbox image"}, text: "the image of sandboxes (pause) is not there, and its pull fails",

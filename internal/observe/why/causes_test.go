@@ -29,6 +29,11 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"CreateContainer", `failed to create containerd container: mkdir /var/lib/containerd/x: no space left on device`, "no space left where the answer says"},
 		{"RunPodSandbox", runc + `mkdir /sys/fs/cgroup/memory/kubepods/pod7f: no space left on device`, "as many cgroups as there may be"},
 		{"RunPodSandbox", cni + "write /var/lib/cni/networks/net/10.1.0.7: no space left on device", "no space left where the answer says"},
+		{"StartContainer", runc + "open /dev/pts/ptmx: no space left on device", "as many terminals as there may be"}, // was a full disk
+		{"StartContainer", runc + "open /dev/ptmx: no space left on device", "as many terminals as there may be"},
+		{"StartContainer", runc + "reopen ptmx to get new pty pair: reopen fd 7: no space left on device", "as many terminals as there may be"}, // runc since 1.3.3
+		{"CreateContainer", "crun: open `/dev/ptmx`: No space left on device", "as many terminals as there may be"},
+		{"StartContainer", runc + "error setting up ptmx: symlink pts/ptmx /dev/ptmx: no space left on device", "no space left where the answer says"},
 		{"RunPodSandbox", `failed to get sandbox image "registry.k8s.io/pause:3.10": ` + fetch + "dial tcp: i/o timeout", "the image of sandboxes"},
 		{"RunPodSandbox", cni + "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.254", "no free address"},
 		{"RunPodSandbox", `failed to setup network for sandbox "7f": failed to find plugin "calico" in path [/opt/cni/bin]`, "program of a CNI plugin is missing"},
