@@ -136,6 +136,15 @@ func TestEachCommandAsksSeveralNodes(t *testing.T) {
 	assert.Equal(t, 0, code)
 	assert.Contains(t, out, `{"node":"node-2","`)
 
+	out, errOut, code = f.run("hooks", "-nodes", "all", "-o", "json")
+	assert.Equal(t, 4, code)
+	var plugged []struct{ Node, Folder string }
+	require.NoError(t, json.Unmarshal([]byte(out), &plugged))
+	require.Len(t, plugged, 3)
+	assert.Equal(t, "node-2", plugged[2].Node)
+	assert.NotEmpty(t, plugged[2].Folder)
+	assert.Regexp(t, "(?m)^criproxy: lost: kubectl: .*Connection refused", errOut)
+
 	out, errOut, code = f.run("instances", "-node", "node-1", "-o", "json")
 	require.Equal(t, 0, code, errOut)
 	var found []cli.Instance
@@ -152,7 +161,8 @@ func TestEachCommandAsksSeveralNodes(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &diagnoses))
 	assert.Equal(t, "node-2", diagnoses[1].Node)
 	assert.NotEmpty(t, diagnoses[1].Findings)
-	out, _, _ = f.run("doctor", "-node", "node-1,node-2", "-connect", filepath.Join(f.dir, "none.sock"))
+	f.labels(map[string][]string{"pool=gpu": {"node-1", "node-2"}})
+	out, _, _ = f.run("doctor", "-l", "pool=gpu", "-connect", filepath.Join(f.dir, "none.sock"))
 	assert.Regexp(t, `(?m)^node-1, node-2: error: `, out)
 	assert.Contains(t, out, "0 of 2 nodes have no finding.")
 

@@ -25,6 +25,7 @@ import (
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/plugins"
 	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
@@ -63,7 +64,7 @@ func onNode(node, args string) {
 }
 
 // fakeKubectl is a program that answers as kubectl does. Pods are in pods.json of the folder; that of criproxy on a node
-// is called criproxy-NODE.
+// is called criproxy-NODE. The nodes that have labels are in labels.json.
 func fakeKubectl() {
 	args, folder := os.Args[1:], os.Getenv(fleetVariable)
 	value := func(name string) string {
@@ -82,16 +83,28 @@ func fakeKubectl() {
 		onNode(strings.TrimPrefix(args[i-1], "criproxy-"), strings.Join(args[i+2:], " "))
 		return
 	}
-	text, err := os.ReadFile(filepath.Join(folder, "pods.json"))
-	if err != nil {
-		panic(err)
+	read := func(file string, v any) {
+		text, err := os.ReadFile(filepath.Join(folder, file))
+		if err == nil {
+			err = json.Unmarshal(text, v)
+		}
+		if err != nil {
+			panic(err)
+		}
 	}
 	var all struct {
 		Items []map[string]map[string]any `json:"items"`
 	}
-	if err := json.Unmarshal(text, &all); err != nil {
-		panic(err)
+	if slices.Contains(args, "nodes") {
+		var labelled map[string][]string // :: labels → nodes
+		read("labels.json", &labelled)
+		for _, name := range labelled[value("selector")] {
+			all.Items = append(all.Items, map[string]map[string]any{"metadata": {"name": name}})
+		}
+		_ = json.NewEncoder(os.Stdout).Encode(all) // the reader is the test
+		return
 	}
+	read("pods.json", &all)
 	if slices.Contains(args, "deployment/web") {
 		fmt.Println(`{"spec": {"selector": {"matchLabels": {"app": "web"}}}}`)
 		return
@@ -161,6 +174,13 @@ func (f *fleet) pods(nodes ...string) {
 	text, err := json.Marshal(map[string]any{"items": items})
 	require.NoError(f, err)
 	require.NoError(f, os.WriteFile(filepath.Join(f.dir, "pods.json"), text, 0o600))
+}
+
+// labels writes which nodes the API server selects by labels.
+func (f *fleet) labels(nodes map[string][]string) {
+	text, err := json.Marshal(nodes)
+	require.NoError(f, err)
+	require.NoError(f, os.WriteFile(filepath.Join(f.dir, "labels.json"), text, 0o600))
 }
 
 // nodeWith answers as the criproxy of a node, whose report edit changes.
@@ -319,6 +339,107 @@ func TestANodeInTroubleIsNamedAndSpoilsNothing(t *testing.T) {
 	assert.Equal(t, "good", all[0].Node)
 	assert.Contains(t, all[1].Error, "Connection refused")
 	assert.Equal(t, "it has no pod of criproxy", all[2].Error)
+}
+
+// A node that was named and had the labels was asked twice, and labels that no node has chose nothing beside named nodes.
+func TestLabelsChooseNodes(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.nodes(4)
+	f.pods("node-00", "node-01", "node-02", "node-03", "gone")
+	f.labels(map[string][]string{"pool=gpu": {"node-01", "node-02"}, "pool=gpu,zone=a": {"node-02"}, "pool=old": {"bare", "gone", "node-03"}, "called=all": {"all"}})
+	asked := func(args ...string) []string {
+		out, errOut, code := f.run(append([]string{"pods", "-o", "json"}, args...)...)
+		assert.Equal(t, 0, code, errOut)
+		var pods admin.Pods
+		require.NoError(t, json.Unmarshal([]byte(out), &pods))
+		var names []string
+		for _, p := range pods.Pods {
+			names = append(names, p.Node)
+		}
+		return names
+	}
+	assert.Equal(t, []string{"node-01", "node-02"}, asked("-l", "pool=gpu"))
+	assert.Equal(t, []string{"node-02"}, asked("-l", "pool=gpu,zone=a"))
+	assert.Equal(t, []string{"node-02", "node-00", "node-01"}, asked("-node", "node-02,node-00", "-l", "pool=gpu"), "each once")
+	out, errOut, code := f.runAs("kubectl-criproxy", patiently([]string{"status", "-l", "pool=gpu"})...)
+	assert.Equal(t, 0, code, errOut)
+	assert.True(t, strings.HasPrefix(out, "2 of 2 up\n"), "not all nodes, as without -l: "+out)
+
+	out, errOut, code = f.run("status", "-l", "pool=old")
+	assert.Equal(t, 4, code)
+	assert.True(t, strings.HasPrefix(out, "1 of 3 up\n"), out)
+	assert.Regexp(t, "(?m)^criproxy: bare: it has no pod of criproxy$", errOut)
+	assert.Regexp(t, "(?m)^criproxy: gone: kubectl: .*Connection refused$", errOut)
+	out, errOut, code = f.run("status", "-l", "called=all")
+	assert.Equal(t, 4, code)
+	assert.True(t, strings.HasPrefix(out, "0 of 1 up\n"), "a node of that name: "+out)
+	assert.Contains(t, errOut, "criproxy: all: it has no pod of criproxy\n")
+
+	for _, more := range [][]string{nil, {"-node", "node-00"}, {"-node", "all"}} {
+		out, errOut, code = f.run(append([]string{"status", "-l", "pool=none"}, more...)...)
+		assert.Equal(t, 1, code, more)
+		assert.Empty(t, out, more)
+		assert.Equal(t, "criproxy: no node has the labels pool=none\n", errOut, more)
+	}
+	_, errOut, code = f.run("status", "-l", "pool=gpu", "-context", "forbidden")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errOut, "asking the API server: kubectl: exit status 1: Error from server (Forbidden)")
+	_, errOut, code = f.run("status", "-l", "pool=gpu", "-admin", filepath.Join(f.dir, "node-00.sock"))
+	assert.Equal(t, 2, code)
+	assert.Contains(t, errOut, "exclude each other")
+}
+
+// withPlugins answers as the criproxy of a node with plugins.
+func withPlugins(all ...plugins.PluginState) http.Handler {
+	mux := nodeWith("any", func(*admin.Report) {})
+	mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(plugins.State{Folder: "/etc/runtime/hookserver.d", Plugins: all})
+	})
+	return mux
+}
+
+// It did not say why a plugin is down, and that there is no plugin on nodes that had not answered.
+func TestHooksShowsThePluginsOfSeveralNodes(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	asked := plugins.PointState{Name: "PreRunPodSandbox", PointCounters: plugins.PointCounters{Calls: 7, Failed: 2, Refused: 1, Changes: 4}}
+	f.serve("node-1", withPlugins(plugins.PluginState{Name: "cpu.json", State: "ready", Points: []plugins.PointState{asked}},
+		plugins.PluginState{Name: "gpu.json", State: "down", Error: "dial unix /run/gpu.sock: connection refused"}))
+	f.serve("node-2", withPlugins(plugins.PluginState{Name: "cpu.json", State: "ready"}))
+	f.serve("plain", withPlugins())
+	f.serve("breaks", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	f.pods("breaks", "gone", "node-1", "node-2", "plain")
+
+	table := `^NODE +PLUGIN +STATE +ASKED +FAILED +REFUSED +CHANGES\nnode-1 +cpu\.json +ready +7 +2 +1 +4\nnode-1 +gpu\.json +down +0 +0 +0 +0\nnode-2 +cpu\.json +ready +0 +0 +0 +0\n` +
+		`  node-1: gpu\.json: dial unix /run/gpu\.sock: connection refused\n$`
+	out, errOut, code := f.run("hooks", "-nodes", "node-1,node-2,plain")
+	assert.Equal(t, 0, code, errOut)
+	assert.Regexp(t, table, out)
+	out, errOut, code = f.run("hooks", "-nodes", "all")
+	assert.Equal(t, 4, code)
+	assert.Regexp(t, table, out, "those that do not answer spoil nothing")
+	assert.Regexp(t, "(?m)^criproxy: gone: kubectl: .*Connection refused$", errOut)
+	assert.Regexp(t, "(?m)^criproxy: breaks: ", errOut)
+
+	out, _, code = f.run("hooks", "-nodes", "all", "-o", "json")
+	assert.Equal(t, 4, code)
+	var all []struct {
+		Node, Error string
+		Plugins     []plugins.PluginState
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &all))
+	require.Len(t, all, 5)
+	assert.Equal(t, "breaks gone node-1", strings.Join([]string{all[0].Node, all[1].Node, all[2].Node}, " "))
+	assert.Contains(t, all[1].Error, "Connection refused")
+	assert.Len(t, all[2].Plugins, 2)
+	assert.Empty(t, all[2].Error)
+
+	for nodes, want := range map[string]string{"plain": "No plugin is registered on these nodes.\n", "plain,gone": "No plugin is registered on the nodes that answered.\n", "gone": ""} {
+		out, _, code = f.run("hooks", "-node", nodes)
+		assert.Equal(t, want, out, nodes)
+		assert.Equal(t, strings.Contains(nodes, "gone"), code == 4, nodes)
+	}
 }
 
 func TestKubectlsOwnErrorIsShown(t *testing.T) {

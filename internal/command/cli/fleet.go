@@ -138,10 +138,13 @@ func (n *nodeFlags) nodes(ctx context.Context) ([]admin.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(wanted, "all") {
+		if slices.Contains(strings.Split(n.names, ","), "all") {
 			nodes, wanted = append(nodes, found...), nil
 		}
-		for _, name := range wanted {
+		for at, name := range wanted {
+			if slices.Contains(wanted[:at], name) {
+				continue // it is named, and has the labels
+			}
 			if i := slices.IndexFunc(found, func(one admin.Node) bool { return one.Name == name }); i >= 0 {
 				nodes = append(nodes, found[i])
 			} else {
@@ -150,7 +153,7 @@ func (n *nodeFlags) nodes(ctx context.Context) ([]admin.Node, error) {
 		}
 	}
 	if len(nodes) == 0 {
-		return nil, errors.New("no node has a pod of criproxy; check the namespace ($CRIPROXY_NAMESPACE), the labels of -l, and kubectl's context")
+		return nil, errors.New("no node has a pod of criproxy; check the namespace ($CRIPROXY_NAMESPACE) and kubectl's context")
 	}
 	return nodes, nil
 }

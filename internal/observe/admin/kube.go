@@ -120,7 +120,7 @@ func (k Kube) address(namespace, pod string) string {
 	return u.String()
 }
 
-// Labelled returns the names of the nodes that a label selector selects.
+// Labelled returns the names of the nodes that a label selector selects. There is at least one.
 func (k Kube) Labelled(ctx context.Context, selector string) ([]string, error) {
 	var nodes struct {
 		Items []struct{ Metadata struct{ Name string } }
@@ -131,6 +131,9 @@ func (k Kube) Labelled(ctx context.Context, selector string) ([]string, error) {
 	var names []string
 	for _, n := range nodes.Items {
 		names = append(names, n.Metadata.Name)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no node has the labels %s", selector)
 	}
 	return names, nil
 }

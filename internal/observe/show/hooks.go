@@ -14,18 +14,30 @@ import (
 func Hooks(ctx context.Context, q Query) error {
 	_, err := ask(ctx, q, "hooks", printHooks, func(all []Answer[plugins.State]) {
 		var of columns
+		var failing []string
+		answered := 0
 		for _, a := range all {
 			if a.Value == nil {
 				continue
 			}
+			answered++
 			for _, p := range a.Value.Plugins {
 				of.row(append([]string{"NODE", a.Name}, pluginRow(&p)...)...)
+				if p.Error != "" {
+					failing = append(failing, fmt.Sprintf("%s: %s: %s", a.Name, p.Name, p.Error))
+				}
 			}
 		}
-		if len(of.rows) == 0 {
-			q.Say(0, "No plugin is registered on these nodes.")
-		} else {
+		switch {
+		case len(of.rows) > 0:
 			q.Table(of.head, of.rows)
+		case answered == len(all):
+			q.Say(0, "No plugin is registered on these nodes.")
+		case answered > 0:
+			q.Say(0, "No plugin is registered on the nodes that answered.")
+		}
+		for _, text := range failing {
+			q.Paint(Red, 2, "%s", text)
 		}
 	})
 	return err
