@@ -530,7 +530,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 			assert.Contains(t, w.Err().Error(), file)
 			_, err := w.list(t, "")
 			assert.Equal(t, codes.Unavailable, status.Code(err), "it may have pods, which kubelet would kill")
-			assert.Contains(t, err.Error(), "may have items that criproxy does not remember")
+			assert.Contains(t, err.Error(), "may have items that the cache lacks")
 			kept, err := os.ReadFile(file)
 			require.NoError(t, err)
 			assert.Equal(t, content, kept, "the file stays as it is")

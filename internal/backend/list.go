@@ -368,6 +368,6 @@ func (c *Link) unknown(why error) error {
 		what = fmt.Sprintf("its first answer has not come yet, or it has more items than fit in the %d bytes of memory for it", c.cfg.MaxBytes)
 	}
 	return status.Errorf(codes.Unavailable,
-		"criproxy: backend %s %v; it may have items that criproxy does not remember (%s), and clients take what a list lacks for gone: mend the backend, or take it out of the configuration",
+		"criproxy: backend %s %v; it may have items that the cache lacks (%s), and clients take what a list lacks for gone: mend the backend, or take it out of the configuration",
 		c.cfg.Name, why, what)
 }

@@ -95,7 +95,7 @@ func (l *ListPlan) compileDraft(m *codec.Method) (*draft, error) {
 			return nil, err
 		}
 		if k := createdAt.Leaf().Kind(); k != protoreflect.Int64Kind && k != protoreflect.Uint64Kind || createdAt.Leaf().IsList() {
-			return nil, fmt.Errorf("born: %s is not an int64 or uint64", l.Spec.Born)
+			return nil, fmt.Errorf("invalid born %q: want the path of an int64 or uint64", l.Spec.Born)
 		}
 		d.createdAt = createdAt
 	}
@@ -201,7 +201,7 @@ func (l *ListPlan) compileBecomes(method string) (*becomes, error) {
 		return nil, fmt.Errorf("state: %w", err)
 	}
 	if b.state.Leaf().Enum() == nil {
-		return nil, fmt.Errorf("state: %s is not an enum", l.Spec.State)
+		return nil, fmt.Errorf("invalid state %q: want the path of an enum", l.Spec.State)
 	}
 	values := b.state.Leaf().Enum().Values()
 	for before, after := range states {

@@ -194,7 +194,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 		switch b.State {
 		case backend.Gone.String():
 			cure := "look at the runtime's log; meanwhile kubelet sees its pods as they were"
-			if len(r.Backends) == 1 { // which criproxy does not remember
+			if len(r.Backends) == 1 { // of which there is no cache
 				cure = "look at the runtime's log; meanwhile every call fails"
 			}
 			if cfg.Profile != "" {
