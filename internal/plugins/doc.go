@@ -5,10 +5,10 @@
 // The package knows no API. A [Spec], which is data, says which calls have points for plugins,
 // which messages plugins get, and which fields their answers change. [Plugins] wraps a director:
 //
-//	plugins, err := hook.New(hook.Config{Spec: spec, Schema: schema, Hooks: protocol, Folder: "/etc/runtime/hookserver.d"})
-//	cfg.Around = plugins.Around
+//	p, err := plugins.New(plugins.Config{Spec: spec, Schema: schema, Hooks: protocol, Folder: "/etc/runtime/hookserver.d"})
+//	cfg.Around = p.Around
 //	d, err := director.New(cfg)
-//	go plugins.Run(ctx)
+//	go p.Run(ctx)
 //
 // # How the package asks a plugin
 //

@@ -34,7 +34,7 @@ func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, dire
 		if err != nil {
 			return nil, d, err
 		}
-		s.backends, d.Backends = []*stack{b}, []director.Backend{{Conn: b.lastKnown}}
+		s.backends, d.Backends = []*stack{b}, []director.Backend{{Conn: b.backend}}
 		return s, d, nil
 	}
 	d := a.Config
@@ -89,7 +89,7 @@ func (s *assembly) commit(old []*stack) (gone []*stack) {
 			continue
 		}
 		b.link.Commit()
-		if err := b.lastKnown.Err(); err != nil {
+		if err := b.backend.Err(); err != nil {
 			klog.ErrorS(err, "The stored cache of a backend cannot be read; lists fail until the backend is back", "backend", b)
 		}
 	}
@@ -98,7 +98,7 @@ func (s *assembly) commit(old []*stack) (gone []*stack) {
 			continue
 		}
 		gone = append(gone, b)
-		if i := slices.IndexFunc(s.backends, func(next *stack) bool { return next.lastKnown == b.lastKnown }); i >= 0 {
+		if i := slices.IndexFunc(s.backends, func(next *stack) bool { return next.backend == b.backend }); i >= 0 {
 			b.next.Store(s.backends[i])
 		} else {
 			b.link.Retire()

@@ -83,7 +83,7 @@ func TestListsDoNotWaitForABackendThatLeadsBack(t *testing.T) {
 	t.Parallel()
 	both := circle(t, config.OwnPath, [2]bool{true, false})
 	testkit.Eventually(t, "it is gone because its calls come back", func() bool {
-		s := both[0].proxy.backends()[1].lastKnown.State()
+		s := both[0].proxy.backends()[1].backend.State()
 		return s.Condition == backend.Gone && strings.Contains(s.Err.Error(), "came back")
 	})
 	const why = "backend other.io answers /runtime.v1.RuntimeService/Version with FailedPrecondition: criproxy: Version came back to the criproxy that passed it on"

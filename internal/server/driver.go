@@ -47,7 +47,7 @@ func (b *stack) askDriver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
-	reply, err := runtimeapi.NewRuntimeServiceClient(b.lastKnown).RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	reply, err := runtimeapi.NewRuntimeServiceClient(b.backend).RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if err == nil && reply.GetLinux() != nil { // old runtimes do not have this call
 		b.driver.Store(reply.GetLinux().GetCgroupDriver().Enum())
 	}

@@ -112,7 +112,7 @@ func (b *stack) silenceNote() string {
 	switch {
 	case !b.cached:
 		return noKnown
-	case b.lastKnown.Unasked():
+	case b.backend.Unasked():
 		return noProbe
 	}
 	return ""

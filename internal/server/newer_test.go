@@ -231,7 +231,7 @@ func TestAFutureCRIWorksByItsProtoFile(t *testing.T) {
 	}
 	p := startProxy(t, cfg)
 	for _, b := range p.backends() {
-		testkit.Eventually(t, "a backend is up", func() bool { return b.lastKnown.State().Condition == backend.Up })
+		testkit.Eventually(t, "a backend is up", func() bool { return b.backend.State().Condition == backend.Up })
 	}
 	cc := muxtest.Connect(t, cfg.Listen)
 	invoke := func(method, message string, request []byte) string {

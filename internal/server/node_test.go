@@ -163,13 +163,13 @@ func (n *node) known() *node {
 		b := n.proxy.backends()[i]
 		for range 3 { // the first round may have begun before, and the last one may not have ended
 			rounds := len(m.Calls("ListContainers"))
-			err := b.lastKnown.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
+			err := b.backend.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
 			require.NoError(n, err, "this changes nothing, which the proxy cannot know")
 			testkit.Eventually(n, fmt.Sprintf("memory has all of runtime %d", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
 		}
 		for _, image := range m.Images() {
 			testkit.Eventually(n, "memory has an image", func() bool {
-				return b.lastKnown.Named(runtimeapi.ImageService_ListImages_FullMethodName, image.GetId())
+				return b.backend.Named(runtimeapi.ImageService_ListImages_FullMethodName, image.GetId())
 			})
 		}
 	}
@@ -186,7 +186,7 @@ func (n *node) becomes(i int, condition backend.Condition) {
 	n.Helper()
 	testkit.Eventually(n, fmt.Sprintf("runtime %d is %s", i, condition), func() bool {
 		b := n.proxy.backends()[i]
-		s := b.lastKnown.State()
+		s := b.backend.State()
 		return s.Condition == condition && (s.Seen || condition != backend.Up) && b.condition().State == condition.String()
 	})
 }

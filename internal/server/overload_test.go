@@ -60,7 +60,9 @@ func (n *node) under(i int) (begin func(ctx context.Context, p *pod) <-chan erro
 
 func TestCallsOverTheLimitOfASocketAreRefusedClearly(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *config.Config) { c.Listeners, c.FlightRecorder = []config.Listener{{Path: c.Listen, MaxCalls: 2}}, 1<<20 })
+	n := newNode(t, func(c *config.Config) {
+		c.Listeners, c.FlightRecorder = []config.Listener{{Path: c.Listen, MaxCalls: 2}}, 1<<20
+	})
 	p := n.run(0, "web", 1)
 	begin, thaw := n.under(0)
 	one, two := begin(n.ctx(), p), begin(n.ctx(), p)
@@ -103,7 +105,7 @@ func TestCallsOverTheLimitOfABackendAreRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "backend beta.io has as many calls under way as its limit allows (2)")
 	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: here.containers[0]})
 	assert.NoError(t, err)
-	assert.NotEqual(t, backend.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "being busy is not being down")
+	assert.NotEqual(t, backend.Gone, n.proxy.backends()[1].backend.State().Condition, "being busy is not being down")
 	thaw()
 	require.NoError(t, <-one)
 	require.NoError(t, <-two)
@@ -180,7 +182,7 @@ func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	_, err = listContainers(nil).streamed(n)
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
-	assert.NotEqual(t, backend.Gone, n.proxy.backends()[1].lastKnown.State().Condition, "it is none of the runtime's doing")
+	assert.NotEqual(t, backend.Gone, n.proxy.backends()[1].backend.State().Condition, "it is none of the runtime's doing")
 	m.Give(total(n) - left)
 	_, err = listContainers(nil).streamed(n)
 	require.NoError(t, err)

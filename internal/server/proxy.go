@@ -330,7 +330,7 @@ func (p *Proxy) start(b *stack) {
 		recovery.Keep(ctx, "asking a backend what it is", func() { b.askWhenConnected(ctx) })
 	})
 	p.goDo("looking after "+b.String(), func() {
-		if err := b.lastKnown.Run(p.running); err != nil {
+		if err := b.backend.Run(p.running); err != nil {
 			klog.ErrorS(err, "The cache of a backend could not be written", "backend", b)
 		}
 	})

@@ -107,7 +107,7 @@ func (b *stack) state() (state string, since time.Time, err error) {
 	case k.Why != "":
 		return k.State, k.Since, errors.New(k.Reason())
 	case b.cached && k.State == capture.Up:
-		return k.State, k.Since, b.lastKnown.State().Err
+		return k.State, k.Since, b.backend.State().Err
 	}
 	return k.State, k.Since, nil
 }
@@ -176,7 +176,7 @@ func (b *stack) report(ctx context.Context) admin.Backend {
 		r.Error = "is connected, but " + r.Error
 	}
 	if b.cached {
-		s := b.lastKnown.State()
+		s := b.backend.State()
 		if r.NeverSeen = s.Condition != backend.Up && !s.Seen; r.NeverSeen {
 			r.Pods, r.Containers, r.Images = nil, nil, nil // nobody counted them
 		}
@@ -256,8 +256,8 @@ func (b *stack) health() admin.BackendHealth {
 	h := admin.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
 	h.State, h.Since, h.Err = b.state()
 	if b.cached {
-		age := b.lastKnown.Age()
-		h.Age, h.Items = &age, b.lastKnown.Items()
+		age := b.backend.Age()
+		h.Age, h.Items = &age, b.backend.Items()
 	}
 	b.answers.each(b.String(), func(method string, n uint64) { h.Remembered[method] = n })
 	return h

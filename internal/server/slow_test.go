@@ -43,7 +43,7 @@ func (n *node) change(f func(*config.Config)) {
 	n.cfg = &cfg
 }
 
-func (n *node) state(i int) backend.State { return n.proxy.backends()[i].lastKnown.State() }
+func (n *node) state(i int) backend.State { return n.proxy.backends()[i].backend.State() }
 
 // criproxy status took 3 s: it waited for the version, which it knew.
 func TestAReportDoesNotWaitForASlowRuntime(t *testing.T) {

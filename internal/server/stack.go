@@ -48,9 +48,9 @@ type stack struct {
 	alive     string // the method that shows that it answers, and which versions it speaks; empty if the profile names none
 	conn      *dial.Conn
 	bounded   *limits.Conn
-	lastKnown *backend.Backend   // takes the calls; it belongs to the Set
-	link      *backend.Link      // of lastKnown
-	cached    bool               // lastKnown has a cache
+	backend   *backend.Backend   // takes the calls; it belongs to the Set
+	link      *backend.Link      // of backend
+	cached    bool               // backend has a cache
 	stop      context.CancelFunc // nil until it runs; only the proxy uses it
 
 	answers *answers // of all backends
@@ -143,8 +143,8 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 func (b *stack) stage(s *assembly, cfg backend.Config) (err error) {
 	cfg.Name, cfg.Alive, cfg.Pass, cfg.Panicked = b.String(), b.alive, !b.cached, recovery.Report
 	cfg.Watch = func(s backend.State) { b.changes.Do(func() { b.newest().changed(s) }) }
-	b.lastKnown = s.staged.Backends[b.String()]
-	b.link, err = b.lastKnown.Stage(cfg)
+	b.backend = s.staged.Backends[b.String()]
+	b.link, err = b.backend.Stage(cfg)
 	return err
 }
 
@@ -168,9 +168,9 @@ func (b *stack) director(cfg config.Backend) director.Backend {
 	for kind, table := range cfg.Maps {
 		maps[kind] = table
 	}
-	d := director.Backend{Name: cfg.Name, Conn: b.lastKnown, Trusted: cfg.Credentials, Maps: maps}
+	d := director.Backend{Name: cfg.Name, Conn: b.backend, Trusted: cfg.Credentials, Maps: maps}
 	if b.cached {
-		d.Known = b.lastKnown
+		d.Known = b.backend
 	}
 	return d
 }
@@ -254,10 +254,10 @@ func stateOf(k telemetry.Condition) backend.State {
 
 // concerned returns how many pods and containers of the backend its cache has, nil if it has no lists of them, or none yet.
 func (b *stack) concerned() (pods, containers *int) {
-	if !b.cached || !b.lastKnown.State().Seen {
+	if !b.cached || !b.backend.State().Seen {
 		return nil, nil
 	}
-	items := b.lastKnown.Items()
+	items := b.backend.Items()
 	of := func(kind string) *int {
 		if n, ok := items[kind]; ok && b.cri {
 			return &n
@@ -317,7 +317,7 @@ func (b *stack) changed(s backend.State) {
 
 // ask makes a call of criproxy's own, as clients make theirs: the cache may answer it. Such an answer is not counted.
 func (b *stack) ask(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
-	return b.lastKnown.Invoke(context.WithValue(ctx, ownCall{}, true), method, request, reply, options...)
+	return b.backend.Invoke(context.WithValue(ctx, ownCall{}, true), method, request, reply, options...)
 }
 
 // ownCall is a key of the contexts of criproxy's own calls.

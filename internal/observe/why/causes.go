@@ -70,6 +70,8 @@ var causes = []cause{
 		cure: "see whether the runtime serves CRI at all: packages of containerd turn it off, with cri in disabled_plugins of /etc/containerd/config.toml. If it does, use a runtime and a kubelet that share a version of CRI; criproxy status shows the version of each runtime"},
 	{of: asking, words: []string{"has as many calls under way"}, text: "as many calls are under way as maxCalls allows",
 		cure: "see who makes them (criproxy tail, criproxy ui): a stream that somebody left open counts, too. End them, or raise maxCalls where the answer says"},
+	{of: asking, misfit: true, words: []string{"criproxy: the access list of "}, text: "the access list of criproxy's socket does not allow it",
+		cure: "see access of this socket in listeners of criproxy's configuration: kubelet's socket needs none, or rules that name kubelet's user and all methods"},
 	{of: asking, misfit: true, words: []string{": refused at *: plugin * did not answer within "}, text: "a plugin of criproxy does not answer in time, and its policy is Fail",
 		cure: "criproxy hooks shows the plugins and how long each takes; mend the slow one, or set its policy to Ignore"},
 	{of: asking, misfit: true, words: []string{": refused at "}, text: "a plugin of criproxy refuses it",

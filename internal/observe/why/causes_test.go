@@ -70,6 +70,7 @@ func TestEachCauseIsReadFromAnAnswer(t *testing.T) {
 		{"PullImage", fetch + "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time is before", "is not valid now"},
 		{"PullImage", fetch + "tls: failed to verify certificate: x509: certificate signed by unknown authority", "is not accepted"},
 		{"ListPodSandbox", "criproxy: /runtime.v1.RuntimeService/ListPodSandbox: the socket /run/criproxy.sock has as many calls under way as its limit allows (1); make fewer at once, or raise maxCalls in listeners", "maxCalls allows"},
+		{"RunPodSandbox", "criproxy: the access list of /run/criproxy.sock does not allow /runtime.v1.RuntimeService/RunPodSandbox to uid 0 (process 7)", "does not allow it"},
 		{"PullImage", fetch + "dial tcp: lookup r.test on 10.0.0.53:53: no such host", "cannot be resolved"},
 		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 429 Too Many Requests", "limits how often it is asked"},
 		{"PullImage", pull + "unexpected status from HEAD request to https://r.test/v2/app/manifests/1: 401 Unauthorized", "refuses the credentials"},
