@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/testing/recorded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -112,4 +115,48 @@ func TestNoCallWaitsForTheRecordingOfTheProcessBefore(t *testing.T) {
 		require.Equal(t, want[len(want)-1].seq+uint64(i)+1, one.seq)
 		require.NotEqual(t, capture.Missed, one.Kind)
 	}
+}
+
+// The files of changes forget a runtime that has not changed for long, and no change says which version it was.
+func TestARestartForgetsNoConditionThatTheHistoryHasForgotten(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	testkit.Eventually(t, "both have said what they are", func() bool {
+		all := n.proxy.backends()
+		return all[0].condition().Runtime != "" && all[1].condition().Runtime != ""
+	})
+	n.runtimes[1].Kill()
+	n.isDown(1)
+	b := n.proxy.backends()[1]
+	want, version := b.condition(), n.proxy.backends()[0].condition().Runtime
+	n.stop()
+	history := telemetry.NewChanges(&telemetry.Recording{}, n.cfg.StateDir)
+	history.Replay(telemetry.Conditions{}, func(*capture.Change) {})
+	ended := make(chan struct{})
+	close(ended)
+	for i := range 4 { // the files are replaced three times
+		for range 10_000 {
+			history.Add(capture.Change{Time: time.Unix(int64(i), 0), What: capture.Refused})
+		}
+		history.Keep(ended)
+	}
+	for _, name := range []string{"changes.1.jsonl", "changes.jsonl"} {
+		path := filepath.Join(n.cfg.StateDir, name)
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NotContains(t, string(data), `"what":"gone"`, "the history has forgotten it")
+		require.NoError(t, os.WriteFile(path, append(data, `{"time":"2026-01-01T00:00:00Z","what":"up","backend":"be`...), 0o600)) // a crash
+	}
+	n.runtimes[0].Kill()
+	n.runtimes[0].Replace(fakecri.Config{Version: "9.0.0"})
+	n.runtimes[0].Start()
+	n.start()
+	k := n.proxy.backends()[1].condition()
+	assert.Equal(t, []any{capture.Gone, want.Since.UnixNano(), want.Runtime}, []any{k.State, k.Since.UnixNano(), k.Runtime})
+	assert.Len(t, k.Outages, 1)
+	testkit.Eventually(t, "criproxy has found another version", func() bool {
+		return slices.ContainsFunc(n.proxy.changes.Latest(), func(c capture.Change) bool {
+			return c.What == capture.Replaced && c.Why == "it is fakecri 9.0.0 now, before it was "+version
+		})
+	})
 }
