@@ -207,7 +207,7 @@ vm-specs: vm-tools
 gvisor:
 	cd testbed/gvisor && go test -v -timeout 60m
 why-faults:
-	cd testbed/why && CRIPROXY_TESTBED_RACE=off go test -v -timeout 100m
+	cd testbed/why && CRIPROXY_TESTBED_RACE=off go test -v -timeout 60m
 docker:
 	cd testbed/outage && go test -v -timeout 60m -docker -run Docker
 

@@ -3,17 +3,13 @@ package why_test
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,10 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/criproxy/criproxy/testbed/host"
-	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // Here is what the sets of nodes have in common: patterns for what an answer may or must not say, pods, and acts.
@@ -68,7 +60,6 @@ func (p *patient) addsLater(pods ...*corev1.Pod) func() error {
 		return p.adds(pods...)()
 	}
 }
-	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x40\x00\x38\x00\x00\x00\x40\x00\x00\x00\x00\x00"
 
 // immutableFlag is that of a file that nobody may change or remove: FS_IMMUTABLE_FL.
 const immutableFlag = 0x10
