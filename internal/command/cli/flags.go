@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"time"
@@ -102,7 +103,11 @@ func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
 		return &UsageError{flagError(fs, err)}
 	}
 	if fs.NArg() > 0 {
-		return &UsageError{fmt.Errorf("%q is not a flag; is its dash missing, or does a space follow a comma in -connect?", fs.Arg(0))}
+		why := "is its dash missing, or does a space follow a comma in -connect?"
+		if ext := filepath.Ext(fs.Arg(0)); ext == ".yaml" || ext == ".yml" {
+			why = "a configuration follows -config"
+		}
+		return &UsageError{fmt.Errorf("%q is not a flag; %s", fs.Arg(0), why)}
 	}
 	fs.Visit(func(one *flag.Flag) { f.given[one.Name] = true })
 	if f.logFormat != "text" && f.logFormat != "json" {
