@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -45,7 +46,7 @@ type Changes struct {
 	disk   sync.Mutex // held while changes are written, and while the files are read
 	file   appended   // guarded by disk
 	held   bool       // guarded by disk: another process may be about to write
-	unsure bool       // guarded by disk: more than written may be in a file
+	unsure uint64     // guarded by disk: of so many changes, the oldest first, more than written may be in a file; zero: none is
 
 	mu         sync.Mutex // guards the fields below
 	conditions Conditions
@@ -256,13 +257,15 @@ func (c *Changes) Hold() {
 	_ = c.write() // if it fails, the other process writes
 	c.disk.Lock()
 	defer c.disk.Unlock()
-	c.held, c.unsure = true, true
+	c.held, c.unsure = true, math.MaxUint64
 }
 
 // GoOn ends [Changes.Hold], because the other process did not take over. It notes what has happened meanwhile.
 func (c *Changes) GoOn() {
 	c.disk.Lock()
-	c.held = false
+	c.mu.Lock()
+	c.held, c.unsure = false, c.next()
+	c.mu.Unlock()
 	c.disk.Unlock()
 	c.noting.Lock()
 	defer c.noting.Unlock()
@@ -302,7 +305,7 @@ func (c *Changes) Restore(all []capture.Change) {
 	for _, one := range all {
 		c.put(one)
 	}
-	c.unsure = true
+	c.unsure = c.next()
 }
 
 // RestoreConditions goes on with the conditions of the process that hands over. They are exact: that process notes no more.

@@ -324,3 +324,38 @@ func TestAHandoverLosesNothingToldMeanwhile(t *testing.T) {
 	require.NoError(t, c.write())
 	assert.Equal(t, "a c b", pluginsOf(since(NewChanges(&Recording{}, dir), time.Time{})))
 }
+
+// A runtime got back a name that it had before, and goes on as it was then. After a handover, or one that failed, that was taken
+// for what is in the file of then, and what came before it was not written either.
+func TestAChangeLikeAnEarlierOneIsWritten(t *testing.T) {
+	condition := func(backend, what string, at int) capture.Change {
+		return capture.Change{Backend: backend, What: what, Time: time.Unix(int64(at), 0)}
+	}
+	for name, after := range map[string]func(c *Changes) *Changes{
+		"a handover that failed": func(c *Changes) *Changes { c.GoOn(); return c },
+		"a handover": func(c *Changes) *Changes {
+			next := NewChanges(&Recording{}, c.dir)
+			next.Restore(c.Latest())
+			c.PassOn()
+			return next
+		},
+	} {
+		dir := t.TempDir()
+		first := NewChanges(&Recording{}, dir)
+		first.Add(condition("a", capture.Up, 1))
+		first.Add(condition("a", capture.Removed, 2))
+		first.Add(condition("b", capture.Up, 1))
+		first.Hold()
+		c := after(first)
+		c.Add(condition("b", capture.Removed, 3))
+		c.Add(condition("a", capture.Up, 1))
+		require.NoError(t, c.write())
+		for _, one := range []*Changes{c, NewChanges(&Recording{}, dir)} {
+			var all []string
+			for _, change := range since(one, time.Time{}) {
+				all = append(all, change.Backend+" "+change.What)
+			}
+			assert.Equal(t, []string{"a up", "a removed", "b up", "b removed", "a up"}, all, name)
+		}
+	}
+}

@@ -55,7 +55,7 @@ func (c *Changes) write() error {
 		return nil
 	}
 	if err := c.file.append(c.dir, waiting); err != nil {
-		c.unsure = true
+		c.unsure = written
 		return err
 	}
 	c.mu.Lock()
@@ -65,9 +65,10 @@ func (c *Changes) write() error {
 }
 
 // compare notes which changes are in a file: another process may have written them, or a write failed that had written all.
-// They are there in the order in which they were noted: what came after the last of them is not. c.disk is held.
+// They are there in the order in which they were noted: what came after the last of them is not. A change may be like an earlier
+// one: a runtime that gets back a name goes on with the condition that it had. c.disk is held.
 func (c *Changes) compare() error {
-	if !c.unsure {
+	if c.unsure == 0 {
 		return nil
 	}
 	files, whole := openChanges(c.dir)
@@ -79,7 +80,9 @@ func (c *Changes) compare() error {
 	number := map[capture.ChangeKey]uint64{} // of each that may have to be written, from one on
 	written, all := c.written, c.unwritten()
 	for i := range all {
-		number[all[i].Key()] = c.next() - uint64(len(all)-1-i)
+		if n := c.next() - uint64(len(all)-1-i); n <= c.unsure {
+			number[all[i].Key()] = n
+		}
 	}
 	c.mu.Unlock()
 	_ = files.each(func(one *capture.Change) error { // fails only if this fails
@@ -88,7 +91,9 @@ func (c *Changes) compare() error {
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.written, c.unsure = written, c.held
+	if c.written = written; !c.held {
+		c.unsure = 0
+	}
 	return nil
 }
 
