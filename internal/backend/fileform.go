@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ type filePiece struct {
 	Data   []byte
 }
 
-// pieceSize is the length of the parts of a reply.
+// pieceSize is about the length of the parts of a reply.
 const pieceSize = 64 << 10
 
 // fileContent is what a file says. Fields are only added: a gob without one leaves it zero, and one that a reader does not know
@@ -131,7 +130,7 @@ func (c *fileContent) encode(e *gob.Encoder) error {
 		return err
 	}
 	for method, l := range c.Lists {
-		for part := range slices.Chunk(l.Reply, pieceSize) {
+		for part := range l.Parts(pieceSize) {
 			if err := e.Encode(filePiece{List: method, Data: part}); err != nil {
 				return err
 			}

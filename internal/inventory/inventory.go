@@ -3,6 +3,7 @@ package inventory
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -144,10 +145,36 @@ func (inv *Inventory) Bound(p *Plan, limit int) {
 
 // Saved is a list for the next process, in a form that does not depend on the plan of this one: as the reply of the backend.
 type Saved struct {
-	Reply    []byte
+	Reply    []byte // for Restore; nil from Save if a plan has read it: Parts has it in any case
 	Statuses map[string][]byte
 	Fresh    bool     // the reply lacks no change by a client
 	Former   []string // ids of items that are gone, the first to forget first; none from a version before them
+
+	plan  *ListPlan
+	items *items // of which Parts makes the reply; nil: Reply is there
+}
+
+// Parts yields the reply in parts of size bytes or somewhat more, each of which is valid until the next: nobody needs the
+// memory for all of a long list.
+func (s *Saved) Parts(size int) iter.Seq[[]byte] {
+	if s.items == nil {
+		return slices.Chunk(s.Reply, size)
+	}
+	return func(yield func([]byte) bool) {
+		var part []byte
+		for _, item := range s.items.bodies {
+			if part = s.plan.appendItem(part, item); len(part) < size {
+				continue
+			}
+			if !yield(part) {
+				return
+			}
+			part = part[:0]
+		}
+		if len(part) > 0 {
+			yield(part)
+		}
+	}
 }
 
 // settle reads all pending answers.
@@ -175,7 +202,7 @@ func (inv *Inventory) Save() (lists map[string]Saved, replies map[string][]byte)
 		}
 		s := Saved{Reply: l.raw, Statuses: make(map[string][]byte, len(l.statuses)), Fresh: !l.Stale(), Former: l.tombstones.all()}
 		if l.plan != nil {
-			s.Reply = l.plan.reply(l.items, nil)
+			s.plan, s.items, l.shared = l.plan, l.items, true
 		}
 		for id, k := range l.statuses {
 			if k.fresh() {

@@ -2,6 +2,7 @@ package inventory_test
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -181,6 +182,7 @@ func (r *runtime) play(script string) {
 			lists, _ := r.inv.Save()
 			r.inv = inventory.New()
 			for key, l := range lists {
+				l.Reply = slices.Concat(slices.Collect(l.Parts(math.MaxInt))...)
 				r.inv.Restore(key, l, time.Time{})
 			}
 			require.NoError(r.t, r.inv.Use(r.plan()))

@@ -14,7 +14,7 @@ import (
 // items are those of a list, in the order of the latest answer that differed from the one before. The zero value has none.
 //
 // place has each id once, and the body at that place is its item. Bodies are slices of whole replies, and several items
-// values share them, so nobody may change their bytes. A Listing owns its items, except those that a View has as well.
+// values share them, so nobody may change their bytes. A Listing owns its items, except those that a View or a Saved has as well.
 type items struct {
 	ids    []string
 	bodies [][]byte

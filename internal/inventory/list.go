@@ -33,7 +33,7 @@ type Listing struct {
 
 	raw     []byte // an answer that an earlier process had and that no plan has read yet; nil: none
 	items   *items // to change them, call own; to replace them, become
-	viewed  bool   // a View has items, too
+	shared  bool   // a View or a Saved has items, too
 	matched []bool // scratch of unchanged
 
 	pending *codec.Frame // a complete answer that settle has not read yet, because nobody has needed that
@@ -189,17 +189,17 @@ func (l *Listing) bury(id string) {
 	}
 }
 
-// own returns the items, for a change of them. If a View has them, it gets to keep those, and l gets a copy.
+// own returns the items, for a change of them. Whoever else has them keeps those, and l gets a copy.
 func (l *Listing) own() *items {
-	if l.viewed {
-		l.items, l.viewed = l.items.clone(), false
+	if l.shared {
+		l.items, l.shared = l.items.clone(), false
 	}
 	l.inv.changed()
 	return l.items
 }
 
-// become replaces the items. A View keeps those that it has.
+// become replaces the items. Whoever else has them keeps those.
 func (l *Listing) become(s *items) {
-	l.items, l.viewed = s, false
+	l.items, l.shared = s, false
 	l.inv.changed()
 }

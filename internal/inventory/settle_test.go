@@ -3,6 +3,8 @@ package inventory
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,4 +60,32 @@ func BenchmarkSettle(b *testing.B) {
 			b.Fatal("nothing has changed")
 		}
 	}
+}
+
+// A list is saved each second while it changes.
+func TestSavingAListTakesNoMemoryForAllOfIt(t *testing.T) {
+	l := shopList(t)
+	l.Observe(l.inv.Begin(), time.Now(), shuffled(10_000))
+	var before, after runtime.MemStats
+	l.settle()
+	runtime.ReadMemStats(&before)
+	lists, _ := l.inv.Save()
+	saved := lists[l.plan.key]
+	size := 0
+	for part := range saved.Parts(64 << 10) {
+		size += len(part)
+	}
+	runtime.ReadMemStats(&after)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), "of %d", size)
+	assert.Len(t, list(l), size)
+}
+
+func TestASavedListStaysAsItWas(t *testing.T) {
+	l := shopList(t)
+	l.Observe(l.inv.Begin(), time.Now(), codec.NewFrame([]byte("\x0a\x05\x0a\x01x\x10\x01")))
+	lists, _ := l.inv.Save()
+	saved := lists[l.plan.key]
+	l.Merge(l.inv.Begin(), nil, []byte("\x0a\x05\x0a\x01x\x10\x02"))
+	assert.Equal(t, "\x0a\x05\x0a\x01x\x10\x02", list(l))
+	assert.Equal(t, "\x0a\x05\x0a\x01x\x10\x01", string(slices.Concat(slices.Collect(saved.Parts(64<<10))...)))
 }

@@ -27,7 +27,7 @@ func (inv *Inventory) View() *View {
 	}
 	inv.view = &View{make(map[string]viewed, len(inv.lists))}
 	for key, l := range inv.lists {
-		l.viewed = true
+		l.shared = true
 		inv.view.lists[key] = viewed{l.items, l.Complete}
 	}
 	return inv.view
@@ -71,8 +71,12 @@ func (l *ListPlan) reply(s *items, matches func(id string, item []byte) bool) []
 	}
 	b := make([]byte, 0, size)
 	for _, item := range bodies {
-		b = protowire.AppendTag(b, l.number, protowire.BytesType)
-		b = protowire.AppendBytes(b, item)
+		b = l.appendItem(b, item)
 	}
 	return b
+}
+
+// appendItem appends an item to a reply.
+func (l *ListPlan) appendItem(b, item []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, l.number, protowire.BytesType), item)
 }
