@@ -30,6 +30,8 @@ type Follower struct {
 	reader  reader
 	passes  bool   // nobody needs an event when it reads the next one: it is the archive's or a Writer's
 	scratch []byte // the payload of such an event
+
+	known func(*Event) bool // reports whether a message is as one that had no secrets, for which nobody need look then; nil: never
 }
 
 // Linger is how long a follower that has read all events lets new ones gather, so that it does not
@@ -192,16 +194,18 @@ func (f *Follower) read(ev *Event) (bool, <-chan struct{}) {
 			f.off += n
 			f.next = seq + 1
 			f.reader.decode(record, ev)
-			secrets := f.redact.concerns(ev.Method, ev.Kind)
-			switch {
-			case record[recordFlags]&flagFrame != 0:
+			framed := record[recordFlags]&flagFrame != 0
+			if framed {
 				f.payload(ev, record[n-1])
-			case secrets != nil:
+			}
+			secrets := f.redact.concerns(ev.Method, ev.Kind)
+			if secrets == nil || f.known != nil && f.known(ev) {
+				return true, nil
+			}
+			if !framed {
 				ev.Payload = append(f.room(len(ev.Payload)), ev.Payload...)
 			}
-			if secrets != nil {
-				secrets.event(ev)
-			}
+			secrets.event(ev)
 			return true, nil
 		}
 		f.ring.mu.Lock()

@@ -26,7 +26,7 @@ const (
 // encoders has each format, and what makes its encoder. The first bytes of a file tell [NewReader] which decoder to use.
 var encoders = map[Format]func(*codec.Schema) Encoder{
 	JSONL: func(schema *codec.Schema) Encoder {
-		return &jsonEncoder{schema: schema, seed: maphash.MakeSeed(), spelled: map[uint64]spelled{}}
+		return &jsonEncoder{schema: schema, seed: maphash.MakeSeed(), spelled: map[uint64]*spelled{}}
 	},
 	PCAPNG: func(schema *codec.Schema) Encoder { return newPcapEncoder(schema) },
 	Binlog: func(*codec.Schema) Encoder { return &binlogEncoder{} },

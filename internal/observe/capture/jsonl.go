@@ -20,8 +20,10 @@ import (
 type jsonEncoder struct {
 	schema  *codec.Schema
 	seed    maphash.Seed
-	spelled map[uint64]spelled // :: hash of a message → its text
-	held    int                // bytes of these
+	spelled map[uint64]*spelled // :: hash of a message → its text
+	held    int                 // bytes of these
+	known   *spelled            // of these, the latest that knows has found; nil: none
+	seq     uint64              // number of the event with that message
 }
 
 // spelled is a message with its text.
@@ -30,6 +32,7 @@ type spelled struct {
 	kind    Kind
 	payload []byte
 	text    []byte
+	clean   bool // it is whole, and had no secrets
 }
 
 const (
@@ -37,15 +40,36 @@ const (
 	maxHeld    = 4 << 20   // bytes of all of these
 )
 
+// find returns the message that is as that of an event, nil if there is none, and the hash of both.
+func (e *jsonEncoder) find(ev *Event) (s *spelled, hash uint64) {
+	if len(ev.Payload) > maxSpelled {
+		return nil, 0
+	}
+	hash = maphash.Bytes(e.seed, ev.Payload)
+	if s = e.spelled[hash]; s != nil && s.kind == ev.Kind && s.method == ev.Method && bytes.Equal(s.payload, ev.Payload) {
+		return s, hash
+	}
+	return nil, hash
+}
+
+// knows reports whether the message of an event, in which nobody has looked for secrets yet, is as one that had none.
+func (e *jsonEncoder) knows(ev *Event) bool {
+	s, _ := e.find(ev)
+	if s == nil || !s.clean {
+		return false
+	}
+	e.known, e.seq = s, ev.Seq
+	return true
+}
+
 // message appends the message of an event.
 func (e *jsonEncoder) message(dst []byte, ev *Event) []byte {
-	short := len(ev.Payload) <= maxSpelled
-	var hash uint64
-	if short {
-		hash = maphash.Bytes(e.seed, ev.Payload)
-		if s, ok := e.spelled[hash]; ok && s.kind == ev.Kind && s.method == ev.Method && bytes.Equal(s.payload, ev.Payload) {
-			return append(dst, s.text...)
-		}
+	if e.known != nil && e.seq == ev.Seq {
+		return append(dst, e.known.text...)
+	}
+	s, hash := e.find(ev)
+	if s != nil {
+		return append(dst, s.text...)
 	}
 	at := len(dst)
 	dst = append(dst, `,"message":`...)
@@ -53,12 +77,12 @@ func (e *jsonEncoder) message(dst []byte, ev *Event) []byte {
 	dst = append(dst, `,"raw":"`...)
 	dst = base64.StdEncoding.AppendEncode(dst, ev.Payload)
 	dst = append(dst, '"')
-	if short {
+	if len(ev.Payload) <= maxSpelled {
 		if e.held += len(ev.Payload) + len(dst) - at; e.held > maxHeld {
 			clear(e.spelled)
 			e.held = 0
 		}
-		e.spelled[hash] = spelled{ev.Method, ev.Kind, bytes.Clone(ev.Payload), bytes.Clone(dst[at:])}
+		e.spelled[hash] = &spelled{ev.Method, ev.Kind, bytes.Clone(ev.Payload), bytes.Clone(dst[at:]), !ev.Truncated && !ev.Redacted}
 	}
 	return dst
 }

@@ -292,6 +292,9 @@ const yieldEach = 16
 // have been recorded by then.
 func (w *Writer) Run(ctx context.Context, f *Follower) error {
 	f.passes = true
+	if e, ok := w.enc.(*jsonEncoder); ok {
+		f.known = e.knows
+	}
 	var ev Event
 	for over := false; ; {
 		if !f.TryNext(&ev) {
