@@ -29,9 +29,11 @@ func (p *Proxy) keepSocketFiles(ctx context.Context) {
 
 // restoreSocketFiles restores missing socket files once. It reports whether the sockets still
 // belong to this process. A restored socket is a new one, at the same path: systemd, which holds the old one over a restart, gets
-// the new one in its place.
+// the new one in its place. While a reload or a handover is under way, it restores nothing: another process may get the sockets.
 func (p *Proxy) restoreSocketFiles() bool {
-	p.reloading.Lock()
+	if !p.reloading.TryLock() {
+		return true
+	}
 	defer p.reloading.Unlock()
 	if p.stopped {
 		return false

@@ -3,10 +3,12 @@ package model
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -267,6 +269,9 @@ func (w *world) operates(number int) {
 	old := w.now
 	w.mu.Unlock()
 	n := w.random.IntN(len(operations))
+	if !w.aborts(old, number) {
+		return
+	}
 	if !w.happens("operator", number, operations[n]) {
 		return
 	}
@@ -331,6 +336,48 @@ func (w *world) operates(number int) {
 	now := w.now
 	w.mu.Unlock()
 	now.cfg.show(w)
+}
+
+// aborted are the handovers that end before the successor serves.
+var aborted = []string{"handover, aborted before the successor has read", "handover, aborted when it has read", "handover, aborted when it is built"}
+
+// aborts begins a handover, or does not. The successor ends before it serves, and the process goes on. It reports whether
+// the world goes on.
+func (w *world) aborts(p *proxy, number int) bool {
+	rnd := w.chance("successor", number)
+	far := rnd.IntN(2 * len(aborted))
+	if far >= len(aborted) || !w.happens("successor", number, aborted[far]) {
+		return true
+	}
+	w.operated(aborted[far])
+	w.trace("process %d begins: %s", p.number, aborted[far])
+	ended := errors.New("the successor has ended")
+	abort := func(successor func(memories net.Conn) error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p.abort = successor
+	}
+	from := time.Now()
+	abort(func(memories net.Conn) error {
+		defer w.trace("the successor ends")
+		return cmp.Or(p.aborts(memories, far, rnd), ended)
+	})
+	if err := p.proxy.HandOver(w.ctx); !errors.Is(err, ended) {
+		panic(err)
+	}
+	abort(nil)
+	w.writing.Lock()
+	w.held = append(w.held, held{from, time.Now()})
+	w.writing.Unlock()
+	return w.waits(rnd)
+}
+
+// waits waits for a while, or not at all. It reports whether the world goes on.
+func (w *world) waits(rnd *rand.Rand) bool {
+	if rnd.IntN(2) == 0 {
+		return w.ctx.Err() == nil
+	}
+	return w.sleep(time.Duration(rnd.Int64N(int64(50 * time.Second))))
 }
 
 // reloads changes the configuration.

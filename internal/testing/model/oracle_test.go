@@ -671,7 +671,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 
 // judgeConditions reports backends in a wrong condition. mu is held.
 func (w *world) judgeConditions() {
-	if w.now == nil {
+	if w.now == nil || w.now.abort != nil { // it notes nothing before it knows whether the successor serves
 		return
 	}
 	cfg := w.now.cfg

@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"time"
@@ -130,6 +131,7 @@ type proxy struct {
 
 	// world.mu guards the fields below.
 	cfg     *config
+	abort   func(memories net.Conn) error // a successor that does not serve in the end; nil: it would
 	crashed bool
 	ok      map[string]int // :: method → how many calls clients know to have ended with OK
 }
@@ -180,8 +182,39 @@ func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 	return p, nil
 }
 
+// aborts is a successor that ends before it serves: before it has read what p knows, when it has, or when it is built and
+// takes the notes of p.
+func (p *proxy) aborts(memories net.Conn, far int, rnd *rand.Rand) error {
+	w := p.world
+	defer memories.Close() // the kernel does that
+	if far == 0 {
+		w.waits(rnd)
+		return nil
+	}
+	predecessor, err := server.ReadPredecessor(memories)
+	if err != nil || far == 1 {
+		return err
+	}
+	successor, err := server.New(p.cfg.clone().settings(w), server.Options{Predecessor: predecessor, Machine: server.Machine{
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return w.dial(ctx, &proxy{world: w, number: -1}, address)
+		},
+		Boot: p.cfg.boot,
+	}})
+	if err != nil {
+		return err
+	}
+	defer successor.Close()
+	successor.UseListener(w.front.listen(p))
+	w.waits(rnd)
+	return nil
+}
+
 // succeed starts the process that takes over.
 func (p *proxy) succeed(memories net.Conn) error {
+	if p.abort != nil {
+		return p.abort(memories)
+	}
 	successor, err := newProxy(p.world, p.cfg.clone(), memories)
 	if err == nil {
 		p.world.is(successor)

@@ -295,7 +295,7 @@ func faultNames() []string {
 		all[forecast(rnd).name] = true
 	}
 	names := slices.Sorted(maps.Keys(all))
-	for _, o := range operations {
+	for _, o := range slices.Concat(operations, aborted) {
 		if !slices.Contains(names, o) {
 			names = append(names, o)
 		}
@@ -311,7 +311,7 @@ func table(met map[situation]int) string {
 	for _, fault := range faultNames() {
 		fmt.Fprintf(&b, "| %s |", fault)
 		for _, operation := range operationNames {
-			if n := met[situation{fault, operation, ""}]; n > 0 || slices.Contains(operations, fault) || fault == cutClient {
+			if n := met[situation{fault, operation, ""}]; n > 0 || slices.Contains(slices.Concat(operations, aborted), fault) || fault == cutClient {
 				fmt.Fprintf(&b, " %d |", n)
 				continue
 			}

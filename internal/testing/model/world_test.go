@@ -39,6 +39,7 @@ type world struct {
 	writing sync.Mutex
 	events  []string  // writing guards it
 	said    []said    // by the log, of backends; writing guards it
+	held    []held    // of handovers that were aborted; writing guards it
 	mistake string    // a line of the log about a panic; writing guards it
 	log     io.Writer // gets all events; nil: nothing does
 
