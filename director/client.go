@@ -33,10 +33,7 @@ type client struct {
 // client returns the call of a method, with a leg unless there is no Tracer or it declines the leg.
 func (d *Director) client(m *method, name string, ss grpc.ServerStream) *client {
 	c := &client{ServerStream: ss, ctx: ss.Context()}
-	var ok bool
-	if c.sent, ok = transport.Sent(c.ctx); !ok {
-		c.sent, _ = metadata.FromIncomingContext(c.ctx)
-	}
+	c.sent = transport.Metadata(c.ctx)
 	if d.tracer != nil {
 		c.ctx, c.leg = d.tracer.Begin(c.ctx, LegInfo{Method: name, Client: true, Endless: m != nil && m.endless, Metadata: c.sent})
 	}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/cri"
-	"github.com/criproxy/criproxy/internal/server/limits"
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
@@ -85,10 +84,11 @@ func authorize(ctx context.Context, method string) error {
 	return status.Errorf(codes.PermissionDenied, "criproxy: the access list of %s does not allow %s to %s", peer.Socket.Path, method, peer)
 }
 
-// InterceptStream is authorize as a stream interceptor.
-func InterceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+// refuseForbidden is authorize as a stream interceptor.
+func (p *Proxy) refuseForbidden(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if err := authorize(ss.Context(), info.FullMethod); err != nil {
-		return limits.Refusal{Err: err}
+		p.recordRefused(ss.Context(), info.FullMethod, err)
+		return err
 	}
 	return handler(srv, ss)
 }

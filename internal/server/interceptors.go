@@ -14,7 +14,6 @@ import (
 
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/server/limits"
 	"github.com/criproxy/criproxy/internal/server/listen"
 	"github.com/criproxy/criproxy/internal/transport"
 )
@@ -24,8 +23,7 @@ import (
 // two does not matter.
 func (p *Proxy) interceptors() []grpc.StreamServerInterceptor {
 	return []grpc.StreamServerInterceptor{
-		p.recordRefused,    // records some of the calls that the next three refuse
-		InterceptStream,    // refuses calls that the access list of the socket does not allow
+		p.refuseForbidden,  // refuses calls that the access list of the socket does not allow
 		p.refuseReturned,   // refuses calls that this proxy has made
 		p.memory.Intercept, // limits the calls of the socket, and counts the memory of replies
 		p.epochs.intercept, // counts the calls under way, for reloads and handovers
@@ -33,20 +31,14 @@ func (p *Proxy) interceptors() []grpc.StreamServerInterceptor {
 	}
 }
 
-// recordRefused is an interceptor that records calls which the interceptors behind it refuse: the director, which the recorder
-// watches, never sees them, and without them a client that is refused looks as if it made no calls. See
-// [limits.Client.ShowsRefusal].
-func (p *Proxy) recordRefused(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	err := handler(srv, ss)
-	if _, refused := err.(limits.Refusal); refused {
-		ctx := ss.Context()
-		recorder, peer := p.record.Tracer(recordedPeer), listen.PeerOf(ctx)
-		if recorder != nil && peer != nil && peer.Limits().ShowsRefusal(time.Now()) {
-			_, leg := recorder.Begin(ctx, director.LegInfo{Method: info.FullMethod, Client: true, Metadata: sent(ctx)})
-			leg.End(err, nil)
-		}
+// recordRefused records a call that an interceptor refuses: the director, which the recorder watches, never sees it, and without it
+// a client that is refused looks as if it made no calls. See [limits.Client.ShowsRefusal].
+func (p *Proxy) recordRefused(ctx context.Context, method string, err error) {
+	recorder, peer := p.record.Tracer(recordedPeer), listen.PeerOf(ctx)
+	if recorder != nil && peer != nil && peer.Limits().ShowsRefusal(time.Now()) {
+		_, leg := recorder.Begin(ctx, director.LegInfo{Method: method, Client: true, Metadata: transport.Metadata(ctx)})
+		leg.End(err, nil)
 	}
-	return err
 }
 
 // refuseReturned is an interceptor that refuses a call that this proxy has made itself, for a client or of its own: a
@@ -54,8 +46,10 @@ func (p *Proxy) recordRefused(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 func (p *Proxy) refuseReturned(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	mine := func(value string) bool { return strings.Contains(value, p.via) } // a proxy may have joined several
 	if slices.ContainsFunc(sentVia(ss.Context()), mine) {
-		return limits.Refusal{Err: status.Errorf(codes.FailedPrecondition, "criproxy: %s came back to the criproxy that passed it on, through %s: the socket of a backend leads there, perhaps through another proxy; see \"criproxy check\" and the sockets of the backends",
-			path.Base(info.FullMethod), listen.PeerOf(ss.Context()).Socket.Path)}
+		err := status.Errorf(codes.FailedPrecondition, "criproxy: %s came back to the criproxy that passed it on, through %s: the socket of a backend leads there, perhaps through another proxy; see \"criproxy check\" and the sockets of the backends",
+			path.Base(info.FullMethod), listen.PeerOf(ss.Context()).Socket.Path)
+		p.recordRefused(ss.Context(), info.FullMethod, err)
+		return err
 	}
 	return handler(srv, ss)
 }
@@ -66,15 +60,6 @@ func sentVia(ctx context.Context) []string {
 		return md[transport.ViaField]
 	}
 	return metadata.ValueFromIncomingContext(ctx, transport.ViaField)
-}
-
-// sent returns the metadata of the call of ctx. The caller must not change it.
-func sent(ctx context.Context) metadata.MD {
-	if md, ok := transport.Sent(ctx); ok {
-		return md
-	}
-	md, _ := metadata.FromIncomingContext(ctx)
-	return md
 }
 
 // recordedPeer returns the process that made the call of ctx, for the recorder: the zero Peer if the kernel does not say it.

@@ -224,6 +224,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	}
 	p.filter.Set(redactor)
 	p.memory = limits.New(cfg, a.Profile, p.record.Schema)
+	p.memory.Refused = p.recordRefused
 	if !p.shows {
 		if p.drift, err = drift.New(driftConfig(cfg, a.Config)); err != nil {
 			return nil, err

@@ -259,6 +259,15 @@ func Sent(ctx context.Context) (md metadata.MD, ok bool) {
 	return nil, false
 }
 
+// Metadata is [Sent] on any server. The caller must not change the result.
+func Metadata(ctx context.Context) metadata.MD {
+	if md, ok := Sent(ctx); ok {
+		return md
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	return md
+}
+
 // Unary announces that the handler of the call with context ctx will send only one message. The
 // server then writes that message together with the status. Unary does nothing on servers of other
 // packages.

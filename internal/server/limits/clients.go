@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 )
 
 // Socket holds the limits and counters of a socket that clients connect to. The main one, to
@@ -33,14 +32,6 @@ type Client struct {
 
 	refused atomic.Int64 // when a refused call was last shown, in Unix nanoseconds
 }
-
-// A Refusal is the error of a call that criproxy refuses before anything counts it. It is the status that the client gets.
-type Refusal struct{ Err error }
-
-func (r Refusal) Error() string { return r.Err.Error() }
-
-// GRPCStatus is for [status.FromError].
-func (r Refusal) GRPCStatus() *status.Status { return status.Convert(r.Err) }
 
 // ShowsRefusal reports whether a refused call of the client is to be recorded: one in a second, so that a client that is refused
 // all the time pushes nothing else out of the recorder.

@@ -8,6 +8,7 @@ package limits
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"runtime/debug"
 	"sync/atomic"
@@ -28,6 +29,9 @@ import (
 // part before it comes, and releases it when the message that was made of it is on its way. This
 // keeps the process below GOMEMLIMIT; docs/operations.md has the formula. It is safe for concurrent use.
 type Memory struct {
+	// Refused is called for each call for which there is no room at its socket. Nil is not called. It must be set before calls come.
+	Refused func(ctx context.Context, method string, err error)
+
 	total      int64
 	maxMessage int
 	free       *semaphore.Weighted
@@ -112,8 +116,12 @@ func (m *Memory) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 	if n := client.Socket.Calls.Add(1); n > max {
 		client.Socket.Calls.Add(-1)
 		m.refused.Add(1)
-		return Refusal{status.Errorf(codes.ResourceExhausted, "criproxy: %s: the socket %s has as many calls under way as its limit allows (%d); make fewer at once, or raise maxCalls in listeners",
-			info.FullMethod, client.Socket.Name, max)}
+		err := status.Errorf(codes.ResourceExhausted, "criproxy: %s: the socket %s has as many calls under way as its limit allows (%d); make fewer at once, or raise maxCalls in listeners",
+			info.FullMethod, client.Socket.Name, max)
+		if m.Refused != nil {
+			m.Refused(ss.Context(), info.FullMethod, err)
+		}
+		return err
 	}
 	defer client.Socket.Calls.Add(-1)
 	s := &limitedStream{ServerStream: ss, call: call{memory: m, client: client, whole: m.lists[info.FullMethod]}}
