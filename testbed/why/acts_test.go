@@ -3,6 +3,7 @@ package why_test
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -39,6 +42,8 @@ const (
 	notAsked = `no (container|sandbox|calls?)|(not|never) (been )?(asked|created|started)|kubelet (has|did|does|had)`
 	// byHand is what may be said when somebody besides kubelet has called the runtimes.
 	byHand = `crictl|by hand|(another|other|different|second) client|not (by )?kubelet|(besides|behind|than) kubelet`
+	// reconfigured is what may be said when criproxy's configuration was changed.
+	reconfigured = `configur|reload`
 
 	// imageAbsent is false of an image that the registry has.
 	imageAbsent = `(image|tag) (does not|doesn't) exist|no such (image|tag)|mistyped|misspel`
@@ -71,14 +76,6 @@ func setFlags(file string, flags int) error {
 		return err
 	}
 	defer f.Close()
-	return setFlagsOf(f, flags)
-}
-
-// setFlagsOf sets the flags of an open file, as chattr does. Its name may have changed since.
-func setFlagsOf(f *os.File, flags int) error {
-	if f == nil {
-		return errors.New("there is no file")
-	}
 	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags)
 }
 
@@ -113,14 +110,32 @@ func (p *patient) push(image string, change func(*v1.Config)) v1.Hash {
 	return digest
 }
 
-// process returns the container of a pod on the primary, and its process.
-func (p *patient) process(pod string) (id string, pid int, err error) {
-	id, err = p.ctr(p.runtime, "containers", "ls", "-q", fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.cri-containerd.kind"==container`, pod, p.kubelet.NodeName))
+// sole returns the only container of a kind, container or sandbox, that a pod has on a runtime.
+func (p *patient) sole(on *runtimes.Containerd, kind, pod string) (string, error) {
+	id, err := p.ctr(on, "containers", "ls", "-q",
+		fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.cri-containerd.kind"==%s`, pod, p.kubelet.NodeName, kind))
 	if err != nil {
-		return "", 0, err
+		return "", err
 	}
 	if id = strings.TrimSpace(id); !regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(id) {
-		return "", 0, fmt.Errorf("not one container of %s: %q", pod, id)
+		return "", fmt.Errorf("not one %s of %s: %q", kind, pod, id)
+	}
+	return id, nil
+}
+
+// shimOf returns the process of a sandbox's shim.
+func shimOf(ctx context.Context, sandbox string) (pid int, err error) {
+	out, err := host.Command(ctx, "pgrep", "-f", "containerd-shim-runc-v2.*-id "+sandbox).Output()
+	if err != nil {
+		return 0, fmt.Errorf("finding the shim of the sandbox %s: %w", sandbox, err)
+	}
+	return strconv.Atoi(strings.Fields(string(out))[0])
+}
+
+// process returns the container of a pod on the primary, and its process.
+func (p *patient) process(pod string) (id string, pid int, err error) {
+	if id, err = p.sole(p.runtime, "container", pod); err != nil {
+		return "", 0, err
 	}
 	tasks, err := p.ctr(p.runtime, "tasks", "ls")
 	if err != nil {
@@ -161,9 +176,6 @@ func (p *patient) pushWithFile(image, name string) (layer v1.Layer, file string)
 	require.NoError(p.t, p.registry.Push(image, made))
 	return layer, file
 }
-
-// reconfigured is what may be said when criproxy's configuration was changed.
-const reconfigured = `configur|reload`
 
 // pushed returns an image of the registry.
 func (p *patient) pushed(image string) v1.Image {

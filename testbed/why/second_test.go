@@ -17,7 +17,6 @@ import (
 	"regexp"
 	goruntime "runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -1025,11 +1024,7 @@ func (p *patient) killShim(pod string) error {
 	if err != nil {
 		return err
 	}
-	out, err := host.Command(p.t.Context(), "pgrep", "-f", "containerd-shim-runc-v2.*-id "+id).Output()
-	if err != nil {
-		return fmt.Errorf("finding the shim of %s: %w", pod, err)
-	}
-	pid, err := strconv.Atoi(strings.Fields(string(out))[0])
+	pid, err := shimOf(p.t.Context(), id)
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // This is the thirteenth set of nodes. Whoever wrote it had read no rule of why, and none of its answers. Its pods have the names
@@ -225,7 +221,7 @@ func (p *patient) makeThirteenthSituations() []*situation {
 			acts: []act{
 				{seconds(-44), p.adds(swept)},
 				{0, func() error {
-					id, err := p.soleOnSecond("container", "etna")
+					id, err := p.sole(p.second, "container", "etna")
 					if err != nil {
 						return err
 					}
@@ -320,7 +316,7 @@ func (p *patient) makeThirteenthSituations() []*situation {
 			acts: []act{
 				{seconds(-44), p.adds(onSecond(pod("musala", "sleep"), "testbed/app:1"))},
 				{0, func() error {
-					id, err := p.soleOnSecond("container", "musala")
+					id, err := p.sole(p.second, "container", "musala")
 					if err == nil {
 						_, err = p.ctr(p.second, "tasks", "kill", "-s", "SIGKILL", id)
 					}
@@ -427,30 +423,13 @@ func (p *patient) muteVolume(dir string) (begin, end func() error) {
 	return begin, end
 }
 
-// soleOnSecond returns the only container of a kind, container or sandbox, that a pod has on the second runtime.
-func (p *patient) soleOnSecond(kind, pod string) (string, error) {
-	id, err := p.ctr(p.second, "containers", "ls", "-q",
-		fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.cri-containerd.kind"==%s`, pod, p.kubelet.NodeName, kind))
-	if err != nil {
-		return "", err
-	}
-	if id = strings.TrimSpace(id); !regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(id) {
-		return "", fmt.Errorf("not one %s of %s: %q", kind, pod, id)
-	}
-	return id, nil
-}
-
 // shimOnSecond returns the shim of a pod on the second runtime.
 func (p *patient) shimOnSecond(pod string) (pid int, err error) {
-	id, err := p.soleOnSecond("sandbox", pod)
+	id, err := p.sole(p.second, "sandbox", pod)
 	if err != nil {
 		return 0, err
 	}
-	out, err := host.Command(p.t.Context(), "pgrep", "-f", "containerd-shim-runc-v2.*-id "+id).Output()
-	if err != nil {
-		return 0, fmt.Errorf("finding the shim of %s: %w", pod, err)
-	}
-	return strconv.Atoi(strings.Fields(string(out))[0])
+	return shimOf(p.t.Context(), id)
 }
 
 // keepsAddressLock returns the acts between which somebody holds the lock of the addresses of the second runtime's network, for which

@@ -31,7 +31,7 @@ var twelfthSet = set{
 	first: func() []*corev1.Pod {
 		return []*corev1.Pod{
 			pod("idle", "sleep"), onSecond(pod("aged", "sleep"), "testbed/app:1"),
-			oftenProbedTwelfth("sitar"), pod("banjo", "sleep"), oftenProbedTwelfth("lute"),
+			oftenProbed("sitar"), pod("banjo", "sleep"), oftenProbed("lute"),
 		}
 	},
 }
@@ -49,12 +49,12 @@ func TestWhyOnATwelfthSetOfNodes(t *testing.T) { examine(t, twelfthSet) }
 func (p *patient) makeTwelfthSituations() []*situation {
 	well := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: p.registry.Addr})
 	swept, _ := p.pushWithFile("testbed/sonata:1", "sonata")
-	p.badRegistry(p.runtime, "attic.test", p.blobIsGoneTwelfth(swept, well))
-	p.badRegistry(p.runtime, "museum.test", firstSchemaTwelfth)
+	p.badRegistry(p.runtime, "attic.test", p.blobIsGone(swept, well))
+	p.badRegistry(p.runtime, "museum.test", firstSchema)
 	p.pullsFrom(p.second, "plain.test", "https://"+p.registry.Addr) // which speaks HTTP
 	whole, _ := p.pushWithFile("testbed/fugue:1", "fugue")
-	p.badRegistry(p.second, "cache.test", p.altersTwelfth(whole, well))
-	p.badRegistry(p.second, "gate.test", handsOutTokensTwelfth(well))
+	p.badRegistry(p.second, "cache.test", p.alters(whole, well))
+	p.badRegistry(p.second, "gate.test", handsOutTokens(well))
 	p.push("testbed/coda:1", func(c *v1.Config) { c.StopSignal = "SIGTREM" }) // it should be SIGTERM
 
 	nested := withHostPath(pod("ocarina", "sleep"), p.t.TempDir(), corev1.HostPathUnset)
@@ -62,7 +62,7 @@ func (p *patient) makeTwelfthSituations() []*situation {
 	nested.Spec.Volumes = append(nested.Spec.Volumes, corev1.Volume{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	nested.Spec.Containers[0].VolumeMounts = append(nested.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "cache", MountPath: "/data/cache"})
 	follows := corev1.MountPropagationHostToContainer
-	propagated := withHostPath(onSecond(pod("dulcimer", "sleep"), "testbed/app:1"), p.privateMountTwelfth(), corev1.HostPathUnset)
+	propagated := withHostPath(onSecond(pod("dulcimer", "sleep"), "testbed/app:1"), p.privateMount(), corev1.HostPathUnset)
 	propagated.Spec.Containers[0].VolumeMounts[0].MountPropagation = &follows
 	lastWords := pod("euphonium", "sleep")
 	lastWords.Spec.Containers[0].TerminationMessagePath = "/etc" // in the image it is a folder
@@ -79,7 +79,7 @@ func (p *patient) makeTwelfthSituations() []*situation {
 
 	const message = `{"cniVersion":"1.0.0","code":11,"msg":"the datastore is busy: try again later"}`
 	once := fmt.Sprintf("if [ ! -e %[1]s ]; then : >%[1]s; printf %%s '%[2]s'; exit 1; fi\n", filepath.Join(p.dir, "tambourine"), message)
-	sweeps, putsBack := p.sweepsTwelfth("sitar")
+	sweeps, putsBack := p.sweeps("sitar")
 	yaml := p.proxy.YAML
 	configures := func(text string) func() error { return func() error { return p.proxy.Configure(text) } }
 	const shutOut = `permission ?denied|access|not allow|forbid|read-only|listeners|refus|reject|` + reconfigured
@@ -143,7 +143,7 @@ func (p *patient) makeTwelfthSituations() []*situation {
 			says:   `already has|different|bridge|plugin|\bcni\b|network`,
 			denies: addressesOut + `|used up|exhaust|duplicate|conflict with another pod|no space`,
 			acts: []act{
-				{0, both(p.otherSubnetTwelfth("timpani"), p.adds(pod("timpani", "sleep")))},
+				{0, both(p.otherSubnet("timpani"), p.adds(pod("timpani", "sleep")))},
 				{seconds(55), removes(filepath.Join(p.cni, "ADD-timpani"))}, {seconds(98), p.ends("timpani")},
 			},
 			asks: []ask{{seconds(30), lasts}, {seconds(50), lasts}, {seconds(93), over}, {seconds(145), over}},
@@ -169,7 +169,7 @@ func (p *patient) makeTwelfthSituations() []*situation {
 			asks: []ask{{seconds(54), either}, {seconds(91), either}},
 		},
 		{
-			name: "registry-hands-out-tokens", twin: true, pod: "oboe", runtime: old, at: seconds(26), // to everybody who asks for one
+			name: "registry-hands-out-tokens", twin: true, pod: "oboe", runtime: old, at: seconds(26), // the registry gives one to everybody who asks
 			acts: []act{{0, p.adds(withImage(onSecond(pod("oboe", "sleep"), ""), old+"/gate.test/testbed/other:1"))}, {seconds(95), p.ends("oboe")}},
 			asks: []ask{{seconds(55), either}, {seconds(92), either}},
 		},
@@ -268,7 +268,7 @@ func (p *patient) makeTwelfthSituations() []*situation {
 			says:     byHand + `|http|preface|protocol|connection`,
 			everyone: byHand + `|preface`,
 			denies:   `kubelet (is|was|cannot|lost)|(primary|old\.io) (is|was|refuse)`,
-			acts:     []act{{0, p.curlsTwelfth}},
+			acts:     []act{{0, p.curls}},
 			asks:     []ask{{seconds(14), either}, {seconds(55), either}},
 		},
 
@@ -320,15 +320,15 @@ func (p *patient) makeTwelfthSituations() []*situation {
 	}
 }
 
-// oftenProbedTwelfth returns a pod with an exec probe every five seconds.
-func oftenProbedTwelfth(name string) *corev1.Pod {
+// oftenProbed returns a pod with an exec probe every five seconds.
+func oftenProbed(name string) *corev1.Pod {
 	one := slowlyProbed(pod(name, "sleep"), "0s", 10)
 	one.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 5
 	return one
 }
 
-// blobIsGoneTwelfth returns a registry that has all that another one has, but for a layer.
-func (p *patient) blobIsGoneTwelfth(layer v1.Layer, well http.Handler) http.HandlerFunc {
+// blobIsGone returns a registry that has all that another one has, but for a layer.
+func (p *patient) blobIsGone(layer v1.Layer, well http.Handler) http.HandlerFunc {
 	digest, err := layer.Digest()
 	require.NoError(p.t, err)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -342,8 +342,8 @@ func (p *patient) blobIsGoneTwelfth(layer v1.Layer, well http.Handler) http.Hand
 	}
 }
 
-// altersTwelfth returns a registry that has all that another one has, but the last byte of a layer is another.
-func (p *patient) altersTwelfth(layer v1.Layer, well http.Handler) http.HandlerFunc {
+// alters returns a registry that has all that another one has, but the last byte of a layer is another.
+func (p *patient) alters(layer v1.Layer, well http.Handler) http.HandlerFunc {
 	digest, err := layer.Digest()
 	require.NoError(p.t, err)
 	reader, err := layer.Compressed()
@@ -363,8 +363,8 @@ func (p *patient) altersTwelfth(layer v1.Layer, well http.Handler) http.HandlerF
 	}
 }
 
-// firstSchemaTwelfth answers as a registry whose images nobody has built again since 2016.
-func firstSchemaTwelfth(w http.ResponseWriter, r *http.Request) {
+// firstSchema answers as a registry whose images nobody has built again since 2016.
+func firstSchema(w http.ResponseWriter, r *http.Request) {
 	if !strings.Contains(r.URL.Path, "/manifests/") {
 		return
 	}
@@ -377,8 +377,8 @@ func firstSchemaTwelfth(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// handsOutTokensTwelfth returns a registry that has all that another one has, for everybody with a token.
-func handsOutTokensTwelfth(well http.Handler) http.HandlerFunc {
+// handsOutTokens returns a registry that has all that another one has, for everybody with a token.
+func handsOutTokens(well http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/token":
@@ -394,8 +394,8 @@ func handsOutTokensTwelfth(well http.Handler) http.HandlerFunc {
 	}
 }
 
-// privateMountTwelfth returns a folder on which a file system is mounted whose mounts reach nobody else.
-func (p *patient) privateMountTwelfth() string {
+// privateMount returns a folder on which a file system is mounted whose mounts reach nobody else.
+func (p *patient) privateMount() string {
 	dir := p.t.TempDir()
 	require.NoError(p.t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"))
 	p.t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
@@ -403,9 +403,9 @@ func (p *patient) privateMountTwelfth() string {
 	return dir
 }
 
-// otherSubnetTwelfth returns the act after which the CNI plugin gets, for a pod on the primary, a network with other addresses on the
+// otherSubnet returns the act after which the CNI plugin gets, for a pod on the primary, a network with other addresses on the
 // same bridge, and is to give the bridge one of them, as when the network's configuration has changed. The plugin refuses by itself.
-func (p *patient) otherSubnetTwelfth(pod string) func() error {
+func (p *patient) otherSubnet(pod string) func() error {
 	return func() error {
 		text, err := os.ReadFile(networkOf(p.runtime))
 		if err != nil {
@@ -431,8 +431,8 @@ func (p *patient) otherSubnetTwelfth(pod string) func() error {
 	}
 }
 
-// sweepsTwelfth returns the acts that move the folder of the task of a pod's container on the primary away, and back.
-func (p *patient) sweepsTwelfth(pod string) (sweeps, putsBack func() error) {
+// sweeps returns the acts that move the folder of the task of a pod's container on the primary away, and back.
+func (p *patient) sweeps(pod string) (sweeps, putsBack func() error) {
 	var folder string
 	away := filepath.Join(p.runtime.Dir, "swept-"+pod) // of the same file system
 	sweeps = func() error {
@@ -450,8 +450,8 @@ func (p *patient) sweepsTwelfth(pod string) (sweeps, putsBack func() error) {
 	return sweeps, func() error { return os.Rename(away, folder) }
 }
 
-// curlsTwelfth asks criproxy's socket three times for a page, as curl does.
-func (p *patient) curlsTwelfth() error {
+// curls asks criproxy's socket three times for a page, as curl does.
+func (p *patient) curls() error {
 	for range 3 {
 		one, err := net.DialTimeout("unix", p.proxy.Socket(), 5*time.Second)
 		if err != nil {

@@ -1,7 +1,6 @@
 package why_test
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -163,10 +162,7 @@ func (n *node) findSandbox(t *testing.T, pod string) string {
 // shim returns the process of a pod's shim.
 func (n *node) shim(t *testing.T, name string) int {
 	t.Helper()
-	out, err := host.Command(t.Context(), "pgrep", "-f", "containerd-shim-runc-v2.*-id "+n.sandbox(t, name)).Output()
-	require.NoError(t, err)
-	var pid int
-	_, err = fmt.Sscan(strings.Fields(string(out))[0], &pid)
+	pid, err := shimOf(t.Context(), n.sandbox(t, name))
 	require.NoError(t, err)
 	return pid
 }

@@ -174,7 +174,11 @@ func (v *view) lateProbe(all, execs []*call) (f Finding, usual time.Duration) {
 	case !slices.ContainsFunc(slow, overTime):
 		what = "was not run"
 	case notEnded(c):
-		what = fmt.Sprintf("took %s%s, and its time-out is %s", round(c.took), map[bool]string{false: " so far"}[c.ended], round(c.asked))
+		took := round(c.took)
+		if !c.ended {
+			took += " so far"
+		}
+		what = fmt.Sprintf("took %s, and its time-out is %s", took, round(c.asked))
 	}
 	f.Text = fmt.Sprintf("%s: its exec probe %s, %s%s on %s; %s at once", f.About, what, times(len(slow)), v.outOf(all), on(c), capture.Count(atOnce(execs, f.Since, f.Last), "exec probe"))
 	if others := filter(execs, func(o *call) bool { return o.object() != c.object() && o.ended && causeOf(o.method, o.message) == nil }); len(others) > 0 && !slow[0].began.Before(v.whole) {
