@@ -43,7 +43,7 @@ func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(1500 * time.Millisecond) // Run has asked for its status
 		close(release)
-		time.Sleep(time.Millisecond)
+		time.Sleep(1500 * time.Millisecond) // and again, because the two differ
 		n.goes(t, w)
 		got, err := w.get(t, "a")
 		require.NoError(t, err)

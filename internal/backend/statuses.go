@@ -79,9 +79,7 @@ func (c *Link) usableStatus(l *list, id string) bool {
 func (c *Link) keep(l *list, id string, asked uint64, reply []byte) {
 	c.backend.mu.Lock()
 	defer c.backend.mu.Unlock()
-	if c.backend.inv.Bytes()+len(reply) <= c.cfg.MaxBytes {
-		l.KeepStatus(id, asked, reply)
-	}
+	l.KeepStatus(id, asked, reply, c.cfg.MaxBytes)
 }
 
 // answersNothing reports whether err says that the item has no status.

@@ -127,7 +127,7 @@ func (inv *Inventory) Bound(p *Plan, limit int) {
 	for _, one := range p.Lists {
 		statuses := inv.List(one).statuses
 		for id, k := range statuses {
-			statuses[id] = itemStatus{changed: max(k.asked, k.changed)}
+			statuses[id] = itemStatus{changed: max(k.answered, k.changed)}
 		}
 	}
 	for _, one := range slices.Backward(p.Lists) {
@@ -224,7 +224,7 @@ func (inv *Inventory) Restore(key string, s Saved, at time.Time) *Listing {
 		l.tombstones.put(id)
 	}
 	for id, reply := range s.Statuses {
-		l.statuses[id] = itemStatus{reply: reply, asked: inv.asked}
+		l.statuses[id] = itemStatus{reply: reply, asked: inv.asked, answered: inv.asked}
 	}
 	return l
 }

@@ -177,7 +177,7 @@ func (r *runtime) play(script string) {
 			clear(answer) // the list has copied what it keeps
 		case "status":
 			id, text, _ := strings.Cut(rest, "=")
-			r.listing(of(id)).KeepStatus(id, seq, []byte(text))
+			r.listing(of(id)).KeepStatus(id, seq, []byte(text), math.MaxInt)
 		case "restart":
 			lists, _ := r.inv.Save()
 			r.inv = inventory.New()
@@ -281,7 +281,9 @@ func TestAnEarlierAnswerShowsOnlyWhatIsNewer(t *testing.T) {
 
 func TestAStatusCountsUntilItsItemChanges(t *testing.T) {
 	for name, script := range map[string]string{
-		"a later one has come before":       "containers c1/p1 RUNNING\n ? status c1=none\n ask old\n status c1=new\n status@old c1=old\n ? status c1=new",
+		"another was under way and differs": "containers c1/p1 RUNNING\n ? status c1=none\n ask one\n ask two\n ask three\n status@one c1=a\n ? status c1=a\n status@two c1=b\n ? status c1=none\n status@three c1=b\n ? status c1=none\n status c1=b\n ? status c1=b",
+		"one asked earlier comes later":     "containers c1/p1 RUNNING\n ? status c1=none\n ask one\n status c1=b\n ? status c1=b\n status@one c1=a\n ? status c1=none\n ? due c1\n status c1=b\n ? status c1=b",
+		"another was under way and is like": "containers c1/p1 RUNNING\n ? status c1=none\n ask one\n ask two\n status@two c1=a\n status@one c1=a\n ? status c1=a",
 		"it is from before a change":        "containers c1/p1 RUNNING, c2/p1 RUNNING\n ? status c1=none\n ask old\n UpdateContainerResources container_id: 'c1'\n status@old c1=old\n status@old c2=b\n ? status c1=none\n ? status c2=b\n ? due c1",
 		"a change may have failed":          "containers c1/p1 RUNNING\n status c1=a\n !UpdateContainerResources container_id: 'c1'\n ? status c1=a\n ? due c1\n ? due ",
 		"a list shows a change":             "containers c1/p1 RUNNING, c2/p1 RUNNING\n status c1=a\n status c2=b\n containers c2/p1 RUNNING, c1/p1 EXITED\n ? status c1=none\n ? status c2=b",

@@ -10,9 +10,10 @@ import (
 // An itemStatus is the status of one item, as the backend last gave it. It is fresh while its request is later than the
 // item's latest change. A stale one stays, so that the next one can be compared with it.
 type itemStatus struct {
-	reply   []byte // empty: there is none
-	asked   uint64 // the request that reply answers; zero: none
-	changed uint64 // the latest request before the item changed
+	reply    []byte // empty: there is none
+	asked    uint64 // the request that reply answers; zero: none
+	answered uint64 // the latest request when the latest answer came
+	changed  uint64 // the latest request before the item changed
 }
 
 // fresh reports whether the item is still as it was when its status was asked for.
@@ -50,21 +51,28 @@ func (l *Listing) StatusOf(name string) (reply []byte, ok bool) {
 	return k.reply, n == 1 && len(k.reply) > 0 && k.fresh()
 }
 
-// KeepStatus keeps the status of an item, which answers request asked. It ignores the status of an item that is not listed,
-// and one that is older than the one that l has. It also ignores an empty reply, which says that there is no status, while
-// l has a fresh one: a runtime whose state is damaged may answer NotFound to everything.
-func (l *Listing) KeepStatus(id string, asked uint64, reply []byte) {
+// KeepStatus keeps the status of an item, which answers request asked. It ignores the status of an item that is not listed.
+// It also ignores an empty reply, which says that there is no status, while l has a fresh one: a runtime whose state is
+// damaged may answer NotFound to everything. A reply that would take inv above a limit in bytes makes the status unknown.
+//
+// Of two requests that were under way at once, either may have been answered first. If their replies differ, the item has
+// changed, and nobody knows which reply is of before. Clients have seen both, so the status is stale.
+func (l *Listing) KeepStatus(id string, asked uint64, reply []byte, limit int) {
 	l.inv.settle()
 	k := l.statuses[id]
-	if _, listed := l.items.get(id); !listed || asked <= k.asked || len(reply) == 0 && k.fresh() {
+	if _, listed := l.items.get(id); !listed || len(reply) == 0 && k.fresh() {
 		return
 	}
-	l.inv.news = l.inv.news || !k.fresh()
-	k.asked = asked
-	if md := l.plan.Status.Method.Output; k.reply == nil || !same(md, k.reply, reply) {
-		l.inv.news = l.inv.news || k.reply == nil || !l.plan.stamps.same(md, k.reply, reply)
+	md := l.plan.Status.Method.Output
+	differs := k.reply == nil || !l.plan.stamps.same(md, k.reply, reply)
+	l.inv.news = l.inv.news || differs || !k.fresh()
+	switch {
+	case differs && asked <= k.answered || l.inv.Bytes()-len(k.reply)+len(reply) > limit:
+		k = itemStatus{changed: l.inv.asked}
+	case asked > k.asked && (k.reply == nil || !same(md, k.reply, reply)):
 		k.reply = append([]byte{}, reply...)
 	}
+	k.asked, k.answered = max(k.asked, asked), l.inv.asked
 	l.statuses[id] = k
 }
 
