@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/base/host"
@@ -74,19 +75,27 @@ const instanceTime = time.Second
 
 // instances returns the criproxy processes whose admin sockets this user can open. It connects only to private sockets that
 // are named like an admin socket, or that a process called criproxy names as its admin socket: a socket for clients, or a
-// runtime's, would take the question for a mistake.
+// runtime's, would take the question for a mistake. It asks all at once, because some may hang.
 func instances(ctx context.Context) []Instance {
 	var found []Instance
+	var mu sync.Mutex // guards found
+	var asked sync.WaitGroup
 	named := namedAdmins()
 	for path := range listeningSockets() {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm()&0o077 != 0 || !named[path] && !strings.Contains(filepath.Base(path), ".admin") {
 			continue
 		}
-		if v, err := askOne[admin.Version](ctx, path, "version", instanceTime); err == nil && v.PID != 0 {
-			found = append(found, Instance{Admin: path, PID: v.PID, Version: v.Version, StaysFor: v.StaysFor})
-		}
+		asked.Go(func() {
+			v, err := askOne[admin.Version](ctx, path, "version", instanceTime)
+			if err == nil && v.PID != 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				found = append(found, Instance{Admin: path, PID: v.PID, Version: v.Version, StaysFor: v.StaysFor})
+			}
+		})
 	}
+	asked.Wait()
 	slices.SortFunc(found, func(a, b Instance) int { return cmp.Compare(a.Admin, b.Admin) })
 	return found
 }
