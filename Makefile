@@ -222,7 +222,7 @@ why: build ## record runs that were not made for criproxy why, and a demo of DEM
 # qemu-user runs a program for another processor at a tenth of its speed, and starts each in half a second of computing: so
 # few tests run at once. internal/testing has no code of the product.
 ARM64_MEMORY := MemoryStays|HoldMore|IdleConnections|ThousandNodes
-ARM64_SPEED := ReadsNothingIsBounded|MistakeEndsOnlyItsConnection|FloodsAreCutOff|FiftyNodes|AnyCommandReachesAnyNode|ANodeInTroubleIsNamed
+ARM64_SPEED := ReadsNothingIsBounded|MistakeEndsOnlyItsConnection|FloodsAreCutOff|AnyCommandReachesAnyNode|ANodeInTroubleIsNamed
 ARM64_LACKS := KernelListsConnectedClients
 arm64: ## run the unit tests as programs for arm64, under emulation
 	@echo "arm64: left out, because the memory of a process is the emulator's: $(ARM64_MEMORY)"
