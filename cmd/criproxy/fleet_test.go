@@ -242,25 +242,6 @@ func (f *fleet) runAs(name string, args ...string) (out, errOut string, code int
 	return o.String(), e.String(), cmd.ProcessState.ExitCode()
 }
 
-func TestFiftyNodesAreAskedThroughKubectl(t *testing.T) {
-	t.Parallel()
-	began := time.Now()
-	f := newFleet(t)
-	nodes := f.nodes(50)
-	out, errOut, code := f.run("status", "-nodes", "all")
-	assert.Equal(t, 0, code, errOut)
-	assert.True(t, strings.HasPrefix(out, "50 of 50 up\n"), out)
-	for _, node := range nodes {
-		assert.Regexp(t, node+" +kata.io +up +"+during(12*time.Minute, time.Minute, began)+".* 41c20000 ", out)
-	}
-	out, errOut, code = f.run("pods", "-node", "node-03,node-07", "-o", "json")
-	assert.Equal(t, 0, code, errOut)
-	var pods admin.Pods
-	require.NoError(t, json.Unmarshal([]byte(out), &pods))
-	require.Len(t, pods.Pods, 2)
-	assert.Equal(t, "node-03 node-07", pods.Pods[0].Node+" "+pods.Pods[1].Node)
-}
-
 func TestAnyCommandReachesAnyNode(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

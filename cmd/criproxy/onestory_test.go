@@ -293,39 +293,6 @@ func TestFlappingDuringHandoversIsOneStory(t *testing.T) {
 	assert.Equal(t, stories(all), tailed[:len(all)], "tail, which may show what came after")
 }
 
-// The end of evidence and recording is lost in a crash, that of the history is not. Status and recording had lost the
-// outage that the history had, and had another one.
-func TestACrashLosesNoPartOfTheStory(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	cmd := p.launch()
-	p.runPod("web", "beta.io")
-	testkit.Eventually(t, "it is up", func() bool { return len(p.events()) == 1 })
-	p.runtimes[1].Kill()
-	testkit.Eventually(t, "it is gone", func() bool { return len(p.events()) == 2 })
-	before := p.events()
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
-	p.launch()
-	_, r := p.status()
-	assert.Equal(t, "gone", r.Backends[1].State)
-	assert.True(t, r.Backends[1].Since.Equal(before[1].Time), "since the same instant")
-	p.runtimes[1].Start()
-	testkit.Eventually(t, "it is back", func() bool { return len(p.events()) == 3 })
-	all := p.events()
-	assert.Equal(t, stories(before), stories(all[:2]))
-	assert.Equal(t, "up, was gone", all[2].What+", was "+all[2].Was)
-	assert.True(t, all[2].Since.Equal(before[1].Time))
-	_, r = p.status()
-	require.Len(t, r.Backends[1].Outages, 1)
-	o := r.Backends[1].Outages[0]
-	assert.True(t, o.From.Equal(before[1].Time) && o.To.Equal(all[2].Time), "%+v is %+v", o, all)
-	dump, err := p.ask("dump")
-	require.NoError(t, err)
-	assert.Equal(t, stories(all), stories(changesIn(t, "beta.io", dump, wrapped)), "the recording")
-	p.end()
-}
-
 // Each process said that a plugin was down since its own start.
 func TestAPluginStaysDownOverProcesses(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,7 @@ func isProgram(pid int, name string) bool {
 	return strings.TrimSpace(string(line)) == name
 }
 
-// The race detector costs more than the bounds allow. They are on the processor and on memory: time on a busy machine says nothing. BenchmarkThousandNodes has the time.
+// The race detector costs more than the bounds allow. They are on the processor and on memory: time on a busy machine says nothing.
 func TestThousandNodesCostLittle(t *testing.T) {
 	untested.TakesLong(t)
 	t.Parallel()
@@ -148,15 +148,4 @@ func processTime(t *testing.T, pid int) time.Duration {
 	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
 	require.NoError(t, err)
 	return time.Duration(user+system) * (time.Second / 100)
-}
-
-func BenchmarkThousandNodes(b *testing.B) {
-	f, addresses, _ := manyNodes(b)
-	for b.Loop() {
-		cmd := bounded.Command(b, "criproxy", "status", "-node", addresses)
-		cmd.Env = f.env
-		out, _, memory := measure(b, cmd)
-		require.Contains(b, out, "999 of 1000 up")
-		b.ReportMetric(float64(memory>>20), "MiB")
-	}
 }

@@ -418,42 +418,6 @@ func TestWhatTheRecordingBeginsWithMayBeOlder(t *testing.T) {
 	}
 }
 
-// An hour of a busy node has 80,000 calls.
-func BenchmarkWhy(b *testing.B) {
-	d, err := criadapter.Config(criadapter.Options{})
-	require.NoError(b, err)
-	r, err := capture.Open(recordingAt("shim-stopped"))
-	require.NoError(b, err)
-	var events []capture.Event
-	most := uint64(0)
-	for {
-		var ev capture.Event
-		if err := r.Next(&ev); err == io.EOF {
-			break
-		} else {
-			require.NoError(b, err)
-		}
-		events, most = append(events, ev), max(most, ev.Call)
-	}
-	for b.Loop() {
-		names, err := cri.NewNames(d.Profile, d.Schema, nil)
-		require.NoError(b, err)
-		look := why.New(d.Schema, names)
-		n := 0
-		for round := uint64(0); n < 80_000; round++ {
-			for _, ev := range events {
-				ev.Call += round * (most + 1)
-				ev.Time, ev.Mono = ev.Time.Add(time.Duration(round)*40*time.Second), ev.Mono+time.Duration(round)*40*time.Second
-				if ev.Kind == capture.Start && ev.Leg == 0 {
-					n++
-				}
-				look.Add(&ev)
-			}
-		}
-		look.Report(why.Options{})
-	}
-}
-
 func TestWhyCannotSayThatAPodNobodyAskedAboutIsWell(t *testing.T) {
 	var out, errOut bytes.Buffer
 	err := cli.Why(t.Context(), []string{"nosuchpod", "../../testdata/why/healthy.jsonl"}, &out, &errOut)

@@ -13,8 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/prototext"
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
@@ -74,19 +72,6 @@ func connect(t testing.TB, path string) *grpc.ClientConn {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	require.NoError(t, err)
 	return cc
-}
-
-// invoke calls a method of any package.
-func (c *client) invoke(method, request string, reply proto.Message) error {
-	req := &runtimeapi.VersionRequest{}
-	require.NoError(c.t, prototext.Unmarshal([]byte(request), req))
-	return c.cc.Invoke(c.t.Context(), method, req, reply)
-}
-
-func parse[M proto.Message](t testing.TB, text string, m M) M {
-	t.Helper()
-	require.NoError(t, prototext.Unmarshal([]byte(text), m))
-	return m
 }
 
 func podConfig(name string) *runtimeapi.PodSandboxConfig {
@@ -154,21 +139,7 @@ func (c *client) containerStatus(id string) *runtimeapi.ContainerStatus {
 	return reply.GetStatus()
 }
 
-func (c *client) podStatus(id string) *runtimeapi.PodSandboxStatus {
-	c.t.Helper()
-	reply, err := c.PodSandboxStatus(c.t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-	require.NoError(c.t, err)
-	return reply.GetStatus()
-}
-
 func assertCode(t testing.TB, want codes.Code, err error) {
 	t.Helper()
 	assert.Equal(t, want.String(), status.Code(err).String(), "%v", err)
-}
-
-func assertProto(t testing.TB, want, got proto.Message) {
-	t.Helper()
-	if !proto.Equal(want, got) {
-		assert.Fail(t, "not equal", "want %v\ngot  %v", want, got)
-	}
 }

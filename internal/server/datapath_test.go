@@ -21,7 +21,6 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -43,71 +42,6 @@ type heard struct {
 	Header, Trailer metadata.MD
 	Code, Message   string
 	Details         []*anypb.Any
-}
-
-// listen makes a call with raw messages.
-func (n *node) listen(method string, request proto.Message, opts ...grpc.CallOption) heard {
-	n.Helper()
-	cs, err := n.cc.NewStream(n.ctx(), &grpc.StreamDesc{ServerStreams: true}, method, append(opts, grpc.ForceCodecV2(codec.Raw))...)
-	require.NoError(n, err)
-	var h heard
-	if err = cs.SendMsg(request); err == nil || errors.Is(err, io.EOF) {
-		require.NoError(n, cs.CloseSend())
-		for err = nil; err == nil; {
-			var f codec.Frame
-			if err = cs.RecvMsg(&f); err == nil {
-				h.Replies = append(h.Replies, string(f.Bytes()))
-			}
-		}
-	}
-	h.Header, _ = cs.Header()
-	h.Trailer = cs.Trailer()
-	if !errors.Is(err, io.EOF) {
-		h.Code, h.Message = status.Code(err).String(), status.Convert(err).Message()
-	}
-	return h
-}
-
-// A container lives and dies on the runtime named after the prefix, and much goes wrong meanwhile.
-func TestBothDataPathsAnswerAlike(t *testing.T) {
-	t.Parallel()
-	const rt, image = "/runtime.v1.RuntimeService/", "/runtime.v1.ImageService/"
-	tell := func(path string) (all []heard) {
-		n := newNode(t, func(c *config.Config) { c.DataPath = path })
-		n.isUp(0)
-		n.isUp(1)
-		hear := func(method string, request proto.Message, opts ...grpc.CallOption) {
-			h := n.listen(method, request, opts...)
-			for i, r := range h.Replies { // the fakes put times into statuses
-				h.Replies[i] = strings.ToValidUTF8(r, "?")
-			}
-			all = append(all, h)
-		}
-		hear(rt+"Version", &runtimeapi.VersionRequest{})
-		hear(rt+"Version", &runtimeapi.VersionRequest{Version: strings.Repeat("x", 3<<20)}, grpc.UseCompressor(gzip.Name))
-		hear(rt+"Version", &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)})
-		hear(rt+"Status", &runtimeapi.StatusRequest{})
-		hear(rt+"ListPodSandbox", &runtimeapi.ListPodSandboxRequest{})
-		hear(rt+"ListContainers", &runtimeapi.ListContainersRequest{})
-		hear(rt+"StreamContainers", &runtimeapi.StreamContainersRequest{})
-		hear(rt+"StopContainer", &runtimeapi.StopContainerRequest{ContainerId: "beta.io__none"})
-		hear(rt+"RemoveContainer", &runtimeapi.RemoveContainerRequest{ContainerId: "gamma.io__none"})
-		hear(rt+"ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: "none"})
-		hear(image+"PullImage", &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "beta.io/busybox"}})
-		hear(image+"ImageStatus", &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "beta.io/busybox"}})
-		hear("/runtime.v1.RuntimeService/Nonesuch", &runtimeapi.VersionRequest{})
-		hear("/of.nobody.Service/Call", &runtimeapi.VersionRequest{})
-		hear("/runtime.v1alpha2.RuntimeService/Version", &runtimeapi.VersionRequest{})
-		n.runtimes[1].Kill()
-		require.Eventually(t, func() bool { return !n.proxy.Health().Backends[1].IsUp() }, time.Minute, time.Millisecond)
-		hear(rt+"ListContainers", &runtimeapi.ListContainersRequest{})
-		return all
-	}
-	own, other := tell(config.OwnPath), tell(config.GRPCPath)
-	require.Len(t, other, len(own))
-	for i := range own {
-		assert.Equal(t, own[i], other[i], "call %d", i)
-	}
 }
 
 // A script says what a scripted backend answers to a call, and how its client behaves. It travels as the name in the request.

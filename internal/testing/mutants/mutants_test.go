@@ -102,70 +102,6 @@ type nothing struct{}
 
 func (nothing) Import(string) (*types.Package, error) { return nil, errors.New("left out") }
 
-const loop = `package p
-
-func (c *conn) run(in chan int) (n int, err error) {
-	defer c.end()
-	for _, one := range c.all {
-		if c.done && (one > 3 || len(c.all) == 3) {
-			return n, nil
-		}
-		n += one
-	}
-	select {
-	case <-in:
-		n = 7
-	case <-c.gone:
-	}
-	switch {
-	case n == 7:
-		c.end()
-	}
-	return n, err
-}
-`
-
-func TestAChangeFindsItsPlaceByWords(t *testing.T) {
-	for operation, want := range map[string][2]string{ // :: source, and what becomes of it
-		"drop defer":                {"defer c.end()", "if false { defer c.end() }"},
-		"drop one":                  {"n += one", "if false { n += one }"},
-		"never c.done":              {"if c.done &&", "if ((c.done) && false) &&"},
-		"never one len":             {"one > 3 || len(c.all) == 3", "((one > 3 || len(c.all) == 3) && false)"},
-		"always one":                {"one > 3 ||", "((one > 3) || true) ||"},
-		"always 7":                  {"case n == 7:", "case ((n == 7) || true):"},
-		"swap && done one: ||":      {"c.done && (", "c.done || ("},
-		"swap 3 one >: n + 1":       {"one > 3", "one > n + 1"},
-		"swap len(): 0":             {"len(c.all) == 3", "0 == 3"},
-		"before return nil: n = 1":  {"return n, nil", "n = 1; return n, nil"},
-		"after one: n++; break":     {"n += one", "n += one; n++; break"},
-		"inside in: return 0, nil":  {"case <-in:", "case <-in: return 0, nil; "},
-		"inside done: println(one)": {"== 3) {", "== 3) { println(one); "},
-		"return 0, nil":             {"err error) {", "err error) { return 0, nil; "},
-	} {
-		changed, err := applied(t, operation)
-		require.NoError(t, err, operation)
-		assert.Equal(t, strings.Replace(loop, want[0], want[1], 1), changed, operation)
-	}
-	for operation, want := range map[string]string{
-		"drop end":           "p.conn.run has 2 statements with end, want 1",
-		"always nothing one": "p.conn.run has 0 conditions with nothing and one, want 1",
-		"inside one end: n":  "p.conn.run has 0 branches with one and end, want 1",
-		"swap 3 len one: 1":  "p.conn.run has 3 2 times where it has 3 and len and one, want once",
-	} {
-		_, err := applied(t, operation)
-		assert.ErrorContains(t, err, want)
-	}
-}
-
-// applied returns the loop with a change.
-func applied(t *testing.T, operation string) (string, error) {
-	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "p"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "p", "p.go"), []byte(loop), 0o600))
-	_, changed, err := made(t, "it: It.\n\tin p.conn.run: "+operation+"\n\tby TestIt\n")[0].apply(dir)
-	return string(changed), err
-}
-
 // Each test that the docs name exists.
 func TestDocsNameTestsThatExist(t *testing.T) {
 	var sources strings.Builder
@@ -246,21 +182,5 @@ func TestAnUnnoticedMutantIsAnError(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.want)
 		})
-	}
-}
-
-func TestMalformedMutantsAreRefused(t *testing.T) {
-	for text, want := range map[string]string{
-		"it: It.\n\tin p.F: drop a b\n":                    "it: want a description, in, and by",
-		"it\n\tin p.F: drop a\n\tby TestA\n":               "it: want a description, in, and by",
-		"it: It.\n\tin p.F: dorp a\n\tby TestA\n":          `it: unknown operator "dorp"`,
-		"it: It.\n\tin p.F: drop a: b\n\tby TestA\n":       `it: "drop a: b" does not have the form of its operator`,
-		"it: It.\n\tin p.F: swap a b\n\tby TestA\n":        `it: "swap a b" does not have the form of its operator`,
-		"it: It.\n\tin p.F: drop a\n\tbye TestA\n":         `it: "bye" is neither`,
-		"it: It.\n\tin p.F: drop a\n\tby TestA\nit: It.\n": "it is there twice",
-		"\tin p.F: drop a\n":                               "comes before the first mutant",
-	} {
-		_, err := read(text)
-		assert.ErrorContains(t, err, want)
 	}
 }
