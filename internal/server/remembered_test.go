@@ -16,45 +16,44 @@ import (
 )
 
 func TestARestartWhileARuntimeIsDownChangesNothing(t *testing.T) {
-	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
-		n := newNode(t, mode)
-		web, db := n.run(0, "web", 1), n.run(1, "db", 2)
-		n.known()
-		before := map[string][]proto.Message{}
-		for _, l := range allListings()[:3] {
-			var err error
-			before[l.name], err = l.unary(n)
-			require.NoError(t, err)
-		}
-		n.runtimes[1].Kill()
-		n.isDown(1)
-		n.stop()
-		n.start()
-		for _, l := range allListings()[:3] { // the first call of all is a list
-			got, err := l.unary(n)
-			require.NoError(t, err)
-			require.Len(t, got, len(before[l.name]))
-			for i := range got {
-				assertProto(t, before[l.name][i], got[i])
-			}
-		}
-		testkit.Eventually(t, "the log says whom it concerns", func() bool {
-			return len(testkit.LogLines("Backend is still gone", n.cfg.Backends[1].Address, `"pods"=1 "containers"=2`)) > 0
-		})
-		status, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: db.containers[1]})
+	t.Parallel()
+	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
+	web, db := n.run(0, "web", 1), n.run(1, "db", 2)
+	n.known()
+	before := map[string][]proto.Message{}
+	for _, l := range allListings()[:3] {
+		var err error
+		before[l.name], err = l.unary(n)
 		require.NoError(t, err)
-		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, status.GetStatus().GetState())
-		_, err = n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: db.containers[0]})
-		testkit.AssertCode(t, codes.Unavailable, err)
-		for what, err := range n.callsAbout(0, web) {
-			assert.NoError(t, err, what)
+	}
+	n.runtimes[1].Kill()
+	n.isDown(1)
+	n.stop()
+	n.start()
+	for _, l := range allListings()[:3] { // the first call of all is a list
+		got, err := l.unary(n)
+		require.NoError(t, err)
+		require.Len(t, got, len(before[l.name]))
+		for i := range got {
+			assertProto(t, before[l.name][i], got[i])
 		}
-		n.runtimes[1].Start()
-		n.isUp(1)
-		for what, err := range n.callsAbout(1, db) {
-			assert.NoError(t, err, what)
-		}
+	}
+	testkit.Eventually(t, "the log says whom it concerns", func() bool {
+		return len(testkit.LogLines("Backend is still gone", n.cfg.Backends[1].Address, `"pods"=1 "containers"=2`)) > 0
 	})
+	status, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: db.containers[1]})
+	require.NoError(t, err)
+	assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, status.GetStatus().GetState())
+	_, err = n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: db.containers[0]})
+	testkit.AssertCode(t, codes.Unavailable, err)
+	for what, err := range n.callsAbout(0, web) {
+		assert.NoError(t, err, what)
+	}
+	n.runtimes[1].Start()
+	n.isUp(1)
+	for what, err := range n.callsAbout(1, db) {
+		assert.NoError(t, err, what)
+	}
 }
 
 func TestABrokenMemoryFileIsAnErrorThatSaysSo(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package invariant checks what must hold after each fault that testbed/chaos injects. Each function returns an error that
-// says what does not hold.
+// Package invariant checks what must hold after each injected fault, in memory (internal/server) and
+// with real runtimes (testbed/chaos). Each function returns an error that says what does not hold.
 // The package is for tests only.
 package invariant
 
