@@ -117,11 +117,7 @@ func (v *visit) find(ctx context.Context) error {
 				return err
 			}
 			v.parent = from.id
-			above, err := from.message()
-			if err != nil {
-				return err
-			}
-			c.object.inherit(m, above, nil)
+			c.object.inherit(m, from.about, nil)
 		}
 		for _, f := range c.fill { // the request decides about these fields, even if it lacks them
 			m.Clear(f.to.Fields()[0])
@@ -139,12 +135,9 @@ func (v *visit) find(ctx context.Context) error {
 		return err
 	}
 	v.id, v.parent = from.id, from.parent
-	m, err := from.message()
+	m := from.message()
 	if len(c.fill) > 0 {
-		m, err = from.askedMessage()
-	}
-	if err != nil {
-		return err
+		m = from.askedMessage()
 	}
 	if v.leftOut, err = c.fill.run(m, v.src); err != nil {
 		return err
@@ -251,11 +244,7 @@ func (v *visit) rememberMade(reply []byte) error {
 		return err
 	}
 	v.id = id
-	v.setID(v.call.object, v.now, id)
-	f, err := newFact(v.call.object, id, v.parent, v.now)
-	if err != nil {
-		return err
-	}
+	f := v.newFact(v.call.object, id, v.parent, v.now)
 	if v.asked != nil {
 		f.keepAsked(v.asked)
 	}
