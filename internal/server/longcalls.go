@@ -67,7 +67,7 @@ func (es *epochs) long(last int) (all []callUnderWay) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	for c := range es.calls {
-		if !c.until.IsZero() && c.epoch.number <= last {
+		if !c.until.IsZero() && c.epoch <= last {
 			all = append(all, *c)
 		}
 	}
@@ -78,7 +78,7 @@ func (es *epochs) long(last int) (all []callUnderWay) {
 func (es *epochs) current() int {
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	return es.now.number
+	return es.now
 }
 
 // left returns how long the latest deadline of calls is away, and a little more. It is zero if all have passed.
