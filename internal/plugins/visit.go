@@ -187,12 +187,9 @@ func (v *visit) skipped() bool {
 // patched returns the request with the changes of the plugins. The request that it gets stays with
 // the caller.
 func (v *visit) patched(request *codec.Frame) (*codec.Frame, error) {
-	if len(v.changes) == 0 {
-		return request, nil
-	}
 	var p rewrite.Patch
-	for _, l := range v.call.leaves {
-		if err := l.patch(&p, v.asked, v.now); err != nil {
+	for _, c := range v.changes {
+		if err := c.patch(&p); err != nil {
 			return request, v.impossible(err)
 		}
 	}
