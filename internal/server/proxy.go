@@ -286,14 +286,14 @@ func (p *Proxy) wrong(finder telemetry.Finder, a API) *telemetry.Wrong {
 
 // tracer returns the tracer for the director. What only observes a call is here, and nowhere in the way of the call.
 func (p *Proxy) tracer() director.Tracer {
-	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // spans first: the others see the trace context that it sends on
+	all := []director.Tracer{&p.spans, p.metrics} // spans first: the others see the trace context that it sends on
 	if p.drift != nil {
 		all = append(all, driftTracer{p.drift})
 	}
 	if t := p.record.Tracer(recordedPeer); t != nil {
 		all = append(all, t)
 	}
-	return all
+	return telemetry.Tracers{Each: all, Errors: &p.errors}
 }
 
 // Close releases what New and Open made, if Run is not called. It works on a proxy that New has only half built.
