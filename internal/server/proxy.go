@@ -267,8 +267,8 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	if !p.shows && !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // otherwise calls for health go to the backends
 		healthgrpc.RegisterHealthServer(p.server, &telemetry.HealthService{Of: p})
 	}
-	p.metrics.Registry.MustRegister(telemetry.NewGauges(p, p.wrong(o.Finder, a)))
-	p.admin = admin.New(p, func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.ServeEvents, p.changes.Serve)
+	p.metrics.Registry.MustRegister(NewGauges(p, p.wrong(o.Finder, a)))
+	p.admin = admin.New(p.served(), func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.ServeEvents, p.changes.Serve)
 	return p, nil
 }
 

@@ -342,15 +342,17 @@ func (a *answers) count(ctx context.Context, backend, method string) {
 	a.all[[2]string{backend, path.Base(method)}]++
 }
 
-// each calls do with the count of each method of a backend.
-func (a *answers) each(backend string, do func(method string, n uint64)) {
+// of returns the counts of a backend, by method.
+func (a *answers) of(backend string) map[string]uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	all := map[string]uint64{}
 	for of, n := range a.all {
 		if of[0] == backend {
-			do(of[1], n)
+			all[of[1]] = n
 		}
 	}
+	return all
 }
 
 // AskTimeout bounds how long a backend may take to answer calls that criproxy makes itself, apart from those of the cache and of
