@@ -88,10 +88,11 @@ type Proxy struct {
 	errors       telemetry.LastErrors
 	metrics      *telemetry.Metrics
 	spans        telemetry.Spans
-	profile      *director.Profile // the first, which says what long calls are about
-	began        *config.Config    // the first configuration
-	draining     atomic.Bool       // the proxy takes no new calls
-	disconnected atomic.Bool       // all calls have ended; only goroutines of the proxy are left
+	profile      *director.Profile  // the first
+	names        func() calls.Namer // that find out what calls are about
+	began        *config.Config     // the first configuration
+	draining     atomic.Bool        // the proxy takes no new calls
+	disconnected atomic.Bool        // all calls have ended; only goroutines of the proxy are left
 	now          atomic.Pointer[assembly]
 	config       atomic.Pointer[admin.Config] // state of the configuration
 	filter       VerboseFilter
@@ -145,7 +146,7 @@ type Machine struct {
 	// backends of this one from a connection, with [ReadPredecessor].
 	Succeed func(ctx context.Context, backends net.Conn) error
 
-	// Left returns what reads a file that an earlier process has left, with its recording.
+	// Left returns what reads a file that an earlier process has left, with its recording. Nil means the file.
 	Left func(io.ReaderAt) io.ReaderAt
 
 	Boot string // differs after each boot
@@ -153,14 +154,6 @@ type Machine struct {
 	// Patience is how long calls may take to end after a handover or a reload, unless their own deadlines are later. Zero
 	// means 10 minutes.
 	Patience time.Duration
-}
-
-// left returns what reads a file that an earlier process has left: by default, the file.
-func (m *Machine) left(file io.ReaderAt) io.ReaderAt {
-	if m.Left == nil {
-		return file
-	}
-	return m.Left(file)
 }
 
 // New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
@@ -204,15 +197,16 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	if p.record, err = telemetry.NewRecording(cfg, a.Config, a.Own); err != nil {
 		return nil, err
 	}
+	p.names = sync.OnceValue(func() calls.Namer {
+		names, err := cri.NewNames(a.Profile, p.record.Schema, p.record.Header().About)
+		if err != nil { // cannot happen: the director has compiled the same profile
+			klog.ErrorS(err, "Exported calls do not say which pods they are about")
+			return nil
+		}
+		return names
+	})
 	if !p.shows {
-		p.export = telemetry.NewExporter(p.record, func() calls.Namer {
-			names, err := cri.NewNames(a.Profile, p.record.Schema, p.record.Header().About)
-			if err != nil { // the director has compiled the same profile
-				klog.ErrorS(err, "Exported calls do not say which pods they are about")
-				return nil
-			}
-			return names
-		})
+		p.export = telemetry.NewExporter(p.record, p.names)
 	}
 	p.now.Store(&assembly{cfg: cfg}) // without backends: what follows asks for the configuration
 	p.changes = telemetry.NewChanges(p.record, p.stateDir())
@@ -277,11 +271,7 @@ func (p *Proxy) wrong(finder telemetry.Finder, a API) *telemetry.Wrong {
 	if finder == nil || p.shows || !IsCRI(a.Profile) {
 		return nil
 	}
-	names, err := cri.NewNames(a.Profile, p.record.Schema, nil)
-	if err != nil {
-		return nil // the director has refused the profile
-	}
-	return p.record.NewWrong(finder, names)
+	return p.record.NewWrong(finder, p.names())
 }
 
 // tracer returns the tracer for the director. What only observes a call is here, and nowhere in the way of the call.
@@ -324,12 +314,8 @@ func (p *Proxy) start(b *stack) {
 	}
 	ctx, cancel := context.WithCancel(p.running)
 	b.stop = cancel
-	p.goDo("keeping a connection to "+b.String(), func() {
-		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
-	})
-	p.goDo("asking what it is: "+b.String(), func() {
-		recovery.Keep(ctx, "asking a backend what it is", func() { b.askWhenConnected(ctx) })
-	})
+	p.goKeep(ctx, "keeping a connection to "+b.String(), func() { _ = b.conn.Run(ctx) })
+	p.goKeep(ctx, "asking what it is: "+b.String(), func() { b.askWhenConnected(ctx) })
 	p.goDo("looking after "+b.String(), func() {
 		if err := b.backend.Run(p.running); err != nil {
 			klog.ErrorS(err, "The cache of a backend could not be written", "backend", b)
