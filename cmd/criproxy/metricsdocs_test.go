@@ -15,13 +15,14 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/server"
 	"github.com/criproxy/criproxy/internal/testing/bounded"
 )
 
 // allMetrics returns the names of all metrics of criproxy.
 func allMetrics(t *testing.T) []string {
 	m := telemetry.NewMetrics()
-	m.Registry.MustRegister(telemetry.NewGauges(nil, nil))
+	m.Registry.MustRegister(server.NewGauges(nil, nil))
 	telemetry.NewLosses(m.Registry)
 	descs := make(chan *prometheus.Desc, 1000)
 	m.Registry.Describe(descs)

@@ -54,15 +54,18 @@ func Uncovered(p *profile.Profile, s *codec.Schema) ([]Finding, error) {
 		return nil, err
 	}
 	var found []Finding
-	for _, where := range t.fields.Unclassified() {
-		for _, f := range t.byName[where] {
-			if looksLikeID(f) {
-				found = append(found, Finding{Kind: ID, Where: where, Suggest: t.ruleFor(f)})
-				break
-			}
+	for _, fd := range t.fields.Unclassified() {
+		twice := slices.ContainsFunc(found, func(f Finding) bool { return f.Where == placeOf(fd) }) // in another package
+		if looksLikeID(fd) && !twice {
+			found = append(found, Finding{Kind: ID, Where: placeOf(fd), Suggest: t.ruleFor(fd)})
 		}
 	}
 	return found, nil
+}
+
+// placeOf returns where a field is, as "Message.field".
+func placeOf(fd protoreflect.FieldDescriptor) string {
+	return fmt.Sprintf("%s.%s", fd.ContainingMessage().Name(), fd.Name())
 }
 
 // ruleFor returns the line of the configuration that gives a field a kind.

@@ -18,17 +18,12 @@ type table struct {
 	schema   *codec.Schema
 	kinds    []string
 	fields   *profile.Fields
-	byName   map[string][]protoreflect.FieldDescriptor // :: "Message.field"
-	open     map[protoreflect.FullName]bool            // fields of text that no rule covers
-	prefixes []string                                  // the beginnings of names that have a backend in front
+	open     map[protoreflect.FullName]string // fields of text that no rule covers → where they are
+	prefixes []string                         // the beginnings of names that have a backend in front
 }
 
 func compile(cfg Config) (*table, error) {
-	t := &table{
-		schema: cfg.Profile.AllVersions(cfg.Schema),
-		byName: map[string][]protoreflect.FieldDescriptor{},
-		open:   map[protoreflect.FullName]bool{},
-	}
+	t := &table{schema: cfg.Profile.AllVersions(cfg.Schema), open: map[protoreflect.FullName]string{}}
 	for _, v := range cfg.Profile.Versions {
 		t.packages = append(t.packages, "/"+v.Package+".")
 	}
@@ -47,19 +42,9 @@ func compile(cfg Config) (*table, error) {
 	if t.fields, err = profile.FieldsOf(cfg.Profile, cfg.Schema); err != nil {
 		return nil, err
 	}
-	unclassified := map[string]bool{}
-	for _, where := range t.fields.Unclassified() {
-		unclassified[where] = true
-	}
-	ours := slices.DeleteFunc(slices.Clone(cfg.Schema.Methods()), func(m *codec.Method) bool { return !t.ours(m.Name) })
-	for _, md := range profile.MessagesOf(ours).All() {
-		for i := range md.Fields().Len() {
-			fd := md.Fields().Get(i)
-			name := string(md.Name()) + "." + string(fd.Name())
-			t.byName[name] = append(t.byName[name], fd)
-			if unclassified[name] && holdsStrings(fd) {
-				t.open[fd.FullName()] = true
-			}
+	for _, fd := range t.fields.Unclassified() {
+		if holdsStrings(fd) {
+			t.open[fd.FullName()] = placeOf(fd)
 		}
 	}
 	return t, nil
@@ -95,14 +80,15 @@ func (t *table) scan(md protoreflect.MessageDescriptor, b []byte, depth int, fou
 }
 
 func (t *table) field(fd protoreflect.FieldDescriptor, value []byte, depth int, found func(Finding)) {
+	where, open := t.open[fd.FullName()]
 	switch {
 	case len(value) == 0:
-	case t.open[fd.FullName()]:
+	case open:
 		if fd.IsMap() {
 			_, value, _ = wire.MapEntry(value)
 		}
 		if len(value) > 0 && (looksLikeID(fd) || t.prefix(value) != "") {
-			found(Finding{Kind: ID, Where: string(fd.ContainingMessage().Name()) + "." + string(fd.Name()), Suggest: t.ruleFor(fd)})
+			found(Finding{Kind: ID, Where: where, Suggest: t.ruleFor(fd)})
 		}
 	case fd.IsMap():
 		if md := fd.MapValue().Message(); md != nil {

@@ -3,6 +3,7 @@ package drift
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -64,19 +65,13 @@ func (w *Watch) Stage(cfg Config) (commit func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return func() { w.use(t) }, nil
-}
-
-func (w *Watch) use(t *table) {
-	w.table.Store(t)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for key, f := range w.findings {
-		if t.knows(f) {
-			delete(w.findings, key)
-		}
-	}
-	w.methods.Clear()
+	return func() {
+		w.table.Store(t)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		maps.DeleteFunc(w.findings, func(_ [2]string, f *Finding) bool { return t.knows(f) })
+		w.methods.Clear()
+	}, nil
 }
 
 // Findings returns all findings, the most serious first.
@@ -157,7 +152,7 @@ func (t *table) knows(f *Finding) bool {
 	case Method:
 		return t.schema.Method(f.Where) != nil
 	case ID:
-		return !slices.ContainsFunc(t.byName[f.Where], func(fd protoreflect.FieldDescriptor) bool { return t.open[fd.FullName()] })
+		return !slices.Contains(slices.Collect(maps.Values(t.open)), f.Where)
 	default:
 		return true // if it is still unknown, the watch finds it again
 	}

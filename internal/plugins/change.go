@@ -165,41 +165,30 @@ func shortened(s string) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:limit], ""), len(s))
 }
 
-// patch adds to p the change that turns the field from its value in before, which the plugins got,
-// to its value in after.
-func (l *leaf) patch(p *rewrite.Patch, before, after protoreflect.Message) error {
-	was, is := l.state.get(before), l.state.get(after)
-	fd := l.state.leaf()
+// patch adds the change to those of a request. A later change of the same field, or of the same entry, takes its place.
+func (c *change) patch(p *rewrite.Patch) error {
+	to, fd := c.leaf.to, c.leaf.state.leaf()
 	switch {
-	case l.to == nil || was.Equal(is):
-		return nil
+	case to == nil:
+	case c.removed:
+		p.RemoveEntry(to, c.key)
 	case fd.IsMap():
-		old, now := textMap(was.Map()), textMap(is.Map())
-		for _, key := range sortedKeys(now) {
-			if v, had := old[key]; !had || v != now[key] {
-				p.SetEntry(l.to, key, now[key])
-			}
-		}
-		for key := range old {
-			if _, has := now[key]; !has {
-				p.RemoveEntry(l.to, key)
-			}
-		}
+		p.SetEntry(to, c.key, c.value.String())
 	case fd.IsList():
 		var items [][]byte
-		for i := range is.List().Len() {
-			item, err := encode(is.List().Get(i).Message())
+		for i := range c.value.List().Len() {
+			item, err := encode(c.value.List().Get(i).Message())
 			if err != nil {
 				return err
 			}
 			items = append(items, item)
 		}
-		p.SetItems(l.to, items)
+		p.SetItems(to, items)
 	case fd.Kind() == protoreflect.StringKind:
-		p.SetString(l.to, is.String())
+		p.SetString(to, c.value.String())
 	default:
-		n, _ := signed(is)
-		p.SetVarint(l.to, uint64(n))
+		n, _ := signed(c.value)
+		p.SetVarint(to, uint64(n))
 	}
 	return nil
 }

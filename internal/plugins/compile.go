@@ -133,12 +133,10 @@ func (c *compiler) field(md protoreflect.MessageDescriptor, text string) fieldPa
 	if text == "" {
 		return nil
 	}
-	p, err := rewrite.ParsePath(md, text)
-	if err != nil {
-		c.fail("%w", err)
-		return nil
+	if p := c.path(md, text); p != nil {
+		return p.Fields()
 	}
-	return p.Fields()
+	return nil
 }
 
 // path resolves a path in a request or a reply. It is nil after a mistake.

@@ -1,39 +1,27 @@
 package plugins
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
-// A Condition says whether a plugin can be asked. It follows from the plugin's file and from the state of its connection.
-type Condition struct {
-	Plugin string // the name of its file
-	State  string // "ready", "connecting", "down", or "broken" if its file has never been valid
-	Err    error  // why it is down, or what is wrong with its file now
-
-	plugin *plugin // nil if its file has never been valid
-}
-
-// conditions returns the condition of each plugin that has a file, in the order of their names. p.mu is held.
-func (p *Plugins) conditions() Conditions {
+// states returns the state of each plugin that has a file, in the order of their names. It follows from the plugin's file and
+// from the state of its connection. p.mu is held.
+func (p *Plugins) states() []PluginState {
 	loaded := map[string]*plugin{}
 	for _, pl := range p.table.Load().plugins {
 		loaded[pl.name] = pl
 	}
-	var all Conditions
+	all := []PluginState{}
 	for _, name := range sortedKeys(p.folder.files) {
-		c := Condition{Plugin: name, State: "broken", Err: p.folder.files[name].err, plugin: loaded[name]}
-		if c.plugin != nil {
-			mistake := c.Err
-			c.State, c.Err = c.plugin.conn.state()
-			switch {
-			case c.Err == nil:
-				c.Err = mistake
-			case mistake != nil:
-				c.Err = fmt.Errorf("%w; %w", c.Err, mistake)
-			}
+		s := PluginState{Name: name, State: "broken"}
+		if pl := loaded[name]; pl != nil {
+			s = pl.state()
 		}
-		all = append(all, c)
+		if mistake := p.folder.files[name].err; mistake != nil {
+			if s.Error != "" {
+				s.Error += "; "
+			}
+			s.Error += mistake.Error()
+		}
+		all = append(all, s)
 	}
 	return all
 }
@@ -45,14 +33,14 @@ func (p *Plugins) changed() {
 	p.judge()
 }
 
-// judge reports the conditions of all plugins. p.mu is held.
+// judge reports the states of all plugins. p.mu is held.
 func (p *Plugins) judge() {
-	all := p.conditions()
+	all := p.states()
 	for i := range all {
-		c := &all[i]
-		if c.State == "broken" && c.Err == nil || c.State == "down" && p.folder.lacks(c.Plugin) {
-			c.State, c.Err = "connecting", nil // its file is still being written, or it has left, which reload reports
+		s := &all[i]
+		if s.State == "broken" && s.Error == "" || s.State == "down" && p.folder.lacks(s.Name) {
+			s.State, s.Error = "connecting", "" // its file is still being written, or it has left, which reload reports
 		}
 	}
-	p.report(context.Background(), all)
+	p.report(context.Background(), States(all))
 }

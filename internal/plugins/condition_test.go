@@ -21,22 +21,18 @@ import (
 
 // became waits until the latest condition of a plugin that was reported is state, which is what w.state says, and
 // returns it. "" stands for a plugin without a file.
-func (w *world) became(name, state string) (last plugins.Condition) {
+func (w *world) became(name, state string) (last plugins.PluginState) {
 	w.Helper()
 	w.until(name+" is "+state, func() bool {
-		last = plugins.Condition{}
-		all := happened[plugins.Conditions](w)
+		last = plugins.PluginState{}
+		all := happened[plugins.States](w)
 		for _, c := range all[len(all)-1] {
-			if c.Plugin == name+".json" {
+			if c.Name == name+".json" {
 				last = c
 			}
 		}
-		why := ""
-		if last.Err != nil {
-			why = last.Err.Error()
-		}
 		now := w.state(name)
-		return last.State == state && now.State == state && now.Error == why
+		return last.State == state && now.State == state && now.Error == last.Error
 	})
 	return last
 }
@@ -45,11 +41,11 @@ func (w *world) became(name, state string) (last plugins.Condition) {
 func (w *world) conditions() []string {
 	var all []string
 	before := map[string]string{}
-	for _, reported := range happened[plugins.Conditions](w) {
+	for _, reported := range happened[plugins.States](w) {
 		for _, c := range reported {
-			if c.State != "connecting" && c.State != before[c.Plugin] {
-				before[c.Plugin] = c.State
-				all = append(all, c.Plugin+" "+c.State)
+			if c.State != "connecting" && c.State != before[c.Name] {
+				before[c.Name] = c.State
+				all = append(all, c.Name+" "+c.State)
 			}
 		}
 	}
@@ -124,7 +120,7 @@ func TestAPluginThatHangsIsDownUntilItAnswers(t *testing.T) {
 			return w.state("p").State == state
 		})
 		if c := w.became("p", state); state == "down" {
-			assert.ErrorContains(t, c.Err, "accepts connections, and has answered nothing for ")
+			assert.Contains(t, c.Error, "accepts connections, and has answered nothing for ")
 		}
 	}
 }
@@ -182,10 +178,10 @@ func TestTheReasonWhyAPluginIsDownIsWhatTheSocketDoes(t *testing.T) {
 			t.Cleanup(func() { l.Close(); <-served })
 			w.file("p", fmt.Sprintf(`{"remote-endpoint": %q, "runtime-hooks": ["PreRunPodSandbox"]}`, path))
 			w.became("p", "down")
-			for _, all := range happened[plugins.Conditions](w) {
+			for _, all := range happened[plugins.States](w) {
 				for _, c := range all {
 					if c.State == "down" {
-						assert.ErrorContains(t, c.Err, one.says)
+						assert.Contains(t, c.Error, one.says)
 					}
 				}
 			}

@@ -23,9 +23,9 @@ type Broken struct {
 	Kept   bool
 }
 
-// Conditions are the conditions of all plugins that have a file, as [Plugins.State] returns them. They are reported whenever
-// one of them may have changed: most have not.
-type Conditions []Condition
+// States are the states of all plugins that have a file, as [Plugins.State] returns them. They are reported whenever one of
+// them may have changed: most have not.
+type States []PluginState
 
 // Trouble is a problem of the package itself.
 type Trouble struct {

@@ -7,8 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// memory holds a fact for each object, by its front id. A fact is serialized, so that it cannot
-// change while it is read. While there is no plugin the memory sleeps, and holds nothing.
+// memory holds a fact for each object, by its front id. While there is no plugin the memory sleeps, and holds nothing.
 type memory struct {
 	mu      sync.Mutex // guards the fields below
 	awake   bool
@@ -19,48 +18,41 @@ type memory struct {
 
 type factKey struct{ kind, id string }
 
-// fact describes one object. It is immutable.
+// fact describes one object. It is immutable: whoever wants to change its message takes a copy.
 type fact struct {
 	object     *object
-	id, parent string // parent is the id of the object that it is in
-	data       []byte // its message
-	uid        string // in its message
+	id, parent string               // parent is the id of the object that it is in
+	about      protoreflect.Message // describes the object to plugins
 
 	// asked has only the field Asked of the object, as clients asked for it. It is nil if no plugin has changed the field.
 	asked protoreflect.Message
 }
 
-func newFact(o *object, id, parent string, m protoreflect.Message) (*fact, error) {
-	data, err := encode(m)
-	if err != nil {
-		return nil, err
+// newFact returns the fact of an object that has got its id. about belongs to the fact from now on, and gets the id that the
+// object has at its runtime.
+func (p *Plugins) newFact(o *object, id, parent string, about protoreflect.Message) *fact {
+	if o.id != nil {
+		own := id
+		if p.cfg.OwnID != nil {
+			own = p.cfg.OwnID(id)
+		}
+		o.id.in(about).Set(o.id.leaf(), protoreflect.ValueOfString(own))
 	}
-	return &fact{object: o, id: id, parent: parent, data: data, uid: o.uid.text(m)}, nil
-}
-
-// setID sets the id in the object's message: the id at its runtime.
-func (p *Plugins) setID(o *object, m protoreflect.Message, id string) {
-	if o.id == nil {
-		return
-	}
-	if p.cfg.OwnID != nil {
-		id = p.cfg.OwnID(id)
-	}
-	o.id.in(m).Set(o.id.leaf(), protoreflect.ValueOfString(id))
+	return &fact{object: o, id: id, parent: parent, about: about}
 }
 
 func (f *fact) key() factKey { return factKey{f.object.kind, f.id} }
 
 // message returns a copy of the object's message.
-func (f *fact) message() (protoreflect.Message, error) { return decode(f.object.typ, f.data) }
+func (f *fact) message() protoreflect.Message { return cloneOf(f.about) }
 
 // askedMessage is message with the field Asked as clients asked for it.
-func (f *fact) askedMessage() (protoreflect.Message, error) {
-	m, err := f.message()
-	if err == nil && f.asked != nil {
+func (f *fact) askedMessage() protoreflect.Message {
+	m := f.message()
+	if f.asked != nil {
 		take(m, f.object.asked, cloneOf(f.asked), f.object.asked)
 	}
-	return m, err
+	return m
 }
 
 // keepAsked notes that clients asked for the field Asked as it is in m.
@@ -158,50 +150,29 @@ func (m *memory) update(kind, id string, asked func(protoreflect.Message) error,
 	if f == nil {
 		return nil
 	}
-	body, err := f.message()
-	if err != nil {
-		return err
-	}
-	was := cloneOf(body)
-	if err := asked(body); err != nil {
-		return err
+	body, message := f.message(), f.askedMessage()
+	for _, one := range []protoreflect.Message{body, message} {
+		if err := asked(one); err != nil {
+			return err
+		}
 	}
 	made(body)
-	message, err := f.askedMessage()
-	if err == nil {
-		err = asked(message)
-	}
-	if err != nil {
-		return err
-	}
-	changed, err := m.replaceLocked(f, body)
-	if err != nil {
-		return err
-	}
-	changed.keepAsked(message)
+	m.replaceLocked(f, body).keepAsked(message)
 	for _, inner := range m.facts {
-		if inner.object.parent != f.object || inner.parent != f.id {
-			continue
-		}
-		in, err := inner.message()
-		if err != nil {
-			return err
-		}
-		inner.object.inherit(in, body, was)
-		if _, err := m.replaceLocked(inner, in); err != nil {
-			return err
+		if inner.object.parent == f.object && inner.parent == f.id {
+			in := inner.message()
+			inner.object.inherit(in, body, f.about)
+			m.replaceLocked(inner, in)
 		}
 	}
 	return nil
 }
 
-func (m *memory) replaceLocked(f *fact, body protoreflect.Message) (*fact, error) {
-	changed, err := newFact(f.object, f.id, f.parent, body)
-	if err == nil {
-		changed.asked = f.asked
-		m.facts[f.key()] = changed
-	}
-	return changed, err
+func (m *memory) replaceLocked(f *fact, about protoreflect.Message) *fact {
+	changed := *f
+	changed.about = about
+	m.facts[f.key()] = &changed
+	return &changed
 }
 
 // remove forgets an object, and all objects in it.
@@ -230,7 +201,8 @@ func (m *memory) withUID(text string) *fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, f := range m.facts {
-		if len(f.uid) >= minUID && (strings.Contains(text, f.uid) || strings.Contains(text, strings.ReplaceAll(f.uid, "-", "_"))) {
+		uid := f.object.uid.text(f.about)
+		if len(uid) >= minUID && (strings.Contains(text, uid) || strings.Contains(text, strings.ReplaceAll(uid, "-", "_"))) {
 			return f
 		}
 	}

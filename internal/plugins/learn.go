@@ -43,14 +43,9 @@ func (p *Plugins) lookup(ctx context.Context, o *object, id string) (made *fact,
 				return nil, err
 			}
 		}
-		body, err := above.message()
-		if err != nil {
-			return nil, err
-		}
-		o.inherit(m, body, nil)
+		o.inherit(m, above.about, nil)
 	}
-	p.setID(o, m, found.ID)
-	return newFact(o, found.ID, found.Parent, m)
+	return p.newFact(o, found.ID, found.Parent, m), nil
 }
 
 // learn looks up all objects when the first plugin is registered, and from time to time after that,

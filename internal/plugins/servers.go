@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -147,12 +146,7 @@ func (p *Plugins) identify(pl *plugin) {
 	if pod == nil {
 		return
 	}
-	m, err := pod.message()
-	if err != nil {
-		return // cannot happen: newFact encoded it
-	}
-	id := pod.object.identity(m)
-	id.Labels = maps.Clone(id.Labels)
+	id := pod.object.identity(pod.about)
 	for _, name := range p.cfg.Spec.Volatile {
 		delete(id.Labels, name)
 	}

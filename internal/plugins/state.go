@@ -31,26 +31,21 @@ type PointState struct {
 
 // State returns the state of all plugins, including those whose file is broken.
 func (p *Plugins) State() State {
-	s := State{Folder: p.folder.path, Plugins: []PluginState{}, Known: p.memory.count(), Conflicts: p.conflicts.Load()}
+	known := p.memory.count()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range p.conditions() {
-		one := PluginState{Name: c.Plugin}
-		if c.plugin != nil {
-			one = c.plugin.state()
-		}
-		if one.State = c.State; c.Err != nil {
-			one.Error = c.Err.Error()
-		}
-		s.Plugins = append(s.Plugins, one)
-	}
-	return s
+	return State{Folder: p.folder.path, Plugins: p.states(), Known: known, Conflicts: p.conflicts.Load()}
 }
 
+// state returns the state of a plugin, but for what is wrong with its file now.
 func (p *plugin) state() PluginState {
 	s := PluginState{Name: p.name, Socket: p.file.Endpoint, Policy: "Ignore", Timeout: p.file.Timeout.Round(time.Millisecond).String(), Warnings: p.warnings}
 	if p.file.Fail {
 		s.Policy = "Fail"
+	}
+	var why error
+	if s.State, why = p.conn.state(); why != nil {
+		s.Error = why.Error()
 	}
 	for _, hook := range p.file.Hooks { // sorted
 		point := PointState{Name: hook}

@@ -17,8 +17,7 @@ type stats struct {
 
 type pointStats struct {
 	PointCounters
-	took  [latencies]time.Duration // a ring of the latest latencies
-	asked int                      // how many calls there have been
+	took [latencies]time.Duration // a ring of the latest latencies
 }
 
 // latencies is how many latencies a point keeps.
@@ -56,9 +55,8 @@ func (s *stats) count(e *Asked) {
 		p = &pointStats{}
 		s.points[e.Point] = p
 	}
+	p.took[p.Calls%latencies] = e.Took
 	p.Calls++
-	p.took[p.asked%latencies] = e.Took
-	p.asked++
 	p.Changes += int64(len(e.Changes))
 	for _, c := range e.Changes {
 		field, _, _ := strings.Cut(c.Field, "[")
@@ -92,7 +90,7 @@ func (s *stats) of(point string) (PointCounters, Latency) {
 	}
 	counters := p.PointCounters
 	counters.Changed = maps.Clone(p.Changed)
-	took := slices.Clone(p.took[:min(p.asked, latencies)])
+	took := slices.Clone(p.took[:min(p.Calls, latencies)])
 	slices.Sort(took)
 	n := len(took)
 	return counters, Latency{Median: took[n/2], P99: took[n-1-n/100], Max: took[n-1]}

@@ -117,11 +117,7 @@ func (v *visit) find(ctx context.Context) error {
 				return err
 			}
 			v.parent = from.id
-			above, err := from.message()
-			if err != nil {
-				return err
-			}
-			c.object.inherit(m, above, nil)
+			c.object.inherit(m, from.about, nil)
 		}
 		for _, f := range c.fill { // the request decides about these fields, even if it lacks them
 			m.Clear(f.to.Fields()[0])
@@ -139,12 +135,9 @@ func (v *visit) find(ctx context.Context) error {
 		return err
 	}
 	v.id, v.parent = from.id, from.parent
-	m, err := from.message()
+	m := from.message()
 	if len(c.fill) > 0 {
-		m, err = from.askedMessage()
-	}
-	if err != nil {
-		return err
+		m = from.askedMessage()
 	}
 	if v.leftOut, err = c.fill.run(m, v.src); err != nil {
 		return err
@@ -194,12 +187,9 @@ func (v *visit) skipped() bool {
 // patched returns the request with the changes of the plugins. The request that it gets stays with
 // the caller.
 func (v *visit) patched(request *codec.Frame) (*codec.Frame, error) {
-	if len(v.changes) == 0 {
-		return request, nil
-	}
 	var p rewrite.Patch
-	for _, l := range v.call.leaves {
-		if err := l.patch(&p, v.asked, v.now); err != nil {
+	for _, c := range v.changes {
+		if err := c.patch(&p); err != nil {
 			return request, v.impossible(err)
 		}
 	}
@@ -251,11 +241,7 @@ func (v *visit) rememberMade(reply []byte) error {
 		return err
 	}
 	v.id = id
-	v.setID(v.call.object, v.now, id)
-	f, err := newFact(v.call.object, id, v.parent, v.now)
-	if err != nil {
-		return err
-	}
+	f := v.newFact(v.call.object, id, v.parent, v.now)
 	if v.asked != nil {
 		f.keepAsked(v.asked)
 	}

@@ -16,35 +16,25 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 	if len(rules.Versions) > 0 || rules.Probe != "" {
 		return nil, rules.Located(errors.New("versions: rules are added to a profile, and cannot have versions or probe; leave them out"))
 	}
-	all := &Profile{
-		Versions: p.Versions,
-		Probe:    p.Probe,
-		Names:    joined(p.Names, rules.Names),
-		Edits:    joined(p.Edits, rules.Edits),
-		Fields:   joined(p.Fields, rules.Fields),
-		About:    joined(p.About, rules.About),
-		Harmless: map[string][]string{},
-		Methods:  joined(p.without(rules.Methods), rules.Methods),
-		Known: inventory.Spec{
-			Lists:   slices.Clone(p.Known.Lists),
-			Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...),
-			Stamps:  append(slices.Clone(p.Known.Stamps), rules.Known.Stamps...),
-		},
-		Secret:   append(slices.Clone(p.Secret), rules.Secret...),
-		Reads:    append(slices.Clone(p.Reads), rules.Reads...),
-		Volatile: append(slices.Clone(p.Volatile), rules.Volatile...),
-		Quiet:    joined(p.Quiet, rules.Quiet),
-		Written: WrittenForm{
-			Requests: joined(p.Written.Requests, rules.Written.Requests),
-			Replies:  joined(p.Written.Replies, rules.Written.Replies),
-		},
-
-		Unimplemented: append(slices.Clone(p.Unimplemented), rules.Unimplemented...),
-		Elsewhere:     append(slices.Clone(p.Elsewhere), rules.Elsewhere...),
-
-		places: joined(p.places, rules.places),
-		fitted: p.fitted,
-	}
+	all := *p
+	all.Names = joined(p.Names, rules.Names)
+	all.Edits = joined(p.Edits, rules.Edits)
+	all.Fields = joined(p.Fields, rules.Fields)
+	all.About = joined(p.About, rules.About)
+	all.Harmless = map[string][]string{}
+	all.Methods = joined(p.without(rules.Methods), rules.Methods)
+	all.Known.Lists = slices.Clone(p.Known.Lists)
+	all.Known.Replies = slices.Concat(p.Known.Replies, rules.Known.Replies)
+	all.Known.Stamps = slices.Concat(p.Known.Stamps, rules.Known.Stamps)
+	all.Secret = slices.Concat(p.Secret, rules.Secret)
+	all.Reads = slices.Concat(p.Reads, rules.Reads)
+	all.Volatile = slices.Concat(p.Volatile, rules.Volatile)
+	all.Quiet = joined(p.Quiet, rules.Quiet)
+	all.Written.Requests = joined(p.Written.Requests, rules.Written.Requests)
+	all.Written.Replies = joined(p.Written.Replies, rules.Written.Replies)
+	all.Unimplemented = slices.Concat(p.Unimplemented, rules.Unimplemented)
+	all.Elsewhere = slices.Concat(p.Elsewhere, rules.Elsewhere)
+	all.places = joined(p.places, rules.places)
 	for message, fields := range p.Harmless {
 		for _, field := range fields {
 			if _, named := rules.Fields[message+"."+field]; !named {
@@ -67,7 +57,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 	if err := all.Located(all.Check()); err != nil {
 		return nil, err
 	}
-	return all, nil
+	return &all, nil
 }
 
 // joined returns both maps as one; entries of more replace those of m.

@@ -41,17 +41,16 @@ func FieldsOf(p *Profile, s *codec.Schema) (*Fields, error) {
 func (f *Fields) Kind(fd protoreflect.FieldDescriptor) string { return f.kinds[f.classes.Of(fd)] }
 
 // Unclassified lists the string and bytes fields to which the profile gives no kind and which it
-// does not call harmless, as "Message.field", each once. An id among them would leak from one
-// backend to another.
-func (f *Fields) Unclassified() []string {
-	var found []string
+// does not call harmless. An id among them would leak from one backend to another.
+func (f *Fields) Unclassified() []protoreflect.FieldDescriptor {
+	var found []protoreflect.FieldDescriptor
 	for _, md := range f.all.All() {
 		if md.IsMapEntry() {
 			continue // the field that holds the map counts instead
 		}
 		for i := range md.Fields().Len() {
 			if fd := md.Fields().Get(i); holdsText(fd) && !f.classes.Named(fd) {
-				found = append(found, fmt.Sprintf("%s.%s", md.Name(), fd.Name()))
+				found = append(found, fd)
 			}
 		}
 	}

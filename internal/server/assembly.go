@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-	"net"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -20,14 +18,12 @@ type assembly struct {
 	cfg      *config.Config
 	backends []*stack // the primary first
 	staged   *Staged
-	dial     func(ctx context.Context, address string) (net.Conn, error) // see [Machine]
-	via      string                                                      // see [Proxy]
 }
 
 // build makes the backends of cfg, and the configuration of the director. It reuses the backends of
 // old that need no change. It connects to nothing and changes nothing that is in use, so it may fail.
 func (p *Proxy) build(cfg *config.Config, a API, old *assembly) (*assembly, director.Config, error) {
-	s := &assembly{cfg: cfg, dial: p.machine.Dial, via: p.via, staged: p.set.Stage(places(cfg), p.folder(cfg), !p.shows && caches(cfg, a.Profile))}
+	s := &assembly{cfg: cfg, staged: p.set.Stage(places(cfg), p.folder(cfg), !p.shows && caches(cfg, a.Profile))}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
 		b, err := p.newStack(cfg, 0, d, s)

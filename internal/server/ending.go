@@ -180,7 +180,7 @@ type callUnderWay struct {
 	method string
 	peer   *listen.Peer // nil if it is unknown
 	since  time.Time
-	epoch  *epoch // nil for an endless stream
+	epoch  int // its number; noEpoch for an endless stream
 
 	until   time.Time // the deadline of its client, if that is later than those of most
 	request []byte    // then the request, when it has come; guarded by epochs.mu

@@ -82,7 +82,7 @@ func (p *Proxy) restoreEvidence() {
 		case len(e.Recorded) > 0:
 			err = p.record.Restore(e.Recorded)
 		case !ok && dir != "":
-			p.record.RestoreFiles(dir, p.machine.left)
+			p.record.RestoreFiles(dir, p.machine.Left)
 		}
 	}
 	if ok {

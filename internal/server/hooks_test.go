@@ -250,7 +250,7 @@ func TestCriproxyHooksShowsThePlugins(t *testing.T) {
 	})
 	n.run(0, "web", 1)
 	path := filepath.Join(testkit.SocketDir(t), "a.sock")
-	served := admin.New(n.proxy, func(*http.ServeMux) {}, http.NotFound, http.NotFound)
+	served := admin.New(n.proxy.served(), func(*http.ServeMux) {}, http.NotFound, http.NotFound)
 	var err error
 	served.Listener, err = net.Listen("unix", path)
 	require.NoError(t, err)

@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 )
 
@@ -67,7 +65,7 @@ func (es *epochs) long(last int) (all []callUnderWay) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	for c := range es.calls {
-		if !c.until.IsZero() && c.epoch.number <= last {
+		if !c.until.IsZero() && c.epoch <= last {
 			all = append(all, *c)
 		}
 	}
@@ -78,7 +76,7 @@ func (es *epochs) long(last int) (all []callUnderWay) {
 func (es *epochs) current() int {
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	return es.now.number
+	return es.now
 }
 
 // left returns how long the latest deadline of calls is away, and a little more. It is zero if all have passed.
@@ -153,16 +151,13 @@ func (p *Proxy) describe(all []callUnderWay) (shown []admin.LongCall) {
 	if len(all) == 0 {
 		return nil
 	}
-	names, err := cri.NewNames(p.profile, p.record.Schema, nil)
-	if err != nil {
-		klog.V(2).InfoS("Calls are shown without what they are about", "err", err)
-	}
+	names := p.names()
 	for _, c := range all {
 		one := admin.LongCall{PID: os.Getpid(), Method: c.method, Client: "an unknown client", Since: c.since, Until: c.until}
 		if c.peer != nil {
 			one.Client = c.peer.Program()
 		}
-		if m := p.record.Schema.Method(c.method); m != nil && err == nil {
+		if m := p.record.Schema.Method(c.method); m != nil && names != nil {
 			if about, _ := names.Message(m.Input, c.request); len(about.IDs) > 0 {
 				one.ID = about.IDs[0]
 			}

@@ -117,7 +117,7 @@ func TestAHandoverEndsNoCallBeforeItsDeadline(t *testing.T) {
 		})
 		testkit.Eventually(t, "the new process knows", func() bool { return len(next.staysFor()) > 0 })
 		isLong(t, p, next.Report(n.ctx()).StaysFor)
-		isLong(t, p, next.State().StaysFor)
+		isLong(t, p, next.staysFor())
 		thaw()
 		assert.NoError(t, <-done)
 		testkit.Eventually(t, "nothing stays", func() bool { return len(next.staysFor()) == 0 })

@@ -274,7 +274,7 @@ func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
 
 	l, err := net.Listen("unix", n.cfg.Admin)
 	require.NoError(t, err)
-	served := admin.New(n.proxy, func(*http.ServeMux) {}, http.NotFound, http.NotFound)
+	served := admin.New(n.proxy.served(), func(*http.ServeMux) {}, http.NotFound, http.NotFound)
 	served.Listener = l
 	defer served.Start()()
 	r, err := FindDrift(t.Context(), n.cfg, true)

@@ -88,10 +88,11 @@ type Proxy struct {
 	errors       telemetry.LastErrors
 	metrics      *telemetry.Metrics
 	spans        telemetry.Spans
-	profile      *director.Profile // the first, which says what long calls are about
-	began        *config.Config    // the first configuration
-	draining     atomic.Bool       // the proxy takes no new calls
-	disconnected atomic.Bool       // all calls have ended; only goroutines of the proxy are left
+	profile      *director.Profile  // the first
+	names        func() calls.Namer // that find out what calls are about
+	began        *config.Config     // the first configuration
+	draining     atomic.Bool        // the proxy takes no new calls
+	disconnected atomic.Bool        // all calls have ended; only goroutines of the proxy are left
 	now          atomic.Pointer[assembly]
 	config       atomic.Pointer[admin.Config] // state of the configuration
 	filter       VerboseFilter
@@ -145,7 +146,7 @@ type Machine struct {
 	// backends of this one from a connection, with [ReadPredecessor].
 	Succeed func(ctx context.Context, backends net.Conn) error
 
-	// Left returns what reads a file that an earlier process has left, with its recording.
+	// Left returns what reads a file that an earlier process has left, with its recording. Nil means the file.
 	Left func(io.ReaderAt) io.ReaderAt
 
 	Boot string // differs after each boot
@@ -153,14 +154,6 @@ type Machine struct {
 	// Patience is how long calls may take to end after a handover or a reload, unless their own deadlines are later. Zero
 	// means 10 minutes.
 	Patience time.Duration
-}
-
-// left returns what reads a file that an earlier process has left: by default, the file.
-func (m *Machine) left(file io.ReaderAt) io.ReaderAt {
-	if m.Left == nil {
-		return file
-	}
-	return m.Left(file)
 }
 
 // New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
@@ -204,15 +197,16 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	if p.record, err = telemetry.NewRecording(cfg, a.Config, a.Own); err != nil {
 		return nil, err
 	}
+	p.names = sync.OnceValue(func() calls.Namer {
+		names, err := cri.NewNames(a.Profile, p.record.Schema, p.record.Header().About)
+		if err != nil { // cannot happen: the director has compiled the same profile
+			klog.ErrorS(err, "Exported calls do not say which pods they are about")
+			return nil
+		}
+		return names
+	})
 	if !p.shows {
-		p.export = telemetry.NewExporter(p.record, func() calls.Namer {
-			names, err := cri.NewNames(a.Profile, p.record.Schema, p.record.Header().About)
-			if err != nil { // the director has compiled the same profile
-				klog.ErrorS(err, "Exported calls do not say which pods they are about")
-				return nil
-			}
-			return names
-		})
+		p.export = telemetry.NewExporter(p.record, p.names)
 	}
 	p.now.Store(&assembly{cfg: cfg}) // without backends: what follows asks for the configuration
 	p.changes = telemetry.NewChanges(p.record, p.stateDir())
@@ -267,8 +261,8 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	if !p.shows && !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // otherwise calls for health go to the backends
 		healthgrpc.RegisterHealthServer(p.server, &telemetry.HealthService{Of: p})
 	}
-	p.metrics.Registry.MustRegister(telemetry.NewGauges(p, p.wrong(o.Finder, a)))
-	p.admin = admin.New(p, func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.ServeEvents, p.changes.Serve)
+	p.metrics.Registry.MustRegister(NewGauges(p, p.wrong(o.Finder, a)))
+	p.admin = admin.New(p.served(), func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.ServeEvents, p.changes.Serve)
 	return p, nil
 }
 
@@ -277,23 +271,19 @@ func (p *Proxy) wrong(finder telemetry.Finder, a API) *telemetry.Wrong {
 	if finder == nil || p.shows || !IsCRI(a.Profile) {
 		return nil
 	}
-	names, err := cri.NewNames(a.Profile, p.record.Schema, nil)
-	if err != nil {
-		return nil // the director has refused the profile
-	}
-	return p.record.NewWrong(finder, names)
+	return p.record.NewWrong(finder, p.names())
 }
 
 // tracer returns the tracer for the director. What only observes a call is here, and nowhere in the way of the call.
 func (p *Proxy) tracer() director.Tracer {
-	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // spans first: the others see the trace context that it sends on
+	all := []director.Tracer{&p.spans, p.metrics} // spans first: the others see the trace context that it sends on
 	if p.drift != nil {
 		all = append(all, driftTracer{p.drift})
 	}
 	if t := p.record.Tracer(recordedPeer); t != nil {
 		all = append(all, t)
 	}
-	return all
+	return telemetry.Tracers{Each: all, Errors: &p.errors}
 }
 
 // Close releases what New and Open made, if Run is not called. It works on a proxy that New has only half built.
@@ -324,12 +314,8 @@ func (p *Proxy) start(b *stack) {
 	}
 	ctx, cancel := context.WithCancel(p.running)
 	b.stop = cancel
-	p.goDo("keeping a connection to "+b.String(), func() {
-		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
-	})
-	p.goDo("asking what it is: "+b.String(), func() {
-		recovery.Keep(ctx, "asking a backend what it is", func() { b.askWhenConnected(ctx) })
-	})
+	p.goKeep(ctx, "keeping a connection to "+b.String(), func() { _ = b.conn.Run(ctx) })
+	p.goKeep(ctx, "asking what it is: "+b.String(), func() { b.askWhenConnected(ctx) })
 	p.goDo("looking after "+b.String(), func() {
 		if err := b.backend.Run(p.running); err != nil {
 			klog.ErrorS(err, "The cache of a backend could not be written", "backend", b)

@@ -20,6 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/plugins"
@@ -185,7 +186,9 @@ func (b *stack) report(ctx context.Context) admin.Backend {
 	if r.State == backend.Up.String() {
 		r.PodIDs = nil // nothing concerns them
 	}
-	b.answers.each(b.String(), func(_ string, n uint64) { r.Remembered += n })
+	for _, n := range b.answers.of(b.String()) {
+		r.Remembered += n
+	}
 	if unknown && r.State != backend.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
 	}
@@ -211,28 +214,37 @@ func (p *Proxy) Config() *config.Config { return p.now.Load().cfg }
 func (p *Proxy) Health() admin.Health {
 	h := admin.Health{Stopping: p.draining.Load(), Unreachable: p.unreachable()}
 	for _, b := range p.backends() {
-		h.Backends = append(h.Backends, b.health())
+		state, _, err := b.state()
+		h.Backends = append(h.Backends, admin.BackendHealth{Name: b.String(), State: state, Err: err})
 	}
 	h.Ready = admin.TakesCalls(h.Backends[0].State) && !h.Stopping && h.Unreachable == nil
 	return h
 }
 
-// State returns the state of the proxy that is known without asking its backends. Metrics and the admin socket read it often.
-func (p *Proxy) State() admin.State {
-	s := admin.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State(), Export: p.export.State()}
-	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()
-	s.StaysFor = p.staysFor()
-	if p.drift != nil {
-		s.Drift = p.drift.Findings()
+// served has what the admin socket answers, by path.
+func (p *Proxy) served() map[string]admin.Answer {
+	known := func(state func() any) admin.Answer {
+		return func(context.Context) (any, error) { return state(), nil }
 	}
-	clients := p.clients()
-	for _, l := range p.sockets() {
-		h := admin.ListenerHealth{Path: l.Path, Refused: l.Refused.Load(), Connections: p.connectionsOf(l, clients[l])}
-		h.Lost, h.Err = l.FileState()
-		s.Listeners = append(s.Listeners, h)
+	return map[string]admin.Answer{
+		"/status":   func(ctx context.Context) (any, error) { return p.Report(ctx), nil },
+		"/pods":     func(ctx context.Context) (any, error) { return p.Pods(ctx) },
+		"/version":  known(func() any { return admin.Version{Version: config.Version, PID: os.Getpid(), StaysFor: p.staysFor()} }),
+		"/config":   known(func() any { return p.config.Load() }),
+		"/settings": known(func() any { return p.Config().Settings() }),
+		"/drift":    known(func() any { return p.findings() }),
+		"/hooks": known(func() any {
+			return cmp.Or(p.plugins(), &plugins.State{Plugins: []plugins.PluginState{}, Known: map[string]int{}})
+		}),
 	}
-	s.Plugins = p.plugins()
-	return s
+}
+
+// findings returns what calls had that the profile does not know.
+func (p *Proxy) findings() []drift.Finding {
+	if p.drift == nil {
+		return nil
+	}
+	return p.drift.Findings()
 }
 
 // plugins returns the state of the plugins, or nil if they are turned off. One that cannot be asked has the reason of its
@@ -249,16 +261,4 @@ func (p *Proxy) plugins() *plugins.State {
 		}
 	}
 	return &s
-}
-
-// health says how the backend is, without asking it.
-func (b *stack) health() admin.BackendHealth {
-	h := admin.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
-	h.State, h.Since, h.Err = b.state()
-	if b.cached {
-		age := b.backend.Age()
-		h.Age, h.Items = &age, b.backend.Items()
-	}
-	b.answers.each(b.String(), func(method string, n uint64) { h.Remembered[method] = n })
-	return h
 }

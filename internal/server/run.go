@@ -117,15 +117,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if p.hooks != nil {
 		p.goDo("asking plugins", func() { _ = p.hooks.Run(connected) }) // fails only without Around
 	}
-	p.group.Go(func() {
-		p.Keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
-	})
-	p.group.Go(func() {
-		tick := time.NewTicker(beat)
-		defer tick.Stop()
-		p.Keep(connected, "looking at the clock", func() { watchItself(connected, tick.C, time.Now, p.changes.Add) })
-	})
-	p.group.Go(func() { p.Keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) }) })
+	p.goKeep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
+	p.goKeep(connected, "looking at the clock", func() { watchItself(connected, time.Tick(beat), time.Now, p.changes.Add) })
+	p.goKeep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) })
 	for _, s := range p.sockets() {
 		p.serve(s)
 	}
@@ -163,6 +157,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 // waits for f logs it under the name what.
 func (p *Proxy) Keep(ctx context.Context, what string, f func()) {
 	p.parts.do(what, func() { recovery.Keep(ctx, what, f) })
+}
+
+// goKeep is Keep in a goroutine that Run waits for.
+func (p *Proxy) goKeep(ctx context.Context, what string, f func()) {
+	p.group.Go(func() { p.Keep(ctx, what, f) })
 }
 
 // goDo calls f, as a task named what, in a goroutine that Run waits for.

@@ -95,8 +95,8 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 		MaxMessage:  cfg.MaxMessageBytes,
 		GRPC:        dataPaths[cfg.DataPath].grpc,
 		Budget:      p.memory,
-		Dial:        b.noting(s.dial),
-		Via:         s.via,
+		Dial:        b.noting(p.machine.Dial),
+		Via:         p.via,
 		Watch:       func(err error) { b.link.Reached(err) },
 		Primary:     i == 0,
 		Tracer:      d.Tracer,
@@ -342,15 +342,17 @@ func (a *answers) count(ctx context.Context, backend, method string) {
 	a.all[[2]string{backend, path.Base(method)}]++
 }
 
-// each calls do with the count of each method of a backend.
-func (a *answers) each(backend string, do func(method string, n uint64)) {
+// of returns the counts of a backend, by method.
+func (a *answers) of(backend string) map[string]uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	all := map[string]uint64{}
 	for of, n := range a.all {
 		if of[0] == backend {
-			do(of[1], n)
+			all[of[1]] = n
 		}
 	}
+	return all
 }
 
 // AskTimeout bounds how long a backend may take to answer calls that criproxy makes itself, apart from those of the cache and of

@@ -29,13 +29,12 @@ func TestABundleThatLacksPartsIsNotComplete(t *testing.T) {
 	assert.FileExists(t, file)
 }
 
-// otherAPI is a criproxy that serves another API than CRI.
-type otherAPI struct{}
-
-func (otherAPI) Report(context.Context) admin.Report      { return admin.Report{} }
-func (otherAPI) Pods(context.Context) (admin.Pods, error) { return admin.Pods{}, admin.ErrNoPods }
-func (otherAPI) State() admin.State                       { return admin.State{} }
-func (otherAPI) Config() *config.Config                   { return &config.Config{} }
+// otherAPI has the answers of a criproxy that serves another API than CRI.
+var otherAPI = map[string]admin.Answer{
+	"/status":   func(context.Context) (any, error) { return admin.Report{}, nil },
+	"/pods":     func(context.Context) (any, error) { return nil, admin.ErrNoPods },
+	"/settings": func(context.Context) (any, error) { return config.Settings{}, nil },
+}
 
 // Its bundle lacked pods.json, as if something were wrong.
 func TestABundleOfAnotherAPIHasNoPods(t *testing.T) {
@@ -43,7 +42,7 @@ func TestABundleOfAnotherAPIHasNoPods(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	l, err := net.Listen("unix", filepath.Join(dir, "a.sock"))
 	require.NoError(t, err)
-	s := admin.New(otherAPI{}, func(*http.ServeMux) {}, http.NotFound, http.NotFound)
+	s := admin.New(otherAPI, func(*http.ServeMux) {}, http.NotFound, http.NotFound)
 	s.Listener = l
 	defer s.Start()()
 	var out bytes.Buffer

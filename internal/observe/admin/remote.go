@@ -132,7 +132,6 @@ func (r *remote) command(ctx context.Context, args []string) (argv []string, err
 		}
 		return argv, nil
 	}
-	namespace, pod := r.namespace, r.pod
 	if r.node != "" {
 		nodes, err := r.kube.Nodes(ctx, r.node)
 		if err != nil {
@@ -144,13 +143,11 @@ func (r *remote) command(ctx context.Context, args []string) (argv []string, err
 		if nodes[0].Err != nil {
 			return nil, nodes[0].Err
 		}
-		found, err := parseRemote(nodes[0].Address)
-		if err != nil {
+		if r, err = parseRemote(nodes[0].Address); err != nil {
 			return nil, err
 		}
-		namespace, pod = found.namespace, found.pod
 	}
-	return append(r.kube.command("exec", "-i", "--namespace="+namespace, pod, "--", "criproxy-on-node"), args...), nil
+	return append(r.kube.command("exec", "-i", "--namespace="+r.namespace, r.pod, "--", "criproxy-on-node"), args...), nil
 }
 
 // Run runs criproxy with args on the node at a remote address. in is its standard input, out gets its output. The error

@@ -47,7 +47,7 @@ type Listener struct {
 //
 //	backend.State        decides; internal/server hears of each change, logs it (stack.go), and hands it on to
 //	telemetry.Condition  which keeps the history: for events and recordings, and for
-//	BackendHealth        which needs no call: for metrics, health and readiness
+//	BackendHealth        which needs no call: for health and readiness, and metrics say the same
 //	Backend              which also has what the runtime answers (server/report.go): for status, the page and doctor
 type Backend struct {
 	Name       string        `json:"name"` // "primary" if it has none

@@ -8,13 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"os"
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/plugins"
 )
 
 // Mode allows only the user that criproxy runs as to connect to the admin socket, because its answers are about all
@@ -32,26 +28,21 @@ type Server struct {
 	public *http.ServeMux // the paths that every client may read, over TCP
 }
 
-// Source is the proxy that answers requests of the admin socket.
-type Source interface {
-	Report(ctx context.Context) Report
-	Pods(ctx context.Context) (Pods, error)
-	State() State
-	Config() *config.Config
-}
+// An Answer returns what the admin socket answers with, as JSON.
+type Answer func(context.Context) (any, error)
 
-// New returns the admin server of a proxy. monitoring adds the paths that are also public; events answers with the
-// recorded events, changes with what happened to the proxy and its backends.
-func New(p Source, monitoring func(*http.ServeMux), events, changes http.HandlerFunc) *Server {
+// New returns the admin server of a proxy. answers has what it answers, by path; monitoring adds the paths that are also public;
+// events answers with the recorded events, changes with what happened to the proxy and its backends.
+func New(answers map[string]Answer, monitoring func(*http.ServeMux), events, changes http.HandlerFunc) *Server {
 	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
 	servePprof(a.mux)
 	a.mux.HandleFunc("GET /events", events)
 	a.mux.HandleFunc("GET /changes", changes)
 	monitoring(a.mux)
 	monitoring(a.public)
-	answer := func(path string, with func(ctx context.Context) (any, error)) {
+	for path, answer := range answers {
 		a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			v, err := with(r.Context())
+			v, err := answer(r.Context())
 			if r.Context().Err() != nil { // what it says of backends is wrong; the client asks again, the process that serves now
 				panic(http.ErrAbortHandler)
 			}
@@ -63,20 +54,6 @@ func New(p Source, monitoring func(*http.ServeMux), events, changes http.Handler
 			_ = json.NewEncoder(w).Encode(v) // fails when the client has gone
 		})
 	}
-	answer("/version", func(context.Context) (any, error) {
-		return Version{Version: config.Version, PID: os.Getpid(), StaysFor: p.State().StaysFor}, nil
-	})
-	answer("/status", func(ctx context.Context) (any, error) { return p.Report(ctx), nil })
-	answer("/config", func(context.Context) (any, error) { return p.State().Config, nil })
-	answer("/settings", func(context.Context) (any, error) { return p.Config().Settings(), nil })
-	answer("/drift", func(context.Context) (any, error) { return p.State().Drift, nil })
-	answer("/pods", func(ctx context.Context) (any, error) { return p.Pods(ctx) })
-	answer("/hooks", func(context.Context) (any, error) {
-		if plugins := p.State().Plugins; plugins != nil {
-			return plugins, nil
-		}
-		return &plugins.State{Plugins: []plugins.PluginState{}, Known: map[string]int{}}, nil
-	})
 	return a
 }
 

@@ -28,15 +28,10 @@ func testAdmin(t *testing.T, a *Server) string {
 	return path
 }
 
-// staying is a proxy of which something stays for a call.
-type staying struct{ Source }
-
-var longCall = LongCall{PID: 7, Method: "/a.B/Stop", Client: "kubelet"}
-
-func (staying) State() State { return State{StaysFor: []LongCall{longCall}} }
-
 func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
-	path := testAdmin(t, New(staying{}, func(*http.ServeMux) {}, http.NotFound, http.NotFound))
+	want := Version{Version: config.Version, PID: os.Getpid(), StaysFor: []LongCall{{PID: 7, Method: "/a.B/Stop", Client: "kubelet"}}}
+	answers := map[string]Answer{"/version": func(context.Context) (any, error) { return want, nil }}
+	path := testAdmin(t, New(answers, func(*http.ServeMux) {}, http.NotFound, http.NotFound))
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -45,7 +40,7 @@ func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
 	defer response.Body.Close()
 	var got Version
 	require.NoError(t, json.NewDecoder(response.Body).Decode(&got))
-	assert.Equal(t, Version{Version: config.Version, PID: os.Getpid(), StaysFor: []LongCall{longCall}}, got)
+	assert.Equal(t, want, got)
 
 	_, err = NewClient(path).Get(t.Context(), "/nothing")
 	require.ErrorContains(t, err, "does not know /nothing")
@@ -78,22 +73,15 @@ func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "a"))
 }
 
-// interrupted is a proxy that is asked for a report when the admin socket stops.
-type interrupted struct {
-	Source
-	asked chan struct{}
-}
-
-func (s interrupted) Report(ctx context.Context) Report {
-	close(s.asked)
-	<-ctx.Done()
-	return Report{Backends: []Backend{{Error: "not asked"}}}
-}
-
 // In a handover, the old process said that calls to its runtimes failed: it had stopped asking them.
 func TestAReportThatAStopCutsOffIsNoAnswer(t *testing.T) {
 	asked := make(chan struct{})
-	a := New(interrupted{asked: asked}, func(*http.ServeMux) {}, http.NotFound, http.NotFound)
+	answers := map[string]Answer{"/status": func(ctx context.Context) (any, error) {
+		close(asked)
+		<-ctx.Done()
+		return Report{Backends: []Backend{{Error: "not asked"}}}, nil
+	}}
+	a := New(answers, func(*http.ServeMux) {}, http.NotFound, http.NotFound)
 	path := filepath.Join(testkit.SocketDir(t), "a")
 	var err error
 	a.Listener, err = net.Listen("unix", path)

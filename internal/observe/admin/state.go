@@ -1,33 +1,12 @@
-// This file has the types that describe the state of a proxy. A [State] is what the proxy knows
-// without a call; a [Report] also has answers of its backends. Metrics, health, the admin socket
-// and the commands share them.
-
 package admin
 
 import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/criproxy/criproxy/internal/backend"
-	"github.com/criproxy/criproxy/internal/drift"
-	"github.com/criproxy/criproxy/internal/plugins"
 )
-
-// State is the state of a proxy that it knows without asking its backends.
-type State struct {
-	Health
-	Listeners []ListenerHealth // the main one first
-	Memory    Memory
-	Panics    uint64 // that did not end the process
-	Config    Config
-	Capture   *Capture // nil if nothing is recorded
-	Export    *Export  // nil if nothing is exported
-	Drift     []drift.Finding
-	Plugins   *plugins.State // nil if plugins are turned off
-	StaysFor  []LongCall     // calls that keep what a reload or a handover has replaced
-}
 
 // Health says whether a proxy answers calls.
 type Health struct {
@@ -39,23 +18,9 @@ type Health struct {
 
 // BackendHealth is the state of a backend.
 type BackendHealth struct {
-	Name       string            // "primary" if it has none
-	State      string            // "up", "slow", "gone", or "connecting": not yet known
-	Since      time.Time         // since when it is so
-	Err        error             // why it is not up
-	Age        *time.Duration    // of its items in lists; nil for a backend without a cache
-	Remembered map[string]uint64 // :: method → answers from the cache
-	Items      map[string]int    // :: kind of name, such as "sandbox" → number of known items
-}
-
-// ListenerHealth is the state of a socket.
-type ListenerHealth struct {
-	Path    string
-	Lost    int64 // how often its file was found to be gone
-	Err     error // why no client can connect; nil if clients can
-	Refused int64 // calls, by the access list
-
-	Connections Connections
+	Name  string // "primary" if it has none
+	State string // "up", "slow", "gone", or "connecting": not yet known
+	Err   error  // why it is not up
 }
 
 // Connections are the connections of a socket. Its JSON is stable.
@@ -72,20 +37,6 @@ func (c *Connections) TooMany(path string) string {
 		return ""
 	}
 	return fmt.Sprintf("%s has had more connections than its share of file descriptors, %d: %d ended or were refused; now it has %d: %s", path, c.Most, c.Ended, c.Now, cmp.Or(strings.Join(c.Clients, "; "), "-"))
-}
-
-// Memory describes the memory for messages of calls under way.
-type Memory struct {
-	Taken, Total int64 // bytes that messages take or have reserved, and may take at most
-	Refused      int64 // calls that were refused because their socket had too many, or for lack of memory
-}
-
-// Capture is the state of the flight recorder and of the file of -capture.
-type Capture struct {
-	Recorded, Missed uint64 // events
-	File             bool   // calls are written to a file
-	Failing          bool   // the file cannot be written now
-	Failures         int64  // how often writing to the file began to fail
 }
 
 // IsUp reports whether the backend takes calls.

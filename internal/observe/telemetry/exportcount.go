@@ -17,6 +17,9 @@ const (
 	lostStopped = "stopped" // the process ended, or the store was taken out of the configuration
 )
 
+// WhyLost are all of them.
+var WhyLost = []string{lostFull, lostRefused, lostStopped}
+
 // counters count records, and log when sending begins to fail and works again.
 type counters struct {
 	mu     sync.Mutex

@@ -51,22 +51,16 @@ func NewHookLog(changes *Changes) *hookLog {
 }
 
 // conditions notes the conditions of all plugins that have a file, since now unless they were so before, and logs them.
-func (l *hookLog) conditions(all plugins.Conditions, now time.Time) {
-	have := map[string]bool{}
-	for _, one := range all {
-		have[one.Plugin] = true
-	}
+func (l *hookLog) conditions(all plugins.States, now time.Time) {
 	known := l.changes.Conditions().Plugins
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if !have[name] && known[name].State != "" {
-			all = append(all, plugins.Condition{Plugin: name, State: "removed", Err: errors.New("its file is gone")})
+		there := slices.ContainsFunc(all, func(one plugins.PluginState) bool { return one.Name == name })
+		if !there && known[name].State != "" {
+			all = append(all, plugins.PluginState{Name: name, State: "removed", Error: "its file is gone"})
 		}
 	}
 	for _, one := range all {
-		to := capture.Change{Time: now, What: capture.PluginDown, Plugin: one.Plugin}
-		if one.Err != nil {
-			to.Why = one.Err.Error()
-		}
+		to := capture.Change{Time: now, What: capture.PluginDown, Plugin: one.Name, Why: one.Error}
 		switch one.State {
 		case "connecting":
 			continue // nobody knows yet
@@ -107,7 +101,7 @@ func (l *hookLog) condition(state string, c capture.Change, changed bool) {
 // Watch logs an event.
 func (l *hookLog) Watch(_ context.Context, e plugins.Event) {
 	switch e := e.(type) {
-	case plugins.Conditions:
+	case plugins.States:
 		now := time.Now()
 		l.changes.Do(func() { l.conditions(e, now) })
 	case plugins.Loaded:

@@ -71,7 +71,7 @@ func keptFile(dir string, pid int) string {
 }
 
 // RestoreFiles is [Recording.Restore] for the files that crashed processes have left in a folder, most of which it reads later,
-// with the function read: an hour of calls must not delay the next one.
+// with what the function read returns, if it is not nil: an hour of calls must not delay the next one.
 func (r *Recording) RestoreFiles(dir string, read func(io.ReaderAt) io.ReaderAt) {
 	if !r.keeps() {
 		return
@@ -80,9 +80,15 @@ func (r *Recording) RestoreFiles(dir string, read func(io.ReaderAt) io.ReaderAt)
 	var opened []*os.File
 	var files []*io.SectionReader
 	for _, path := range keptBy(dir) {
-		if f, info, err := openRegular(path, os.O_RDONLY); err == nil {
-			paths, opened, files = append(paths, path), append(opened, f), append(files, io.NewSectionReader(read(f), 0, info.Size()))
+		f, info, err := openRegular(path, os.O_RDONLY)
+		if err != nil {
+			continue
 		}
+		from := io.ReaderAt(f)
+		if read != nil {
+			from = read(f)
+		}
+		paths, opened, files = append(paths, path), append(opened, f), append(files, io.NewSectionReader(from, 0, info.Size()))
 	}
 	r.rec.RestoreLater(files, func(err error) {
 		for _, f := range opened {

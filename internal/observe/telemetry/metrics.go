@@ -19,9 +19,9 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// other is the label of methods that the schema does not have, and of codes that gRPC does not have.
+// Other is the label of methods that the schema does not have, and of codes that gRPC does not have.
 // Clients and runtimes choose these, so their number is not bounded.
-const other = "other"
+const Other = "other"
 
 // callBuckets range from a list of a small node to the pull of a large image, in seconds.
 var callBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
@@ -148,7 +148,7 @@ func (m *Metrics) Know(d director.Config) {
 // methodLabel returns the label of a method.
 func (m *Metrics) methodLabel(method string) string {
 	if m.known.Load().Method(method) == nil {
-		return other
+		return Other
 	}
 	return path.Base(method)
 }
@@ -158,7 +158,7 @@ func codeLabel(err error) string {
 	if code := codeOf(err); code <= codes.Unauthenticated {
 		return code.String()
 	}
-	return other
+	return Other
 }
 
 // Begin implements [director.Tracer].

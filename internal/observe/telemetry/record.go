@@ -147,12 +147,20 @@ func (r *Recording) Header() capture.FileHeader {
 // it if nothing is recorded.
 func (r *Recording) Follow() *capture.Follower { return r.rec.Follow(true) }
 
-// State returns the state of the recorder and of the file of -capture, or nil if nothing is recorded.
-func (r *Recording) State() *admin.Capture {
+// RecordingState is the state of the flight recorder and of the file of -capture.
+type RecordingState struct {
+	Recorded, Missed uint64 // events
+	File             bool   // calls are written to a file
+	Failing          bool   // the file cannot be written now
+	Failures         int64  // how often writing to the file began to fail
+}
+
+// State returns the state of the recorder and of the file, or nil if nothing is recorded.
+func (r *Recording) State() *RecordingState {
 	if r.rec == nil {
 		return nil
 	}
-	return &admin.Capture{
+	return &RecordingState{
 		Recorded: r.rec.Recorded(), Missed: r.rec.Missed(),
 		File: r.cfg.Capture.Path != "", Failing: r.captureFails.Load(), Failures: r.captureFailures.Load(),
 	}
@@ -229,24 +237,30 @@ const captureRetry = time.Second
 // writeAll writes the events that f reads, until the recorder is closed. While writing fails, for
 // example because the disk is full, calls go on without being captured.
 func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-chan struct{}) {
+	write := func() error {
+		if r.captureFails.Load() {
+			if err := resume(w, f); err != nil {
+				return err
+			}
+			r.captureFails.Store(false)
+			klog.InfoS("Calls are captured again; the file says how many events are missing", "file", r.cfg.Capture.Path)
+		}
+		return w.Run(context.Background(), f)
+	}
 	for {
-		err := recovery.Do("writing a capture", func() error { return w.Run(context.Background(), f) })
+		err := recovery.Do("writing a capture", write)
 		if err == nil {
 			return
 		}
-		r.captureFailures.Add(1)
-		r.captureFails.Store(true)
-		klog.ErrorS(err, "Calls are not captured while the file cannot be written", "file", r.cfg.Capture.Path)
-		for err != nil {
-			select {
-			case <-time.After(captureRetry):
-			case <-stopping:
-				return // the latest attempt has just failed
-			}
-			err = recovery.Do("writing a capture", func() error { return resume(w, f) })
+		if !r.captureFails.Swap(true) {
+			r.captureFailures.Add(1)
+			klog.ErrorS(err, "Calls are not captured while the file cannot be written", "file", r.cfg.Capture.Path)
 		}
-		r.captureFails.Store(false)
-		klog.InfoS("Calls are captured again; the file says how many events are missing", "file", r.cfg.Capture.Path)
+		select {
+		case <-time.After(captureRetry):
+		case <-stopping:
+			return // the latest attempt has just failed
+		}
 	}
 }
 

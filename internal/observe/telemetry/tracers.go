@@ -2,15 +2,17 @@
 // flight recorder with its file, the log of calls, the latest errors, and health. It traces calls
 // for the director and reads the state of the proxy. Nothing in it changes a call.
 //
-// The [Tracers] see each call: Metrics (metrics.go), Spans (spans.go), LastErrors (lasterrors.go)
-// and the tracer of [Recording] (record.go). The recording also has the files of an earlier process
-// (keep.go) and the log of calls (calllog.go). gauges.go and health.go answer clients that ask. The
+// The [Tracers] see each call: Metrics (metrics.go), Spans (spans.go) and the tracer of [Recording]
+// (record.go); they note the [LastErrors]. The recording also has the files of an earlier process
+// (keep.go) and the log of calls (calllog.go). health.go answers clients that ask. The
 // [Exporter] (exporter.go) sends what was recorded to a store; the other files write to the log.
 package telemetry
 
 import (
 	"context"
+	"sync/atomic"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
@@ -18,28 +20,35 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// Tracers are several tracers as one. Each gets the context that the one before it returned.
-type Tracers []director.Tracer
+// Tracers are several tracers as one. They also remember how the calls of clients have failed.
+type Tracers struct {
+	Each   []director.Tracer // each gets the context that the one before it returned
+	Errors *LastErrors
+}
 
 // Begin implements [director.Tracer].
-func (all Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
-	legs := &observedLeg{}
-	legs.all = legs.room[:0]
-	for _, t := range all {
+func (t Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	l := &observedLeg{errors: t.Errors, method: info.Method, backend: director.Backend{Name: info.Backend}.String()}
+	if !info.Client {
+		l.client, _ = ctx.Value(clientLeg{}).(*observedLeg)
+	}
+	l.all = l.room[:0]
+	for _, one := range t.Each {
 		var leg director.Leg
-		if recorder, ok := t.(tracer); ok {
-			ctx, leg = recorder.begin(ctx, info, &legs.recorded)
+		if recorder, ok := one.(tracer); ok {
+			ctx, leg = recorder.begin(ctx, info, &l.recorded)
 		} else {
-			ctx, leg = t.Begin(ctx, info)
+			ctx, leg = one.Begin(ctx, info)
 		}
 		if leg != nil {
-			legs.all = append(legs.all, leg)
+			l.all = append(l.all, leg)
 		}
 	}
-	if len(legs.all) == 0 {
-		return ctx, nil
+	if info.Client {
+		l.Context = ctx
+		return l, l
 	}
-	return ctx, legs
+	return ctx, l
 }
 
 // quietLeg is a part of a leg that ignores all events but the end.
@@ -49,11 +58,29 @@ func (quietLeg) Request(*codec.Frame) {}
 func (quietLeg) Header(metadata.MD)   {}
 func (quietLeg) Reply(*codec.Frame)   {}
 
-// observedLeg is a leg that several tracers see.
+// observedLeg is a leg that several tracers see. That of a client is also the context of the call, in which the legs of backends
+// find it.
 type observedLeg struct {
-	all      []director.Leg
-	room     [5]director.Leg // memory for all and for the recorder's, so that one allocation suffices
-	recorded capture.Leg
+	context.Context // of a client's leg; nil for that of a backend
+	all             []director.Leg
+	room            [5]director.Leg // memory for all and for the recorder's, so that one allocation suffices
+	recorded        capture.Leg
+
+	errors          *LastErrors
+	method, backend string
+	client          *observedLeg                // for which a backend is called; nil for a call that criproxy makes itself
+	failed          atomic.Pointer[observedLeg] // of a client's leg: the first of a backend with an error
+}
+
+// clientLeg is the key of the client's leg in the context of a call.
+type clientLeg struct{}
+
+// Value returns the leg itself for clientLeg, and otherwise the value in the context of the call.
+func (l *observedLeg) Value(key any) any {
+	if key == (clientLeg{}) {
+		return l
+	}
+	return l.Context.Value(key)
 }
 
 func (l *observedLeg) Request(f *codec.Frame) {
@@ -77,5 +104,15 @@ func (l *observedLeg) Reply(f *codec.Frame) {
 func (l *observedLeg) End(err error, trailer metadata.MD) {
 	for _, one := range l.all {
 		one.End(err, trailer)
+	}
+	failed := l.failed.Load()
+	switch code := codeOf(err); {
+	case code == codes.OK, code == codes.Canceled:
+	case l.client != nil:
+		l.client.failed.CompareAndSwap(nil, l)
+	case l.Context != nil && failed != nil:
+		l.errors.add(l.method, failed.backend, err)
+	case l.Context != nil:
+		l.errors.add(l.method, "", err)
 	}
 }

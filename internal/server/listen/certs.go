@@ -62,30 +62,18 @@ func NewKeyring(t config.TLS) *keyring { return &keyring{files: t} }
 // load reads the files. If that fails, it returns their latest valid content, if there is one.
 func (k *keyring) load() (*material, error) {
 	m, err := readKeys(k.files)
-	good, news := k.take(m, err)
-	if good == nil {
-		return nil, err
-	}
-	if news { // log without the lock, which every connection needs
-		klog.ErrorS(err, "Certificates cannot be read; the previous ones are still in use")
-	}
-	return good, nil
-}
-
-// take notes the result of reading the files. It returns the contents to use, and whether err
-// has not been logged yet.
-func (k *keyring) take(m *material, err error) (good *material, news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err == nil {
+	switch {
+	case err == nil:
 		k.good, k.failed = m, ""
-		return m, false
-	}
-	news = k.failed != err.Error()
-	if k.good != nil {
+	case k.good == nil:
+		return nil, err
+	case k.failed != err.Error():
 		k.failed = err.Error()
+		go klog.ErrorS(err, "Certificates cannot be read; the previous ones are still in use") // no connection waits for the log
 	}
-	return k.good, news
+	return k.good, nil
 }
 
 // readKeys reads the files once.

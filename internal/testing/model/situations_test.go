@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"strings"
 	"time"
 )
 
@@ -95,11 +96,10 @@ func (w *world) judgeRest() {
 		return
 	}
 	w.judgeMetrics(w.now)
-	state := w.now.proxy.State()
-	if state.Memory.Taken != 0 {
-		w.violated("at rest, messages take %d bytes", state.Memory.Taken)
+	if metrics := string(w.now.asks("/metrics")); !strings.Contains(metrics, "\ncriproxy_message_memory_bytes 0\n") {
+		w.violated("at rest, messages take memory: %s", metrics)
 	}
-	for _, b := range state.Backends {
+	for _, b := range w.now.proxy.Health().Backends {
 		if b.State != "up" && w.now.cfg.has(b.Name) {
 			w.violated("at rest, backend %s is %s: %v", b.Name, b.State, b.Err)
 		}

@@ -1,4 +1,4 @@
-package telemetry
+package server
 
 import (
 	"strconv"
@@ -8,17 +8,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/criproxy/criproxy/internal/backend"
+	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-// gauges are the metrics whose values are computed when a scraper asks for them.
+// gauges are the metrics whose values are read when a scraper asks for them, from whoever has them.
 type gauges struct {
-	source interface{ State() admin.State }
-	wrong  *Wrong                      // may be nil
-	descs  map[string]*prometheus.Desc // :: name
+	proxy *Proxy
+	wrong *telemetry.Wrong            // may be nil
+	descs map[string]*prometheus.Desc // :: name
 }
+
+// emit gives a scraper the value of a metric.
+type emit func(name string, value float64, labels ...string)
 
 // described lists the metrics of gauges: name, help, labels.
 var described = []struct {
@@ -67,8 +72,8 @@ var described = []struct {
 }
 
 // NewGauges returns the metrics of a proxy. wrong may be nil.
-func NewGauges(source interface{ State() admin.State }, wrong *Wrong) *gauges {
-	g := &gauges{source: source, wrong: wrong, descs: map[string]*prometheus.Desc{}}
+func NewGauges(p *Proxy, wrong *telemetry.Wrong) *gauges {
+	g := &gauges{proxy: p, wrong: wrong, descs: map[string]*prometheus.Desc{}}
 	for _, d := range described {
 		g.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
@@ -82,54 +87,61 @@ func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
+// emit returns what gives to values of one type.
+func (g *gauges) emit(to chan<- prometheus.Metric, kind prometheus.ValueType) emit {
+	return func(name string, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(g.descs[name], kind, value, labelValues(labels)...)
+	}
+}
+
 // Collect implements [prometheus.Collector].
 func (g *gauges) Collect(to chan<- prometheus.Metric) {
-	gauge := func(name string, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.GaugeValue, v, labelValues(labels)...)
-	}
-	counter := func(name string, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.CounterValue, v, labelValues(labels)...)
-	}
-	s := g.source.State()
-	gauge("criproxy_ready", one(s.Ready))
-	for _, b := range s.Backends {
-		gauge("criproxy_backend_up", one(b.IsUp()), b.Name)
-		gauge("criproxy_backend_slow", one(b.State == backend.Slow.String()), b.Name)
-		gauge("criproxy_backend_since_timestamp_seconds", float64(b.Since.UnixNano())/1e9, b.Name)
-		if b.Age != nil {
-			gauge("criproxy_backend_last_known_age_seconds", b.Age.Seconds(), b.Name)
+	p, gauge, counter := g.proxy, g.emit(to, prometheus.GaugeValue), g.emit(to, prometheus.CounterValue)
+	gauge("criproxy_ready", one(p.Health().Ready))
+	for _, b := range p.backends() {
+		name := b.String()
+		state, since, _ := b.state()
+		gauge("criproxy_backend_up", one(admin.TakesCalls(state)), name)
+		gauge("criproxy_backend_slow", one(state == backend.Slow.String()), name)
+		gauge("criproxy_backend_since_timestamp_seconds", float64(since.UnixNano())/1e9, name)
+		if b.cached {
+			gauge("criproxy_backend_last_known_age_seconds", b.backend.Age().Seconds(), name)
+			for kind, n := range b.backend.Items() {
+				gauge("criproxy_backend_items", float64(n), name, kind)
+			}
 		}
-		for kind, n := range b.Items {
-			gauge("criproxy_backend_items", float64(n), b.Name, kind)
-		}
-		for method, n := range b.Remembered {
-			counter("criproxy_backend_remembered_answers_total", float64(n), b.Name, method)
+		for method, n := range p.answers.of(name) {
+			counter("criproxy_backend_remembered_answers_total", float64(n), name, method)
 		}
 	}
-	gauge("criproxy_message_memory_bytes", float64(s.Memory.Taken))
-	gauge("criproxy_message_memory_limit_bytes", float64(s.Memory.Total))
-	counter("criproxy_overload_calls_total", float64(s.Memory.Refused))
-	counter("criproxy_panics_total", float64(s.Panics))
-	for _, l := range s.Listeners {
-		gauge("criproxy_listener_up", one(l.Err == nil), l.Path)
-		counter("criproxy_listener_lost_total", float64(l.Lost), l.Path)
-		gauge("criproxy_listener_connections", float64(l.Connections.Now), l.Path)
-		gauge("criproxy_listener_connections_limit", float64(l.Connections.Most), l.Path)
-		counter("criproxy_listener_ended_connections_total", float64(l.Connections.Ended), l.Path)
-		counter("criproxy_refused_calls_total", float64(l.Refused), l.Path)
+	taken, total, refused := p.memory.Usage()
+	gauge("criproxy_message_memory_bytes", float64(taken))
+	gauge("criproxy_message_memory_limit_bytes", float64(total))
+	counter("criproxy_overload_calls_total", float64(refused))
+	counter("criproxy_panics_total", float64(recovery.Count()))
+	clients := p.clients()
+	for _, s := range p.sockets() {
+		lost, err := s.FileState()
+		gauge("criproxy_listener_up", one(err == nil), s.Path)
+		counter("criproxy_listener_lost_total", float64(lost), s.Path)
+		connections := p.connectionsOf(s, clients[s])
+		gauge("criproxy_listener_connections", float64(connections.Now), s.Path)
+		gauge("criproxy_listener_connections_limit", float64(connections.Most), s.Path)
+		counter("criproxy_listener_ended_connections_total", float64(connections.Ended), s.Path)
+		counter("criproxy_refused_calls_total", float64(s.Refused.Load()), s.Path)
 	}
-	c := s.Config
+	c := p.config.Load()
 	gauge("criproxy_config_last_reload_successful", one(c.Error == ""))
 	gauge("criproxy_config_last_reload_success_timestamp_seconds", float64(c.Loaded.UnixNano())/1e9)
 	counter("criproxy_config_reloads_total", float64(c.Reloads), "success")
 	counter("criproxy_config_reloads_total", float64(c.Failures), "failure")
 	gauge("criproxy_config_waiting_changes", float64(len(c.NeedsRestart)))
-	if s.Capture != nil {
-		counter("criproxy_capture_events_total", float64(s.Capture.Recorded))
-		counter("criproxy_capture_missed_events_total", float64(s.Capture.Missed))
-		if s.Capture.File {
-			gauge("criproxy_capture_up", one(!s.Capture.Failing))
-			counter("criproxy_capture_failures_total", float64(s.Capture.Failures))
+	if r := p.record.State(); r != nil {
+		counter("criproxy_capture_events_total", float64(r.Recorded))
+		counter("criproxy_capture_missed_events_total", float64(r.Missed))
+		if r.File {
+			gauge("criproxy_capture_up", one(!r.Failing))
+			counter("criproxy_capture_failures_total", float64(r.Failures))
 		}
 	}
 	if g.wrong != nil {
@@ -137,41 +149,38 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 			gauge("criproxy_findings", float64(n), of[0], of[1])
 		}
 	}
-	if x := s.Export; x != nil {
+	if x := p.export.State(); x != nil {
 		gauge("criproxy_export_up", one(x.Failing.IsZero()))
 		gauge("criproxy_export_queued_records", float64(x.Queued))
 		counter("criproxy_export_sent_records_total", float64(x.Sent))
-		for _, why := range []string{lostFull, lostRefused, lostStopped} {
+		for _, why := range telemetry.WhyLost {
 			counter("criproxy_export_lost_records_total", float64(x.Lost[why]), why)
 		}
 	}
-	for at, n := range driftSeries(s.Drift) {
-		counter("criproxy_drift_total", float64(n), at.kind, at.where)
-	}
-	if s.Plugins != nil {
-		collectHooks(*s.Plugins, gauge, counter)
+	collectDrift(p.findings(), counter)
+	if all := p.plugins(); all != nil {
+		collectPlugins(all, gauge, counter)
 	}
 }
 
-// driftAt has the labels of criproxy_drift_total.
-type driftAt struct{ kind, where string }
-
-// driftSeries counts findings by their labels, which are names of the schema. Whoever sends a message chooses the names of
+// collectDrift counts findings by their labels, which are names of the schema. Whoever sends a message chooses the names of
 // methods and the numbers of fields that the schema does not have: such methods have one label together, and such fields
 // that of their message. criproxy check -drift shows the names and numbers.
-func driftSeries(findings []drift.Finding) map[driftAt]uint64 {
-	all := map[driftAt]uint64{}
+func collectDrift(findings []drift.Finding, counter emit) {
+	count := map[[2]string]uint64{} // :: kind, where
 	for _, f := range findings {
-		at := driftAt{f.Kind, f.Where}
+		where := f.Where
 		switch f.Kind {
 		case drift.Method:
-			at.where = other
+			where = telemetry.Other
 		case drift.Field:
-			at.where, _, _ = strings.Cut(f.Where, " ") // the name of the message
+			where, _, _ = strings.Cut(where, " ") // the name of the message
 		}
-		all[at] += f.Count
+		count[[2]string{f.Kind, where}] += f.Count
 	}
-	return all
+	for labels, n := range count {
+		counter("criproxy_drift_total", float64(n), labels[:]...)
+	}
 }
 
 // labelValues makes values of labels valid, in place. A name of a file, for example that of a plugin, need not be UTF-8,
@@ -185,7 +194,7 @@ func labelValues(values []string) []string {
 	return values
 }
 
-func collectHooks(s plugins.State, gauge, counter func(string, float64, ...string)) {
+func collectPlugins(s *plugins.State, gauge, counter emit) {
 	counter("criproxy_hook_conflicts_total", float64(s.Conflicts))
 	for _, p := range s.Plugins {
 		gauge("criproxy_hook_plugin_up", one(p.State == "ready"), p.Name)

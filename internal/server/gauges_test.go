@@ -1,4 +1,4 @@
-package telemetry
+package server
 
 import (
 	"fmt"
@@ -9,28 +9,36 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/drift"
-	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-type stateOf admin.State
+// found are gauges of what calls had, and of plugins.
+type found struct {
+	*gauges
+	drift   []drift.Finding
+	plugins plugins.State
+}
 
-func (s stateOf) State() admin.State { return admin.State(s) }
+func (f *found) Collect(to chan<- prometheus.Metric) {
+	gauge, counter := f.emit(to, prometheus.GaugeValue), f.emit(to, prometheus.CounterValue)
+	collectDrift(f.drift, counter)
+	collectPlugins(&f.plugins, gauge, counter)
+}
 
 // One call of a method whose name was not UTF-8 made /metrics fail until the process ended, and each invented name made a
 // series. See issue 40.
 func TestNobodyOutsideNamesASeries(t *testing.T) {
 	t.Parallel()
-	s := stateOf{}
+	s := &found{gauges: NewGauges(nil, nil)}
 	for i := range 150 {
-		s.Drift = append(s.Drift, drift.Finding{Kind: drift.Field, Where: fmt.Sprintf("Container field %d", 100+i), Count: 1})
+		s.drift = append(s.drift, drift.Finding{Kind: drift.Field, Where: fmt.Sprintf("Container field %d", 100+i), Count: 1})
 	}
 	for i := range 150 {
-		s.Drift = append(s.Drift, drift.Finding{Kind: drift.Method, Where: fmt.Sprintf("/runtime.v1.RuntimeService/V\xe4%d", i), Count: 2})
+		s.drift = append(s.drift, drift.Finding{Kind: drift.Method, Where: fmt.Sprintf("/runtime.v1.RuntimeService/V\xe4%d", i), Count: 2})
 	}
-	s.Plugins = &plugins.State{Plugins: []plugins.PluginState{{Name: "\xe4.json"}, {Name: "\xf6.json"}, {Name: `good "one".json`}}}
+	s.plugins = plugins.State{Plugins: []plugins.PluginState{{Name: "\xe4.json"}, {Name: "\xf6.json"}, {Name: `good "one".json`}}}
 	r := prometheus.NewRegistry()
-	r.MustRegister(NewGauges(s, nil))
+	r.MustRegister(s)
 	families, err := r.Gather()
 	require.NoError(t, err)
 	got := map[string]float64{}
