@@ -31,14 +31,15 @@ type connection struct {
 	failed  atomic.Pointer[error]    // why the latest attempt to connect failed, of those that did
 	cgroup  atomic.Pointer[string]   // of the process to which it connected last
 	changed func()
-	inUse   sync.RWMutex // each call holds it for reading; retire takes it for good
 
-	mu     sync.Mutex    // guards the fields below
-	now    string        // see state
-	why    error         // why it is down
-	waited time.Duration // how long calls have waited since the latest answer
-	until  time.Time     // when the latest call without an answer ended
-	hangs  time.Duration // a plugin that lets calls wait that long, and answers none, is down
+	mu      sync.Mutex // guards the fields below
+	users   int
+	retired bool
+	now     string        // see state
+	why     error         // why it is down
+	waited  time.Duration // how long calls have waited since the latest answer
+	until   time.Time     // when the latest call without an answer ended
+	hangs   time.Duration // a plugin that lets calls wait that long, and answers none, is down
 }
 
 // maxPause is the longest pause between attempts to connect. It is much shorter than the time that
@@ -279,10 +280,32 @@ func (c *connection) state() (string, error) {
 	return c.now, c.why
 }
 
-// retire closes the connection when the last call on it has ended. No call begins on it any more. It must be called only once.
-func (c *connection) retire() {
-	go func() {
-		c.inUse.Lock()
+// use keeps the connection open until release is called. It reports false if the connection is
+// already closed.
+func (c *connection) use() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retired && c.users == 0 {
+		return false
+	}
+	c.users++
+	return true
+}
+
+func (c *connection) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users == 0 && c.retired {
 		_ = c.cc.Close() // its error concerns no call
-	}()
+	}
+}
+
+// retire closes the connection when the last call on it has ended.
+func (c *connection) retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.retired && c.users == 0 {
+		_ = c.cc.Close() // its error concerns no call
+	}
+	c.retired = true
 }

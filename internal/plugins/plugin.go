@@ -62,10 +62,10 @@ type question struct {
 // ask asks the plugin and returns its answer. The error says why there is no usable answer. It is a
 // [*refusal] if the plugin answered with an error.
 func (p *plugin) ask(ctx context.Context, q question) (protoreflect.Message, error) {
-	if !p.conn.inUse.TryRLock() {
+	if !p.conn.use() {
 		return nil, errors.New("the plugin has been removed")
 	}
-	defer p.conn.inUse.RUnlock()
+	defer p.conn.release()
 	body, err := encode(q.body)
 	if err != nil {
 		return nil, err
