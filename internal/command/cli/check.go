@@ -247,7 +247,7 @@ func (f *Flags) own(fs *flag.FlagSet, about string, out io.Writer, add func()) {
 		fmt.Fprintf(out, "criproxy %s\n\nFlags:\n", about)
 		fs.VisitAll(func(one *flag.Flag) {
 			if !of[one.Name] {
-				printFlag(out, one, "")
+				printFlag(out, one)
 			}
 		})
 		fmt.Fprintf(out, "\nAnd the flags of serve, which say what to examine:\n")

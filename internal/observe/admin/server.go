@@ -7,7 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof" // adds its paths to http.DefaultServeMux
 	"os"
 	"time"
 
@@ -44,7 +44,7 @@ type Source interface {
 // recorded events, changes with what happened to the proxy and its backends.
 func New(p Source, monitoring func(*http.ServeMux), events, changes http.HandlerFunc) *Server {
 	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
-	servePprof(a.mux)
+	a.mux.Handle("/debug/pprof/", http.DefaultServeMux) // for go tool pprof
 	a.mux.HandleFunc("GET /events", events)
 	a.mux.HandleFunc("GET /changes", changes)
 	monitoring(a.mux)
@@ -82,15 +82,6 @@ func New(p Source, monitoring func(*http.ServeMux), events, changes http.Handler
 
 // Handler answers what the admin socket answers.
 func (a *Server) Handler() http.Handler { return a.mux }
-
-// servePprof adds the paths that go tool pprof requests.
-func servePprof(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-}
 
 // Start serves the listeners that are set. stop ends the contexts of all requests, and returns when all handlers have
 // returned.
