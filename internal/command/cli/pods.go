@@ -112,19 +112,19 @@ func Instances(ctx context.Context, args []string, out, errOut io.Writer) error 
 		return errors.Join(show.Encode(out, output.format, append([]Instance{}, found...)), unanswered)
 	}
 	screen := show.NewScreen(out)
-	head := []string{"PROCESS", "VERSION", "ADMIN SOCKET"}
-	if asked.several() {
-		head = append([]string{"NODE"}, head...)
-	} else if len(found) == 0 {
+	if len(found) == 0 && !asked.several() {
 		screen.Say(0, "No criproxy with an admin socket that you can open runs on this machine.")
 		return nil
 	}
-	var rows [][]show.Cell
+	var table show.Table
 	for _, one := range found {
-		row := show.Cells(one.Node, fmt.Sprint(one.PID), one.Version, one.Admin)
-		rows = append(rows, row[len(row)-len(head):])
+		row := []string{"PROCESS", fmt.Sprint(one.PID), "VERSION", one.Version, "ADMIN SOCKET", one.Admin}
+		if asked.several() {
+			row = append([]string{"NODE", one.Node}, row...)
+		}
+		table.Row(row...)
 	}
-	screen.Table(head, rows)
+	screen.Table(&table)
 	for _, one := range found {
 		show.LongCalls(screen, one.PID, one.StaysFor)
 	}
