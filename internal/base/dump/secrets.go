@@ -34,7 +34,7 @@ func MatchesKey(patterns []string, key []byte) bool {
 }
 
 // Text prints messages without the secrets.
-func (s Secrets) Text() Text { return Text{Secret: s.HasField, SecretKey: s.HasKey} }
+func (s Secrets) Text() Text { return Text{Secrets: s} }
 
 // matchKey reports whether a key is one that pattern names, in which each star
 // stands for anything.

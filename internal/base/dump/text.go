@@ -19,11 +19,7 @@ import (
 // Printing never fails: fields that the schema does not know are printed by number with a guess at
 // their values, and a malformed message is printed up to the malformed field.
 type Text struct {
-	// Secret reports fields to hide beyond those that the schema itself marks
-	// with debug_redact. Optional.
-	Secret func(protoreflect.FieldDescriptor) bool
-	// SecretKey reports entries of maps to hide, by their key. Optional.
-	SecretKey func(fd protoreflect.FieldDescriptor, key []byte) bool
+	Secrets Secrets // not to print
 	// Unsafe prints secrets too.
 	Unsafe bool
 	// MaxValue is the length from which strings and bytes are cut, in bytes. Zero means no limit.
@@ -38,7 +34,7 @@ const maxDepth = 100
 
 // isSecret reports whether the content of fd must not be shown.
 func (t Text) isSecret(fd protoreflect.FieldDescriptor) bool {
-	return !t.Unsafe && (MarkedSecret(fd) || t.Secret != nil && t.Secret(fd))
+	return !t.Unsafe && t.Secrets.HasField(fd)
 }
 
 // HidesUnknown reports whether fields of md that the schema does not know must be hidden. If one

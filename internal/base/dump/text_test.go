@@ -71,8 +71,8 @@ func options(t testing.TB, data string) (text dump.Text) {
 			text.MaxValue = n
 			words = words[2:]
 		case "secret":
-			name, inner := protoreflect.FullName(words[1]), text.Secret
-			text.Secret = func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == name || inner != nil && inner(fd) }
+			name, inner := protoreflect.FullName(words[1]), text.Secrets.Field
+			text.Secrets.Field = func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == name || inner != nil && inner(fd) }
 			words = words[2:]
 		default:
 			require.Fail(t, "a golden has no option called "+words[0])

@@ -118,7 +118,7 @@ func (t Text) entry(nodes []*Node, n *Node, entry []byte, depth int) []*Node {
 	key, value, left := wire.Entry(entry, wireType(fd.MapKey().Kind()), wireType(fd.MapValue().Kind()))
 	n.Key = string(t.scalar(nil, fd.MapKey(), key.Value))
 	switch {
-	case t.SecretKey != nil && !t.Unsafe && t.SecretKey(fd, key.Bytes()):
+	case !t.Unsafe && t.Secrets.HasKey(fd, key.Bytes()):
 		n.Text = Redacted
 	case fd.MapValue().Message() != nil:
 		n.IsMsg, n.Nodes = true, t.tree(fd.MapValue().Message(), value.Bytes(), depth+1)

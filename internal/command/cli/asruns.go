@@ -21,9 +21,7 @@ import (
 func (f *Flags) overriding(fs *flag.FlagSet) map[string]string {
 	all := map[string]string{}
 	for name := range f.given {
-		switch {
-		case name == "config", name == "log-format", name == "apiserver", IsKlog(name):
-		default:
+		if !slices.Contains([]string{"config", "log-format", "apiserver"}, name) && !IsKlog(name) {
 			all[name] = fs.Lookup(name).Value.String()
 		}
 	}

@@ -173,17 +173,17 @@ func (r *Report) print(out *show.Screen, verbose bool) {
 // summary shows whether the configuration works, and the state of the backends.
 func (r *Report) summary(out *show.Screen) {
 	failing := 0
-	var rows [][]show.Cell
+	var backends show.Table
 	for _, b := range r.Backends {
-		row := show.Cells("  "+b.Name, b.Address, b.Runtime, "")
+		runtime, versions := b.Runtime, ""
 		if len(b.Versions) > 0 {
-			row[3].Text = "speaks " + strings.Join(b.Versions, ", ")
+			versions = "speaks " + strings.Join(b.Versions, ", ")
 		}
 		if b.Error != "" {
 			failing++
-			row[2], row[3] = show.Cell{Text: "FAILS", Colour: show.Red}, show.Cell{} // the errors above say why
+			runtime, versions = "FAILS", "" // the errors above say why
 		}
-		rows = append(rows, row)
+		backends.Row("", "  "+b.Name, "", b.Address, "", runtime, "", versions)
 	}
 	switch {
 	case failing > 0:
@@ -203,7 +203,7 @@ func (r *Report) summary(out *show.Screen) {
 	out.Say(0, "Listens on %s", r.Listen)
 	out.Gap()
 	out.Say(0, "Backends, the primary first:")
-	out.Rows(rows)
+	out.Table(&backends)
 	if len(r.Notes) > 0 {
 		out.Gap()
 		out.Say(0, "Good to know:")
@@ -247,7 +247,7 @@ func (f *Flags) own(fs *flag.FlagSet, about string, out io.Writer, add func()) {
 		fmt.Fprintf(out, "criproxy %s\n\nFlags:\n", about)
 		fs.VisitAll(func(one *flag.Flag) {
 			if !of[one.Name] {
-				printFlag(out, one, "")
+				printFlag(out, one)
 			}
 		})
 		fmt.Fprintf(out, "\nAnd the flags of serve, which say what to examine:\n")

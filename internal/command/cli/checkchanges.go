@@ -70,7 +70,11 @@ func checkAll(ctx context.Context, q show.Query, f *Flags, fs *flag.FlagSet) err
 			return err
 		}
 	}
-	says := map[show.Cell][]string{}
+	type said struct {
+		colour show.Colour
+		text   string
+	}
+	says := map[said][]string{}
 	works := 0
 	for _, a := range all {
 		if a.Value == nil {
@@ -80,7 +84,7 @@ func checkAll(ctx context.Context, q show.Query, f *Flags, fs *flag.FlagSet) err
 			works++
 		}
 		add := func(colour show.Colour, text string) {
-			of := show.Cell{Text: text, Colour: colour}
+			of := said{colour, text}
 			says[of] = append(says[of], a.Name)
 		}
 		for _, text := range a.Value.Errors {
@@ -103,14 +107,14 @@ func checkAll(ctx context.Context, q show.Query, f *Flags, fs *flag.FlagSet) err
 		}
 		q.Paint(colour, 0, "This works on %d of %d nodes.", works, len(all))
 		rank := map[show.Colour]int{show.Red: 0, show.Yellow: 1, show.Plain: 2}
-		for _, one := range slices.SortedFunc(maps.Keys(says), func(a, b show.Cell) int {
-			return cmp.Or(cmp.Compare(rank[a.Colour], rank[b.Colour]), cmp.Compare(len(says[b]), len(says[a])), cmp.Compare(a.Text, b.Text))
+		for _, one := range slices.SortedFunc(maps.Keys(says), func(a, b said) int {
+			return cmp.Or(cmp.Compare(rank[a.colour], rank[b.colour]), cmp.Compare(len(says[b]), len(says[a])), cmp.Compare(a.text, b.text))
 		}) {
 			where := show.Named(says[one])
 			if len(says[one]) == len(all) && len(all) > 1 {
 				where = fmt.Sprintf("all %d nodes", len(all))
 			}
-			q.Paint(one.Colour, 2, "%s: %s", where, one.Text)
+			q.Paint(one.colour, 2, "%s: %s", where, one.text)
 		}
 	}
 	err := show.Finish(q, all)

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/backend"
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 // callsItself changes the name of this process, by which the recorder identifies the client. The function that it
@@ -52,7 +53,7 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	_ = s.list(ctx) // which says so itself
 	var header metadata.MD
 	if st, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}, grpc.Header(&header)); err == nil {
-		s.say("ContainerStatus", short(vm.container), "%s%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"), fromCache(header))
+		s.say("ContainerStatus", calls.ShortID(vm.container), "%s%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"), fromCache(header))
 	}
 	_ = s.sayExec(ctx, vm) // it fails
 	_ = s.sayExec(ctx, s.pods[0])
@@ -105,7 +106,7 @@ func (s *session) list(ctx context.Context) error {
 		return err
 	}
 	s.say("ListPodSandbox", "", "%s%s", each(list.GetItems(), func(p *runtimeapi.PodSandbox) string {
-		return short(p.GetId()) + " " + p.GetMetadata().GetName()
+		return calls.ShortID(p.GetId()) + " " + p.GetMetadata().GetName()
 	}), fromCache(header))
 	return nil
 }
@@ -133,7 +134,7 @@ func (s *session) sayExec(ctx context.Context, p *demoPod) error {
 	case err != nil:
 		text = cut(status.Convert(err))
 	}
-	s.say("ExecSync", short(p.container)+" echo", "%s", text)
+	s.say("ExecSync", calls.ShortID(p.container)+" echo", "%s", text)
 	return err
 }
 
@@ -163,7 +164,7 @@ func (s *session) keepUp(ctx context.Context, machines []*machine) error {
 		s.out = quiet
 	}
 	vm := s.pods[1]
-	fmt.Fprintf(s.out, "  crictl pods\n  crictl exec -s %[1]s hostname\n  crictl logs -f %[1]s\n", short(vm.container))
+	fmt.Fprintf(s.out, "  crictl pods\n  crictl exec -s %[1]s hostname\n  crictl logs -f %[1]s\n", calls.ShortID(vm.container))
 	keys := make(chan struct{})
 	if term.IsTerminal(int(os.Stdin.Fd())) {
 		fmt.Fprintf(s.out, "\nPress Enter to stop %s, and again to start it.\n", demoBackend)

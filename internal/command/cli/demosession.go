@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
 // session is the demo's client. It makes, inspects and removes two pods, one on each runtime, through one socket, and
@@ -85,9 +87,9 @@ func (s *session) start(ctx context.Context, p *demoPod) {
 		LogDirectory: filepath.Join(s.logs, "default_"+p.name+"_uid-"+p.name),
 	}
 	p.sandbox = made(ctx, s, s.runtime.RunPodSandbox, &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: p.handler}).GetPodSandboxId()
-	s.say("RunPodSandbox", p.name, "%s    %s", short(p.sandbox), p.why)
+	s.say("RunPodSandbox", p.name, "%s    %s", calls.ShortID(p.sandbox), p.why)
 	image := made(ctx, s, s.image.PullImage, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: p.image}, SandboxConfig: p.config})
-	s.say("PullImage", p.image, "%s", short(image.GetImageRef()))
+	s.say("PullImage", p.image, "%s", calls.ShortID(image.GetImageRef()))
 	p.container = made(ctx, s, s.runtime.CreateContainer, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: p.sandbox, SandboxConfig: p.config,
 		Config: &runtimeapi.ContainerConfig{
@@ -98,7 +100,7 @@ func (s *session) start(ctx context.Context, p *demoPod) {
 		},
 	}).GetContainerId()
 	made(ctx, s, s.runtime.StartContainer, &runtimeapi.StartContainerRequest{ContainerId: p.container})
-	s.say("StartContainer", short(p.container), "ok")
+	s.say("StartContainer", calls.ShortID(p.container), "ok")
 }
 
 // inspect asks for lists, status, events and output.
@@ -110,7 +112,7 @@ func (s *session) inspect(ctx context.Context, pods []*demoPod) {
 	s.say("ListImages", "", "%s", each(images.GetImages(), func(i *runtimeapi.Image) string { return strings.Join(i.GetRepoTags(), " ") }))
 	for _, p := range pods {
 		st := made(ctx, s, s.runtime.ContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: p.container})
-		s.say("ContainerStatus", short(p.container), "%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"))
+		s.say("ContainerStatus", calls.ShortID(p.container), "%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"))
 		if s.err == nil {
 			s.err = s.sayExec(ctx, p)
 		}
@@ -120,7 +122,7 @@ func (s *session) inspect(ctx context.Context, pods []*demoPod) {
 		e := s.event()
 		for _, p := range pods {
 			if e.GetContainerId() == p.container && e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT {
-				seen = append(seen, short(p.container)+" started")
+				seen = append(seen, calls.ShortID(p.container)+" started")
 			}
 		}
 	}
@@ -151,7 +153,7 @@ func (s *session) remove(ctx context.Context, pods []*demoPod) {
 	for _, p := range pods {
 		made(ctx, s, s.runtime.StopPodSandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
 		made(ctx, s, s.runtime.RemovePodSandbox, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.sandbox})
-		s.say("RemovePodSandbox", short(p.sandbox), "ok")
+		s.say("RemovePodSandbox", calls.ShortID(p.sandbox), "ok")
 		made(ctx, s, s.image.RemoveImage, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: p.image}})
 		s.say("RemoveImage", p.image, "ok")
 	}
@@ -182,13 +184,4 @@ func each[T any](items []T, text func(T) string) string {
 		lines[i] = text(item)
 	}
 	return strings.Join(lines, "\n")
-}
-
-// short cuts a long id down to what people look at, and keeps what stands before it.
-func short(id string) string {
-	hex := len(id) - len(strings.TrimRight(id, "0123456789abcdef"))
-	if hex > 12 {
-		return id[:len(id)-hex+12]
-	}
-	return id
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
 // Dump is the subcommand that saves what a running criproxy has recorded.
@@ -86,7 +85,7 @@ nodes, each has its own FILE, with the node's name before the first dot.`, 0, 1)
 	case path == "" && len(nodes) > 1:
 		return &UsageError{fmt.Errorf("dump: the calls of %d nodes do not fit into one stream; want a FILE, such as calls.jsonl.zst, for files such as calls-%s.jsonl.zst", len(nodes), nodes[0].Name)}
 	}
-	return (*show.Unanswered)(nil).Of(show.EachNode(ctx, nodes, time.Duration(asked.timeout), errOut, func(ctx context.Context, i int) error {
+	return admin.UnansweredBy(admin.EachNode(ctx, nodes, time.Duration(asked.timeout), errOut, func(ctx context.Context, i int) error {
 		to := path
 		if path != "" {
 			to = fileOfNode(path, nodes[i].Name)

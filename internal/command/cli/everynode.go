@@ -33,15 +33,8 @@ type errand struct {
 // newErrand returns an errand with the flags and arguments of a command line, except those that choose nodes or the
 // output, and those called without.
 func newErrand(name string, run func(context.Context, []string, io.Writer, io.Writer) error, fs *flag.FlagSet, without ...string) errand {
-	e := errand{name: name, run: run}
 	without = append(without, "admin", "node", "nodes", "l", "n", "context", "kubeconfig", "timeout", "o")
-	fs.Visit(func(f *flag.Flag) {
-		if !slices.Contains(without, f.Name) {
-			e.args = append(e.args, fmt.Sprintf("-%s=%s", f.Name, f.Value))
-		}
-	})
-	e.args = append(e.args, fs.Args()...)
-	return e
+	return errand{name: name, run: run, args: append(givenFlags(fs, without...), fs.Args()...)}
 }
 
 // do runs the errand on one node.
@@ -128,7 +121,7 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 func (n *nodeFlags) stream(ctx context.Context, nodes []admin.Node, errOut io.Writer, run func(ctx context.Context, n admin.Node, connected func()) error) error {
 	var running sync.WaitGroup
 	ended := make([]error, len(nodes))
-	nodes = show.EachNode(ctx, nodes, time.Duration(n.timeout), errOut, func(within context.Context, i int) error {
+	nodes = admin.EachNode(ctx, nodes, time.Duration(n.timeout), errOut, func(within context.Context, i int) error {
 		ctx, cancel := context.WithCancel(ctx)
 		connected, over := make(chan struct{}), make(chan struct{})
 		running.Go(func() {
@@ -154,7 +147,7 @@ func (n *nodeFlags) stream(ctx context.Context, nodes []admin.Node, errOut io.Wr
 	if ctx.Err() != nil {
 		return nil // Ctrl-C
 	}
-	return (*show.Unanswered)(nil).Of(nodes)
+	return admin.UnansweredBy(nodes)
 }
 
 // A merger writes what several nodes say in the order of time. Its methods may be called at once.

@@ -70,20 +70,19 @@ func addFlag(fs *flag.FlagSet, to any, name, usage string) {
 	case *time.Duration:
 		fs.Var((*unitDuration)(to), name, usage)
 	case *[]string:
-		fs.Var((*commaList)(to), name, usage)
+		fs.Var((*list)(to), name, usage)
 	default:
 		panic(fmt.Sprintf("flag -%s: there is no flag for a %T", name, to))
 	}
 }
 
-// commaList is the value of a flag that takes several values, separated by commas.
-type commaList []string
+// list is the value of a flag that takes several values, separated by commas, and may be given several times.
+type list []string
 
-func (l *commaList) String() string { return strings.Join(*l, ",") }
+func (l *list) String() string { return strings.Join(*l, ",") }
 
-// Set replaces the list.
-func (l *commaList) Set(s string) error {
-	*l = nil
+// Set adds values to the list.
+func (l *list) Set(s string) error {
 	for one := range strings.SplitSeq(s, ",") {
 		if one = strings.TrimSpace(one); one != "" {
 			*l = append(*l, one)
@@ -148,16 +147,17 @@ func printServeFlags(out io.Writer) {
 	fs, _ := NewFlags()
 	var rest []string
 	fs.VisitAll(func(f *flag.Flag) {
-		if f.Name != "apiserver" && !IsKlog(f.Name) {
-			printFlag(out, f, "")
-		}
-	})
-	printFlag(out, fs.Lookup("v"), "how much to log: `LEVEL` 2 logs calls that fail, 3 also calls that change something, with request and reply, 4 also status calls, 5 also lists")
-	fs.VisitAll(func(f *flag.Flag) {
-		if IsKlog(f.Name) && f.Name != "v" {
+		switch {
+		case f.Name == "apiserver", f.Name == "v":
+		case IsKlog(f.Name):
 			rest = append(rest, "-"+f.Name)
+		default:
+			printFlag(out, f)
 		}
 	})
+	v := fs.Lookup("v")
+	v.Usage = "how much to log: `LEVEL` 2 logs calls that fail, 3 also calls that change something, with request and reply, 4 also status calls, 5 also lists"
+	printFlag(out, v)
 	fmt.Fprintf(out, "  and the other flags of klog: %s\n", strings.Join(rest, " "))
 }
 

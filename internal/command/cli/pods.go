@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,25 +76,25 @@ that select pods.`
 
 // Instances is the subcommand that lists the criproxy processes on this machine.
 func Instances(ctx context.Context, args []string, out, errOut io.Writer) error {
-	a := answerFlags("instances")
+	fs := subFlags("instances")
+	var output outputFlags
 	var asked nodeFlags
-	asked.choosing(a.FlagSet)
-	if err := a.parse(args, out, "instances lists the criproxy processes on this machine, or on other nodes, whose admin sockets you can open.", 0); err != nil {
-		return err
-	}
-	if err := asked.check(); err != nil {
+	output.flags(fs)
+	asked.choosing(fs)
+	about := "instances lists the criproxy processes on this machine, or on other nodes, whose admin sockets you can open."
+	if err := cmp.Or(parseSub(fs, args, out, about, 0, 0), output.check("instances"), asked.check()); err != nil {
 		return err
 	}
 	var found []Instance
 	var unanswered error
 	if asked.several() {
-		q := show.Query{Format: a.output.format, Screen: show.NewScreen(out)}
+		q := show.Query{Format: output.format, Screen: show.NewScreen(out)}
 		if err := asked.choose(ctx, &q, errOut); err != nil {
 			return err
 		}
 		e := newErrand("instances", func(context.Context, []string, io.Writer, io.Writer) error {
 			return errors.New("it is a socket of this machine; instances without flags lists the processes here")
-		}, a.FlagSet)
+		}, fs)
 		all := onEach[[]Instance](ctx, q, e)
 		for _, of := range all {
 			if of.Value != nil {
@@ -107,23 +108,23 @@ func Instances(ctx context.Context, args []string, out, errOut io.Writer) error 
 	} else {
 		found = instances(ctx)
 	}
-	if a.output.format != show.Text {
-		return errors.Join(show.Encode(out, a.output.format, append([]Instance{}, found...)), unanswered)
+	if output.format != show.Text {
+		return errors.Join(show.Encode(out, output.format, append([]Instance{}, found...)), unanswered)
 	}
 	screen := show.NewScreen(out)
-	head := []string{"PROCESS", "VERSION", "ADMIN SOCKET"}
-	if asked.several() {
-		head = append([]string{"NODE"}, head...)
-	} else if len(found) == 0 {
+	if len(found) == 0 && !asked.several() {
 		screen.Say(0, "No criproxy with an admin socket that you can open runs on this machine.")
 		return nil
 	}
-	var rows [][]show.Cell
+	var table show.Table
 	for _, one := range found {
-		row := show.Cells(one.Node, fmt.Sprint(one.PID), one.Version, one.Admin)
-		rows = append(rows, row[len(row)-len(head):])
+		row := []string{"PROCESS", fmt.Sprint(one.PID), "VERSION", one.Version, "ADMIN SOCKET", one.Admin}
+		if asked.several() {
+			row = append([]string{"NODE", one.Node}, row...)
+		}
+		table.Row(row...)
 	}
-	screen.Table(head, rows)
+	screen.Table(&table)
 	for _, one := range found {
 		show.LongCalls(screen, one.PID, one.StaysFor)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -19,8 +20,10 @@ type versions struct {
 
 // Version is the subcommand that prints the versions of criproxy and of what it is built with.
 func Version(_ context.Context, args []string, out, errOut io.Writer) error {
-	a := answerFlags("version")
-	if err := a.parse(args, out, "version prints the versions of criproxy and of what it is built with.", 0); err != nil {
+	var output outputFlags
+	fs := subFlags("version")
+	output.flags(fs)
+	if err := cmp.Or(parseSub(fs, args, out, "version prints the versions of criproxy and of what it is built with.", 0, 0), output.check("version")); err != nil {
 		return err
 	}
 	v := versions{Criproxy: config.Version, Modules: map[string]string{}}
@@ -33,8 +36,8 @@ func Version(_ context.Context, args []string, out, errOut io.Writer) error {
 			}
 		}
 	}
-	if a.output.format != show.Text {
-		return show.Encode(out, a.output.format, v)
+	if output.format != show.Text {
+		return show.Encode(out, output.format, v)
 	}
 	fmt.Fprintf(out, "criproxy %s\n", v.Criproxy)
 	if v.Go != "" {

@@ -41,7 +41,7 @@ func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
 		return nil, err
 	}
 	if !p.text.Unsafe {
-		p.redactor = capture.NewRedactor(p.schema, p.secrets)
+		p.redactor = capture.NewRedactor(p.schema, p.text.Secrets)
 	}
 	if p.calls, err = replay.Load(r, backend); err != nil {
 		err = fmt.Errorf("%s: %w", path, err)

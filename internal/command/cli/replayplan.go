@@ -104,19 +104,19 @@ func isFixture(args []string) bool {
 
 // show prints the calls to send.
 func (p *replayPlan) show(out *show.Screen) {
-	var rows [][]show.Cell
+	var table show.Table
 	for _, c := range p.send {
-		what := show.Cell{Text: "reads", Colour: show.Dim}
+		what := "reads"
 		if changes(c.Method) {
-			what = show.Cell{Text: "changes", Colour: show.Yellow}
+			what = "changes"
 		}
 		why := c.Unfit()
 		if why != "" {
 			why = "cannot be sent: " + why
 		}
-		rows = append(rows, append(show.Cells(fmt.Sprint(c.ID), calls.ShortMethod(c.Method)), what, show.Cell{Text: why}))
+		table.Row("CALL", fmt.Sprint(c.ID), "METHOD", calls.ShortMethod(c.Method), "WHAT", what, "", why)
 	}
-	out.Table([]string{"CALL", "METHOD", "WHAT", ""}, rows)
+	out.Table(&table)
 	n, _ := p.writes()
 	out.Say(0, "%s: %d to change something, %d to read; left out, with an error in the recording: %d.", capture.Count(len(p.send), "call"), n, len(p.send)-n, p.leftOut)
 }

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
@@ -17,16 +16,10 @@ import (
 
 // schemaFlags are the flags that describe the messages of other APIs than CRI.
 type schemaFlags struct {
-	protos  multi
-	folders multi
-	sets    multi
+	protos  list
+	folders list
+	sets    list
 }
-
-// multi is a flag that may be given several times.
-type multi []string
-
-func (m *multi) String() string     { return strings.Join(*m, ",") }
-func (m *multi) Set(s string) error { *m = append(*m, s); return nil }
 
 func (s *schemaFlags) flags(fs *flag.FlagSet) {
 	fs.Var(&s.protos, "proto", "a .proto `FILE` that describes calls of another API than CRI; may be repeated")
@@ -85,7 +78,6 @@ type meaning struct {
 	profile *director.Profile
 	schema  *codec.Schema
 	names   *cri.Names
-	secrets dump.Secrets
 	text    dump.Text // shows messages; without secrets, unless the recording has them
 }
 
@@ -95,11 +87,11 @@ func (s *schemaFlags) meaning(h *capture.FileHeader) (m *meaning, err error) {
 	if m.profile, m.schema, err = s.load(h.Descriptors); err != nil {
 		return nil, err
 	}
-	if m.secrets, err = m.profile.Secrets(m.schema); err != nil {
+	secrets, err := m.profile.Secrets(m.schema)
+	if err != nil {
 		return nil, err
 	}
-	m.text = m.secrets.Text()
-	m.text.Unsafe = h.UnsafeRaw
+	m.text = dump.Text{Secrets: secrets, Unsafe: h.UnsafeRaw}
 	m.names, err = cri.NewNames(m.profile, m.schema, h.About)
 	return m, err
 }

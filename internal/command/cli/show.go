@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,41 +16,28 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/show"
 )
 
-// answering has the flags of a command that shows one answer, to people or to programs.
-type answering struct {
-	*flag.FlagSet
-	output outputFlags
-}
-
-// answerFlags returns the flags of a command. more are formats in addition to json and yaml.
-func answerFlags(name string, more ...string) *answering {
-	a := &answering{FlagSet: subFlags(name)}
-	a.output.flags(a.FlagSet, more...)
-	return a
-}
-
-// parse reads the arguments of the command: flags, and n others.
-func (a *answering) parse(args []string, out io.Writer, about string, n int) error {
-	if err := parseSub(a.FlagSet, args, out, about, n, n); err != nil {
-		return err
-	}
-	return a.output.check(a.Name())
-}
-
 // asking has the flags of a command that gets its answer from a running criproxy.
 type asking struct {
-	*answering
+	*flag.FlagSet
+	output outputFlags
 	nodes  nodeFlags
 	errOut io.Writer
 }
 
+// askFlags returns the flags of a command. more are formats in addition to json and yaml.
 func askFlags(name string, errOut io.Writer, more ...string) *asking {
-	a := &asking{answering: answerFlags(name, more...), errOut: errOut}
+	a := &asking{FlagSet: subFlags(name), errOut: errOut}
+	a.output.flags(a.FlagSet, more...)
 	if name == "why" { // which reads all calls of a node
 		a.nodes.timeout = unitDuration(time.Minute)
 	}
 	a.nodes.flags(a.FlagSet)
 	return a
+}
+
+// parse reads the arguments of the command: flags, and n others.
+func (a *asking) parse(args []string, out io.Writer, about string, n int) error {
+	return cmp.Or(parseSub(a.FlagSet, args, out, about, n, n), a.output.check(a.Name()))
 }
 
 // backendsMatch returns a [UsageError] if patterns of -backend match none of the backends that the criproxy at path has. It

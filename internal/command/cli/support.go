@@ -81,7 +81,7 @@ first dot.`
 func supportOfAll(ctx context.Context, asked *nodeFlags, nodes []admin.Node, to string, e errand, errOut io.Writer, written func(string)) error {
 	e.args = slices.DeleteFunc(e.args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
 	done := make([]string, len(nodes))
-	nodes = show.EachNode(ctx, nodes, time.Duration(asked.timeout), errOut, func(ctx context.Context, i int) error {
+	nodes = admin.EachNode(ctx, nodes, time.Duration(asked.timeout), errOut, func(ctx context.Context, i int) error {
 		if !admin.IsRemote(nodes[i].Address) {
 			return errors.New("support collects files and logs of the node that it runs on; choose a socket of this node with -admin")
 		}
@@ -105,7 +105,7 @@ func supportOfAll(ctx context.Context, asked *nodeFlags, nodes []admin.Node, to 
 			written(path)
 		}
 	}
-	err := (*show.Unanswered)(nil).Of(nodes)
+	err := admin.UnansweredBy(nodes)
 	if len(nodes) == 1 && nodes[0].Name == "" && err != nil {
 		return nodes[0].Err
 	}

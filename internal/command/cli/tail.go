@@ -258,11 +258,7 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	if look.more {
 		l.printer.Out = begun // it has what comes before the calls
 	}
-	number := func(header string) uint64 {
-		n, _ := strconv.ParseUint(response.Header.Get(header), 10, 64) // zero of an older criproxy, which sends all
-		return n
-	}
-	if oldest := number(admin.OldestHeader); oldest == 0 || number(admin.RecordedHeader) < oldest+look.asked {
+	if oldest := admin.Number(response, admin.OldestHeader); oldest == 0 || admin.Number(response, admin.RecordedHeader) < oldest+look.asked {
 		look.asked = 0 // it is all that there is
 	}
 	from := admin.RecordedHeader
@@ -271,7 +267,7 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	} else { // what the process before this one recorded after it had passed on its recording has the same numbers
 		from = admin.InheritedHeader
 	}
-	look.until = number(from)
+	look.until = admin.Number(response, from)
 	if first && look.none {
 		if err := l.unmatchedLive(); err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"path"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/page"
-	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
@@ -63,35 +61,22 @@ nodes of these pods, and their calls.`
 			return &shown.printer, shown.assembler, nil
 		}}
 	}
-	var server interface {
-		URL() string
-		Port() string
-		Serve(context.Context, net.Listener) error
-	}
+	var site *page.Site
 	if len(nodes) == 1 && nodes[0].Err == nil {
-		server = page.New(open(), l)
+		site = page.New(open(), l)
 	} else {
-		server = page.NewFleet(page.FleetConfig{Page: open, Fragment: fragment, List: asked.nodes,
-			Ask: func(ctx context.Context, nodes []admin.Node, answered func(int, *admin.Report, time.Duration, error)) {
-				for i, n := range show.EachNode(ctx, nodes, time.Duration(asked.timeout), nil, func(ctx context.Context, i int) error {
-					var r admin.Report
-					client := admin.NewClient(nodes[i].Address)
-					_, err := client.Read(ctx, "status", &r)
-					if err == nil {
-						answered(i, &r, client.ClockOff(), nil)
-					}
-					return err
-				}) {
-					if n.Err != nil && ctx.Err() == nil {
-						answered(i, nil, 0, n.Err)
-					}
-				}
+		site = page.NewFleet(page.FleetConfig{Page: open, Fragment: fragment, List: asked.nodes, Timeout: time.Duration(asked.timeout),
+			Ask: func(ctx context.Context, n admin.Node) (*admin.Report, time.Duration, error) {
+				var r admin.Report
+				client := admin.NewClient(n.Address)
+				_, err := client.Read(ctx, "status", &r)
+				return &r, client.ClockOff(), err
 			}}, l)
 		fragment = ""
 	}
 	if fragment != "" {
 		fragment = "#" + fragment
 	}
-	fmt.Fprintf(out, "Open this link in a browser. It works once:\n\n  %s\n\nThe page is served until Ctrl-C. To open it from another machine, first run there: ssh -L %[2]s:127.0.0.1:%[2]s HOST\n", server.URL()+fragment, server.Port())
-	return server.Serve(ctx, l)
+	fmt.Fprintf(out, "Open this link in a browser. It works once:\n\n  %s\n\nThe page is served until Ctrl-C. To open it from another machine, first run there: ssh -L %[2]s:127.0.0.1:%[2]s HOST\n", site.URL()+fragment, site.Port())
+	return site.Serve(ctx, l)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/criproxy/criproxy/internal/base/suggest"
+	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/show"
@@ -40,7 +41,7 @@ type BlindError struct{ error }
 func ExitCode(command string, err error, errOut io.Writer) int {
 	var usage *UsageError
 	var blind *BlindError
-	var unanswered *show.Unanswered
+	var unanswered *admin.Unanswered
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
@@ -94,7 +95,7 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 		err := fs.Parse(args)
 		if errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintf(out, "criproxy %s\n\nFlags:\n", what)
-			fs.VisitAll(func(f *flag.Flag) { printFlag(out, f, "") })
+			fs.VisitAll(func(f *flag.Flag) { printFlag(out, f) })
 			return err
 		}
 		if err != nil {
@@ -138,11 +139,8 @@ func flagError(fs *flag.FlagSet, err error) error {
 	return fmt.Errorf("there is no flag -%s%s", name, suggest.Nearest("-"+name, names))
 }
 
-// printFlag prints the help on a flag, with usage in place of the flag's own if it is not empty.
-func printFlag(out io.Writer, f *flag.Flag, usage string) {
-	if usage != "" {
-		f = &flag.Flag{Name: f.Name, Usage: usage, Value: f.Value}
-	}
+// printFlag prints the help on a flag.
+func printFlag(out io.Writer, f *flag.Flag) {
 	name, text := flag.UnquoteUsage(f)
 	fmt.Fprintf(out, "  -%s %s\n%s", f.Name, name, show.Wrap(text, 6, 77))
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/page"
 	"github.com/criproxy/criproxy/internal/observe/why"
@@ -35,7 +34,7 @@ func (l *callView) writePage(all []*capture.Reader, fs *flag.FlagSet, path strin
 	buffered := bufio.NewWriterSize(out, 1<<16)
 	l.printer.JSON = true // the page itself lists missing events
 	w := page.NewWriter(buffered, &l.printer)
-	info := page.Info{Title: filepath.Base(fs.Arg(0)), Filter: givenFlags(fs, "html")}
+	info := page.Info{Title: filepath.Base(fs.Arg(0)), Filter: strings.Join(givenFlags(fs, "html"), " ")}
 	var looks looks
 	var recordings []*recording
 	for i, r := range all {
@@ -93,27 +92,21 @@ type recording struct {
 	next   *capture.Event // nil at the end
 }
 
-// advance reads the next event. cut says that the recording ends in the middle of it.
-func (r *recording) advance() (cut bool, err error) {
-	r.next = &capture.Event{}
-	err = r.reader.Next(r.next)
-	if err == nil {
-		return false, nil
-	}
-	r.next = nil
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.Is(err, io.ErrUnexpectedEOF), nil
-	}
-	return false, fmt.Errorf("%s: %w", r.file, err)
-}
-
 // readTogether shows the calls of all recordings, in the order of their events, and at last those under way. It calls of
 // before it shows something of a recording. cut says that one ends in the middle of an event.
 func readTogether(all []*recording, of func(*recording)) (cut bool, err error) {
 	advance := func(r *recording) error {
-		ends, err := r.advance()
-		cut = cut || ends
-		return err
+		r.next = &capture.Event{}
+		err := r.reader.Next(r.next)
+		if err == nil {
+			return nil
+		}
+		r.next = nil
+		cut = cut || errors.Is(err, io.ErrUnexpectedEOF)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		return fmt.Errorf("%s: %w", r.file, err)
 	}
 	for _, r := range all {
 		if err := advance(r); err != nil {
@@ -137,9 +130,7 @@ func readTogether(all []*recording, of func(*recording)) (cut bool, err error) {
 	}
 	for _, r := range all {
 		of(r)
-		rest := r.view.assembler.UnderWay()
-		slices.SortFunc(rest, func(a, b *calls.Call) int { return a.Began.Compare(b.Began) })
-		for _, c := range rest {
+		for _, c := range r.view.assembler.UnderWay() {
 			if r.view.filter.Match(c) {
 				r.view.every(c)
 			}
@@ -204,13 +195,12 @@ func createFile(path string) (*os.File, error) {
 	return file, err
 }
 
-// givenFlags returns the flags that were given, except one, as on a command line.
-func givenFlags(fs *flag.FlagSet, without string) string {
-	var all []string
+// givenFlags returns the flags that are on a command line, except those called without.
+func givenFlags(fs *flag.FlagSet, without ...string) (all []string) {
 	fs.Visit(func(f *flag.Flag) {
-		if f.Name != without {
+		if !slices.Contains(without, f.Name) {
 			all = append(all, fmt.Sprintf("-%s=%s", f.Name, f.Value))
 		}
 	})
-	return strings.Join(all, " ")
+	return all
 }

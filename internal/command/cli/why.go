@@ -246,5 +246,5 @@ func (w *whyFlags) read(r *capture.Reader) (look *why.Look, last time.Time, err 
 
 // given reports whether a flag is on the command line.
 func (w *whyFlags) given(name string) bool {
-	return slices.ContainsFunc(strings.Fields(givenFlags(w.FlagSet, "")), func(s string) bool { return strings.HasPrefix(s, "-"+name+"=") })
+	return slices.ContainsFunc(givenFlags(w.FlagSet), func(s string) bool { return strings.HasPrefix(s, "-"+name+"=") })
 }

@@ -24,15 +24,12 @@ const (
 
 // Connected returns the inodes of the sockets that are connected to the socket at path. It cannot see sockets in other
 // network namespaces.
-func Connected(path string) ([]uint32, error) {
-	peers, err := peersOf(path)
-	if err != nil {
-		return nil, fmt.Errorf("asking the kernel for sockets: %w", err)
-	}
-	return peers, nil
-}
-
-func peersOf(path string) (peers []uint32, err error) {
+func Connected(path string) (peers []uint32, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("asking the kernel for sockets: %w", err)
+		}
+	}()
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, err
@@ -83,10 +80,7 @@ func attributes(b []byte) (name string, peer uint32) {
 		}
 		switch value := b[4:length]; {
 		case kind == attributeName:
-			name = string(value)
-			if i := len(name) - 1; i >= 0 && name[i] == 0 {
-				name = name[:i]
-			}
+			name = strings.TrimSuffix(string(value), "\x00")
 		case kind == attributePeer && len(value) >= 4:
 			peer = binary.NativeEndian.Uint32(value)
 		}

@@ -51,9 +51,10 @@ func newFakeNode(t *testing.T) *fakeNode {
 	m.process(20, "criproxy", "criproxy", "-config", "x")
 	m.write("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/criproxy.sock\ncgroupDriver: systemd\n")
 	m.write("/etc/crictl.yaml", "runtime-endpoint: unix:///run/criproxy.sock\n")
-	m.write("/var/log/pods/p/c/0.log", "hello")
-	m.link("/var/log/containers/web_default_main-1234.log", "/var/log/pods/p/c/0.log")
-	m.link("/var/log/containers/vm_default_main-kata.example__1234.log", "/var/log/pods/p/c/0.log")
+	m.write("/run/logs/0", "hello")
+	m.link("/var/log/pods/p/c/0.log", filepath.Join(dir, "run/logs/0")) // as dockershim and some runtimes have it
+	m.link("/var/log/containers/web_default_main-1234.log", filepath.Join(dir, "var/log/pods/p/c/0.log"))
+	m.link("/var/log/containers/vm_default_main-kata.example__1234.log", "../pods/p/c/0.log")
 	return m
 }
 
@@ -294,8 +295,8 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.write("/etc/crictl.yaml", "image-endpoint: unix:///run/containerd/containerd.sock\n")
 		}, why.Warning, "crictl speaks to /run/containerd/containerd.sock (image-endpoint", "set image-endpoint: unix:///run/criproxy.sock"},
 
-		"a dangling link":   {func(m *fakeNode) { m.link("/var/log/containers/a_b_c-1.log", "/var/log/pods/gone.log") }, why.Warning, "links in /var/log/containers lead nowhere (1, such as a_b_c-1.log)", "find /var/log/containers -xtype l -delete"},
-		"a removed runtime": {func(m *fakeNode) { m.link("/var/log/containers/a_b_c-old.io__1.log", "/var/log/pods/p/c/0.log") }, why.Warning, "containers of old.io, which is no longer a backend", "drain"},
+		"a dangling link":   {func(m *fakeNode) { m.link("/var/log/containers/a_b_c-1.log", "../pods/gone.log") }, why.Warning, "links in /var/log/containers lead nowhere (1, such as a_b_c-1.log)", "find /var/log/containers -xtype l -delete"},
+		"a removed runtime": {func(m *fakeNode) { m.link("/var/log/containers/a_b_c-old.io__1.log", "../pods/p/c/0.log") }, why.Warning, "containers of old.io, which is no longer a backend", "drain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newFakeNode(t)

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
@@ -213,17 +214,9 @@ func (e *examination) readKubelet(k *Kubelet) error {
 	return failed
 }
 
-// same reports whether two paths lead to the same file.
+// same reports whether two paths lead to the same socket. Neither of them need exist.
 func (e *examination) same(a, b string) bool {
-	if filepath.Clean(a) == filepath.Clean(b) {
-		return true
-	}
-	one, err := os.Stat(e.file(a))
-	if err != nil {
-		return plain(a) == plain(b)
-	}
-	other, err := os.Stat(e.file(b))
-	return err == nil && os.SameFile(one, other)
+	return plain(a) == plain(b) || host.SameSocket(e.file(a), e.file(b))
 }
 
 // drivers compares the cgroup drivers of kubelet and the runtimes.

@@ -31,18 +31,18 @@ func (t *Takeover) reads(p host.Process) error {
 	return fmt.Errorf("%s was started with the configuration file %s, and does not read %s; use -containerd-config %s", p, file, t.Containerd, file)
 }
 
-// containerdFiles returns the new contents of containerd's files, and the order in which to write them: the imported
-// file must exist before the configuration names it.
-func (t *Takeover) containerdFiles() (files map[string]string, order []string, err error) {
+// containerdFiles returns the new contents of containerd's files. The imported file must exist before the configuration
+// names it.
+func (t *Takeover) containerdFiles() ([]file, error) {
 	main, err := readIfThere(t.Containerd)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	imports, imported, err := t.withImport(undoLines(main))
 	if err != nil {
-		return nil, nil, config.PrefixLines(t.Containerd, err)
+		return nil, config.PrefixLines(t.Containerd, err)
 	}
-	return map[string]string{t.imported(): imported, t.Containerd: imports}, []string{t.imported(), t.Containerd}, nil
+	return []file{{t.imported(), imported}, {t.Containerd, imports}}, nil
 }
 
 // withImport returns containerd's configuration with an import, and the text of the imported file. It changes only the

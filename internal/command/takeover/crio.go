@@ -12,11 +12,11 @@ import (
 // their names, and the last one takes precedence.
 func (t *Takeover) dropIn() string { return filepath.Join(t.CRIO, "zz-criproxy.conf") }
 
-// crioFiles returns the new contents of CRI-O's files, and the order in which to write them.
-func (t *Takeover) crioFiles() (files map[string]string, order []string, err error) {
+// crioFiles returns the new contents of CRI-O's files.
+func (t *Takeover) crioFiles() ([]file, error) {
 	others, err := filepath.Glob(filepath.Join(t.CRIO, "*"))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, other := range slices.Sorted(slices.Values(others)) {
 		if other <= t.dropIn() {
@@ -24,19 +24,19 @@ func (t *Takeover) crioFiles() (files map[string]string, order []string, err err
 		}
 		text, err := readIfThere(other)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		statements, err := tomlStatements(text)
 		if err != nil {
-			return nil, nil, config.PrefixLines(other, err)
+			return nil, config.PrefixLines(other, err)
 		}
 		if at := valueIn(statements, tomlListen, "[crio.api]"); at != "" {
-			return nil, nil, fmt.Errorf("%s makes CRI-O listen at %s, and takes precedence over %s: rename it so that it sorts before that file, or remove listen from it", other, at, t.dropIn())
+			return nil, fmt.Errorf("%s makes CRI-O listen at %s, and takes precedence over %s: rename it so that it sorts before that file, or remove listen from it", other, at, t.dropIn())
 		}
 	}
-	return map[string]string{t.dropIn(): fmt.Sprintf(written+`%s in CRI-O's place.
+	return []file{{t.dropIn(), fmt.Sprintf(written+`%s in CRI-O's place.
 # criproxy uninstall reverts this.
 [crio.api]
 listen = %q
-`, t.Path, t.runtimeSocket())}, []string{t.dropIn()}, nil
+`, t.Path, t.runtimeSocket())}}, nil
 }

@@ -69,7 +69,7 @@ func (t *Takeover) Install(out io.Writer) error {
 	if unit == crioUnit {
 		change = t.crioFiles
 	}
-	files, order, err := change()
+	files, err := change()
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,7 @@ func (t *Takeover) Install(out io.Writer) error {
 	if err != nil {
 		return config.PrefixLines(t.Config, err)
 	}
-	files[t.Config] = own
-	changed, err := t.write(out, files, append(order, t.Config))
+	changed, err := t.write(out, append(files, file{t.Config, own})...)
 	if err != nil {
 		return err
 	}
@@ -105,16 +104,15 @@ func (t *Takeover) Uninstall(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	files := map[string]string{}
+	var files []file
 	for _, path := range []string{t.Containerd, t.Config} {
 		text, err := readIfThere(path)
 		if err != nil {
 			return err
 		}
-		files[path] = undoLines(text)
+		files = append(files, file{path, undoLines(text)})
 	}
-	files[t.imported()], files[t.dropIn()] = "", ""
-	changed, err := t.write(out, files, []string{t.Containerd, t.Config, t.imported(), t.dropIn()})
+	changed, err := t.write(out, append(files, file{t.imported(), ""}, file{t.dropIn(), ""})...)
 	if err != nil {
 		return err
 	}

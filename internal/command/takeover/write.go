@@ -10,9 +10,12 @@ import (
 	"syscall"
 )
 
-// write writes the files whose contents differ, in this order, and prints the changes to out. It removes files whose
-// new contents are empty. If it fails, it restores the files that it has changed.
-func (t *Takeover) write(out io.Writer, files map[string]string, order []string) (changed bool, err error) {
+// A file is one to write; one without a text is to be removed.
+type file struct{ path, text string }
+
+// write writes the files whose contents differ, in this order, and prints the changes to out. If it fails, it restores the
+// files that it has changed.
+func (t *Takeover) write(out io.Writer, files ...file) (changed bool, err error) {
 	was := map[string]string{} // :: file that was changed → its contents before
 	defer func() {
 		if err == nil {
@@ -23,12 +26,12 @@ func (t *Takeover) write(out io.Writer, files map[string]string, order []string)
 			fmt.Fprintf(out, "%s is as before.\n", path)
 		}
 	}()
-	for _, path := range order {
+	for _, f := range files {
+		path, after := f.path, f.text
 		before, err := readIfThere(path)
 		if err != nil {
 			return changed, err
 		}
-		after := files[path]
 		if before == after {
 			continue
 		}

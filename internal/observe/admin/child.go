@@ -17,7 +17,7 @@ import (
 // dial starts the program that reaches the node, and returns a connection over its standard streams to the node's admin
 // socket. Closing the connection kills the program.
 func (r *remote) dial(ctx context.Context) (net.Conn, error) {
-	argv, err := r.command(ctx, r.dialArgs())
+	argv, err := r.command(ctx, "dial-stdio")
 	if err != nil {
 		return nil, err
 	}

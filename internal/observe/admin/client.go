@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -26,6 +27,12 @@ const (
 	// InheritedHeader has the number of the last of them that the process has from the one before it.
 	InheritedHeader = "Criproxy-Inherited"
 )
+
+// Number returns the number in a header of an answer; zero of an older criproxy, which sends all it has.
+func Number(response *http.Response, header string) uint64 {
+	n, _ := strconv.ParseUint(response.Header.Get(header), 10, 64)
+	return n
+}
 
 // BeginsHeader, in the answer to GET /changes, has the time before which a criproxy without a state folder knows of no change.
 const BeginsHeader = "Criproxy-Begins"

@@ -25,13 +25,6 @@ func kubeNamespace() string { return cmp.Or(os.Getenv(kubeVariable), "criproxy")
 // podLabel selects the pods of criproxy's DaemonSet.
 const podLabel = "app=criproxy"
 
-// A Node is a node whose criproxy can be asked.
-type Node struct {
-	Name    string
-	Address string // of its admin socket
-	Err     error  // why it cannot be asked; nil if it can
-}
-
 // Check returns an error if a value that kubectl gets cannot be meant: one of k, or of more. They cannot be options in
 // any case.
 func (k Kube) Check(more ...string) error {

@@ -117,7 +117,10 @@ func parseRemote(address string) (*remote, error) {
 }
 
 // command returns the program, and its arguments, that runs criproxy with args on the node.
-func (r *remote) command(ctx context.Context, args []string) (argv []string, err error) {
+func (r *remote) command(ctx context.Context, args ...string) (argv []string, err error) {
+	if r.path != "" {
+		args = append(args, "-admin="+r.path)
+	}
 	if r.host != "" {
 		argv = []string{"ssh", "-T", "-o", "BatchMode=yes"}
 		if r.port != "" {
@@ -157,22 +160,11 @@ func Run(ctx context.Context, address string, in io.Reader, out io.Writer, args 
 	if err != nil {
 		return err
 	}
-	if r.path != "" {
-		args = append(args, "-admin="+r.path)
-	}
-	argv, err := r.command(ctx, args)
+	argv, err := r.command(ctx, args...)
 	if err != nil {
 		return err
 	}
 	return runProgram(ctx, argv, in, out)
-}
-
-// dialArgs are the arguments with which criproxy copies between its standard streams and the admin socket of its node.
-func (r *remote) dialArgs() []string {
-	if r.path != "" {
-		return []string{"dial-stdio", "-admin", r.path}
-	}
-	return []string{"dial-stdio"}
 }
 
 // runProgram runs a program. The error says what failed, with the last of what the program printed as errors.

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof" // adds its paths to http.DefaultServeMux
 	"time"
 
 	"k8s.io/klog/v2"
@@ -35,7 +35,7 @@ type Answer func(context.Context) (any, error)
 // events answers with the recorded events, changes with what happened to the proxy and its backends.
 func New(answers map[string]Answer, monitoring func(*http.ServeMux), events, changes http.HandlerFunc) *Server {
 	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
-	servePprof(a.mux)
+	a.mux.Handle("/debug/pprof/", http.DefaultServeMux) // for go tool pprof
 	a.mux.HandleFunc("GET /events", events)
 	a.mux.HandleFunc("GET /changes", changes)
 	monitoring(a.mux)
@@ -59,15 +59,6 @@ func New(answers map[string]Answer, monitoring func(*http.ServeMux), events, cha
 
 // Handler answers what the admin socket answers.
 func (a *Server) Handler() http.Handler { return a.mux }
-
-// servePprof adds the paths that go tool pprof requests.
-func servePprof(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-}
 
 // Start serves the listeners that are set. stop ends the contexts of all requests, and returns when all handlers have
 // returned.

@@ -13,15 +13,13 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// A Difference is one value that the proxy changed in a call, or a gap: a part of the call that
-// could not be compared.
+// A Difference is one value that the proxy changed in a call.
 type Difference struct {
 	Backend string `json:"backend,omitempty"` // empty for replies that were merged
 	Way     string `json:"way"`               // "request", "reply", "method" or "status"
 	Path    string `json:"path"`              // of the field, in a request or a reply
 	Before  string `json:"before,omitempty"`  // the received value; empty if there was none
 	After   string `json:"after,omitempty"`   // the value that was sent on
-	Gap     string `json:"-"`                 // why a part was not compared; Path and values are then empty
 }
 
 // A Gap says why a part of a call could not be compared, and how to record it completely.
@@ -31,58 +29,49 @@ type Gap struct {
 	Why     string `json:"why"`
 }
 
-// Gaps separates differences from gaps.
-func Gaps(all []Difference) (found []Difference, gaps []Gap) {
-	for _, d := range all {
-		if d.Gap == "" {
-			found = append(found, d)
-		} else {
-			gaps = append(gaps, Gap{d.Backend, d.Way, d.Gap})
-		}
-	}
-	return found, gaps
-}
-
 const enlarge = "record with a larger -flight-recorder"
 
 // Diff compares the legs of a call: each backend's request with the client's, and
 // the client's replies and status with those of the backends.
-func (p *Printer) Diff(c *Call) (all []Difference) {
+func (p *Printer) Diff(c *Call) (found []Difference, gaps []Gap) {
 	client := c.Client()
 	if client == nil {
-		return nil
+		return nil, nil
 	}
 	if c.Partial {
-		return []Difference{{Gap: "the beginning of the call was not kept; " + enlarge}}
+		return nil, []Gap{{Why: "the beginning of the call was not kept; " + enlarge}}
 	}
 	legs := slices.Clone(c.Legs[1:])
 	slices.SortStableFunc(legs, func(a, b *Leg) int { return slices.Index(p.Order, a.Backend) - slices.Index(p.Order, b.Backend) })
-	replies := comparison{p: p, md: capture.MessageOf(p.Schema, client.Method, capture.Reply)}
+	compare := func(kind capture.Kind, backend string) *comparison {
+		return &comparison{text: p.Text, md: capture.MessageOf(p.Schema, client.Method, kind), backend: backend, way: kind.String()}
+	}
+	add := func(c *comparison) { found, gaps = append(found, c.found...), append(gaps, c.gaps...) }
+	replies := compare(capture.Reply, "")
+	if len(legs) == 1 {
+		replies.backend = legs[0].Backend
+	}
 	if client.Code == codes.OK || client.Replies.Count > 0 || !slices.ContainsFunc(legs, client.differs) { // otherwise the status is the whole difference
 		replies.replies(client, legs)
 	}
 	for _, l := range legs {
 		if l.Method != client.Method {
-			all = append(all, Difference{Backend: l.Backend, Way: "method", Before: client.Method, After: l.Method})
+			found = append(found, Difference{Backend: l.Backend, Way: "method", Before: client.Method, After: l.Method})
 		}
-		requests := comparison{p: p, md: capture.MessageOf(p.Schema, client.Method, capture.Request)}
+		requests := compare(capture.Request, l.Backend)
 		requests.inPairs(client.Requests, l.Requests)
-		all = requests.appendChanges(all, l.Backend, "request")
+		add(requests)
 		if len(legs) == 1 {
-			all = replies.appendChanges(all, l.Backend, "reply")
+			add(replies)
 		}
 		if client.differs(l) {
-			all = append(all, Difference{Backend: l.Backend, Way: "status", Before: l.status(), After: client.status()})
-		}
-		all = requests.appendGaps(all, l.Backend, "request")
-		if len(legs) == 1 {
-			all = replies.appendGaps(all, l.Backend, "reply")
+			found = append(found, Difference{Backend: l.Backend, Way: "status", Before: l.status(), After: client.status()})
 		}
 	}
 	if len(legs) != 1 {
-		all = replies.appendGaps(replies.appendChanges(all, "", "reply"), "", "reply")
+		add(replies)
 	}
-	return all
+	return found, gaps
 }
 
 // differs reports whether the client got another status than a backend returned.
@@ -111,29 +100,17 @@ func (l *Leg) status() string {
 
 // A comparison compares received messages with those that were sent on.
 type comparison struct {
-	p       *Printer
-	md      protoreflect.MessageDescriptor
-	changes []dump.Change
-	why     []string // reasons why a part could not be compared
+	text         dump.Text
+	md           protoreflect.MessageDescriptor
+	backend, way string // of what it finds
+	found        []Difference
+	gaps         []Gap
 }
 
-func (c *comparison) appendChanges(all []Difference, backend, way string) []Difference {
-	for _, ch := range c.changes {
-		all = append(all, Difference{Backend: backend, Way: way, Path: ch.Path, Before: ch.Before, After: ch.After})
-	}
-	return all
-}
-
-func (c *comparison) appendGaps(all []Difference, backend, way string) []Difference {
-	for _, why := range c.why {
-		all = append(all, Difference{Backend: backend, Way: way, Gap: why})
-	}
-	return all
-}
-
+// cannot notes that a part cannot be compared.
 func (c *comparison) cannot(why string) {
-	if !slices.Contains(c.why, why) {
-		c.why = append(c.why, why)
+	if g := (Gap{c.backend, c.way, why}); !slices.Contains(c.gaps, g) {
+		c.gaps = append(c.gaps, g)
 	}
 }
 
@@ -189,8 +166,11 @@ func (c *comparison) add(came, went []Message) {
 		return whole
 	}
 	before, after := join(came), join(went)
-	if comparable && !bytes.Equal(before, after) {
-		c.changes = append(c.changes, c.p.Text.Diff(c.md, before, after)...)
+	if !comparable || bytes.Equal(before, after) {
+		return
+	}
+	for _, ch := range c.text.Diff(c.md, before, after) {
+		c.found = append(c.found, Difference{c.backend, c.way, ch.Path, ch.Before, ch.After})
 	}
 }
 
@@ -205,19 +185,24 @@ func (m Message) lost() string {
 // changes prints the differences of a call.
 func (p *Printer) changes(c *Call) {
 	var b []byte
-	diffs := p.Diff(c)
-	for _, d := range diffs {
+	found, gaps := p.Diff(c)
+	for _, d := range found {
 		before, after := Sanitize(d.Before), Sanitize(d.After)
-		switch {
-		case d.Gap != "":
-			b = fmt.Appendf(b, "    %s\n", p.colour(dim, d.place("not compared")+": "+d.Gap))
-			continue
-		case d.Way == "method":
+		if d.Way == "method" {
 			before, after = strings.TrimPrefix(before, "/"), strings.TrimPrefix(after, "/")
 		}
-		b = p.change(fmt.Appendf(b, "    %s\n", d.place(d.Path)), before, after)
+		b = fmt.Appendf(b, "    %s\n", place(d.Way, d.Path, d.Backend))
+		if before != "" {
+			b = fmt.Appendf(b, "        %s\n", p.colour(red, "- "+before))
+		}
+		if after != "" {
+			b = fmt.Appendf(b, "        %s\n", p.colour(green, "+ "+after))
+		}
 	}
-	if len(diffs) == 0 {
+	for _, g := range gaps {
+		b = fmt.Appendf(b, "    %s\n", p.colour(dim, place(g.Way, "not compared", g.Backend)+": "+g.Why))
+	}
+	if len(found)+len(gaps) == 0 {
 		why := "passed unchanged"
 		switch legs := len(c.Legs); {
 		case c.Own:
@@ -230,10 +215,10 @@ func (p *Printer) changes(c *Call) {
 	p.write(b)
 }
 
-// place says where a difference is: in what, and from or to which backend.
-func (d Difference) place(what string) string {
-	backend := Sanitize(d.Backend)
-	switch d.Way {
+// place says where a difference or a gap is: in what, and from or to which backend.
+func place(way, what, backend string) string {
+	backend = Sanitize(backend)
+	switch way {
 	case "method":
 		return "method, to " + backend
 	case "status":
@@ -247,14 +232,4 @@ func (d Difference) place(what string) string {
 		}
 	}
 	return what
-}
-
-func (p *Printer) change(b []byte, before, after string) []byte {
-	if before != "" {
-		b = fmt.Appendf(b, "        %s\n", p.colour(red, "- "+before))
-	}
-	if after != "" {
-		b = fmt.Appendf(b, "        %s\n", p.colour(green, "+ "+after))
-	}
-	return b
 }

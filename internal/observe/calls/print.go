@@ -96,12 +96,7 @@ func (p *Printer) columns(b []byte, when, client, method, backend, about, took, 
 }
 
 // cell pads s with spaces.
-func cell(s string, width int) string {
-	if n := utf8.RuneCountInString(s); n < width {
-		return s + strings.Repeat(" ", width-n)
-	}
-	return s
-}
+func cell(s string, width int) string { return fmt.Sprintf("%-*s", width, s) }
 
 func (p *Printer) clock(t time.Time) string {
 	layout := "15:04:05.000"
@@ -166,7 +161,7 @@ func (p *Printer) Print(c *Call) {
 	if p.JSON {
 		j := p.asJSON(c, p.Full)
 		if changes {
-			j.Changes, j.Gaps = Gaps(p.Diff(c))
+			j.Changes, j.Gaps = p.Diff(c)
 		}
 		p.json(j)
 		return

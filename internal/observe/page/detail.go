@@ -71,7 +71,7 @@ func render(p calls.Printer, c *calls.Call, share func(json.RawMessage) json.Raw
 	p.Text.Unsafe = false // even if the recording has secrets: people mail pages to others
 	var d detail
 	opened := opening{p: &p, call: c, marks: marks{}, share: share}
-	changes, gaps := calls.Gaps(p.Diff(c))
+	changes, gaps := p.Diff(c)
 	row := Row{Call: c, Changes: len(changes)}
 	d.Gaps = gaps
 	for _, ch := range changes {

@@ -11,7 +11,7 @@
 // server that sends it calls. The page contains the recorded calls as compressed data, never as HTML, and
 // a policy in it allows no script but its own.
 //
-// A [Server] serves the page live: with the calls of a running criproxy as they come from its admin socket,
+// A [Site] serves the page live: with the calls of a running criproxy as they come from its admin socket,
 // and with its status.
 //
 //	server := page.New(page.Config{Admin: socket, Open: open}, listener)

@@ -21,8 +21,10 @@ type FleetConfig struct {
 
 	// List returns the nodes. It is called again and again, because nodes come and go.
 	List func(context.Context) ([]admin.Node, error)
-	// Ask asks nodes for their reports, and calls answered for each. The calls may be at the same time.
-	Ask func(ctx context.Context, nodes []admin.Node, answered func(i int, r *admin.Report, off time.Duration, err error))
+	// Ask asks a node for its report, and how far its clock is ahead. Several calls may be at the same time.
+	Ask func(ctx context.Context, n admin.Node) (*admin.Report, time.Duration, error)
+	// Timeout bounds each of these calls.
+	Timeout time.Duration
 	// Fragment opens the page of a node at what it selects, such as pod=web; empty for all.
 	Fragment string
 }
@@ -35,10 +37,9 @@ const (
 	maxNodePages = 8
 )
 
-// A Fleet shows the nodes of a cluster to a browser, and the page of each.
-type Fleet struct {
+// A fleet shows the nodes of a cluster to browsers, and the page of each.
+type fleet struct {
 	cfg    FleetConfig
-	guard  *guard
 	looked atomic.Int64  // when a browser asked last, in Unix nanoseconds
 	look   chan struct{} // gets a value when a browser asks
 
@@ -61,36 +62,30 @@ type fleetNode struct {
 
 // nodePage is the page of a node while a browser shows it.
 type nodePage struct {
-	server  *Server
+	server  *server
 	handler http.Handler
 	used    time.Time
 	stop    func()
 }
 
-// NewFleet returns a server whose link leads to l.
-func NewFleet(cfg FleetConfig, l net.Listener) *Fleet {
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return &Fleet{cfg: cfg, guard: newGuard(port), look: make(chan struct{}, 1), pages: map[string]*nodePage{}}
+// NewFleet returns a site, at l, that shows the nodes of a cluster.
+func NewFleet(cfg FleetConfig, l net.Listener) *Site {
+	f := &fleet{cfg: cfg, look: make(chan struct{}, 1), pages: map[string]*nodePage{}}
+	return newSite(l, f.handler, f.run)
 }
 
-// URL returns the link. It works for one browser.
-func (f *Fleet) URL() string { return f.guard.url() }
-
-// Port returns the port of the link.
-func (f *Fleet) Port() string { return f.guard.port }
-
-// Serve asks the nodes while a browser shows them, and answers it, until ctx ends.
-func (f *Fleet) Serve(ctx context.Context, l net.Listener) error {
+// handler answers browsers that the guard has let in. The pages of nodes end with ctx.
+func (f *fleet) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	html, policy := fleetPage()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { sendPage(w, html, policy) })
 	mux.HandleFunc("GET /nodes", f.answer)
 	mux.HandleFunc("GET /node/{name}/", func(w http.ResponseWriter, r *http.Request) { f.node(ctx, w, r) })
-	return serve(ctx, l, f.guard.wrap(mux), f.run)
+	return mux
 }
 
 // run asks all nodes, again and again, while a browser shows them.
-func (f *Fleet) run(ctx context.Context) {
+func (f *fleet) run(ctx context.Context) {
 	defer f.closePages(func(*nodePage) bool { return true })
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -114,7 +109,7 @@ func (f *Fleet) run(ctx context.Context) {
 }
 
 // round asks all nodes once.
-func (f *Fleet) round(ctx context.Context) {
+func (f *fleet) round(ctx context.Context) {
 	nodes, err := f.cfg.List(ctx)
 	if ctx.Err() != nil {
 		return
@@ -123,19 +118,31 @@ func (f *Fleet) round(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	f.cfg.Ask(ctx, nodes, func(i int, r *admin.Report, off time.Duration, err error) {
-		one := nodeOf(nodes[i].Name, r, off, err)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if !reflect.DeepEqual(f.nodes[i], one) {
-			f.nodes[i] = one
-			f.version++
+	for i, n := range admin.EachNode(ctx, nodes, f.cfg.Timeout, nil, func(ctx context.Context, i int) error {
+		r, off, err := f.cfg.Ask(ctx, nodes[i])
+		if err == nil {
+			f.answered(i, nodeOf(nodes[i].Name, r, off))
 		}
-	})
+		return err
+	}) {
+		if n.Err != nil && ctx.Err() == nil {
+			f.answered(i, fleetNode{Name: n.Name, Asked: true, Error: n.Err.Error()})
+		}
+	}
+}
+
+// answered takes what the page shows of a node now.
+func (f *fleet) answered(i int, n fleetNode) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !reflect.DeepEqual(f.nodes[i], n) {
+		f.nodes[i] = n
+		f.version++
+	}
 }
 
 // list takes the nodes that there are now, or why they are unknown.
-func (f *Fleet) list(nodes []admin.Node, err error) {
+func (f *fleet) list(nodes []admin.Node, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	problem := ""
@@ -171,12 +178,8 @@ func (f *Fleet) list(nodes []admin.Node, err error) {
 }
 
 // nodeOf returns what the page shows of an answer.
-func nodeOf(name string, r *admin.Report, off time.Duration, err error) fleetNode {
+func nodeOf(name string, r *admin.Report, off time.Duration) fleetNode {
 	n := fleetNode{Name: name, Asked: true, ClockOff: off.Milliseconds()}
-	if err != nil {
-		n.Error = err.Error()
-		return n
-	}
 	n.Report = &admin.Report{Ready: r.Ready, Version: r.Version, Config: admin.Config{ID: r.Config.ID, Loaded: r.Config.Loaded, Error: r.Config.Error}}
 	for _, b := range r.Backends {
 		old := func(o admin.Outage) bool { return !o.To.IsZero() && time.Since(o.To.Add(-off)) >= fleetHistory }
@@ -187,7 +190,7 @@ func nodeOf(name string, r *admin.Report, off time.Duration, err error) fleetNod
 }
 
 // answer sends all nodes, unless the browser has them.
-func (f *Fleet) answer(w http.ResponseWriter, r *http.Request) {
+func (f *fleet) answer(w http.ResponseWriter, r *http.Request) {
 	f.looked.Store(time.Now().UnixNano())
 	select {
 	case f.look <- struct{}{}:
@@ -209,7 +212,7 @@ func (f *Fleet) answer(w http.ResponseWriter, r *http.Request) {
 }
 
 // node answers for the page of a node.
-func (f *Fleet) node(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+func (f *fleet) node(ctx context.Context, w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	f.mu.Lock()
 	p := f.pages[name]
@@ -235,7 +238,7 @@ func (f *Fleet) node(ctx context.Context, w http.ResponseWriter, r *http.Request
 }
 
 // closePages closes the pages of nodes for which which is true.
-func (f *Fleet) closePages(which func(*nodePage) bool) {
+func (f *fleet) closePages(which func(*nodePage) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, p := range f.pages {

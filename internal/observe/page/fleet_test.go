@@ -30,19 +30,21 @@ func TestTheFleetPageLeadsToTheNodes(t *testing.T) {
 	gone := time.Now().Add(-time.Minute)
 	f := NewFleet(FleetConfig{
 		Page: func() Config {
-			return Config{Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
+			return Config{Find: count, Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
 				return &calls.Printer{}, calls.NewAssembler(nil, nil), nil
 			}}
 		},
 		List: func(context.Context) ([]admin.Node, error) {
 			return []admin.Node{{Name: dir + "/a.sock", Address: dir + "/a.sock"}, {Name: "b", Address: "/none"}, {Name: "c", Err: errors.New("its pod does not run")}}, nil
 		},
-		Ask: func(_ context.Context, nodes []admin.Node, answered func(int, *admin.Report, time.Duration, error)) {
-			answered(0, &admin.Report{Version: "1", Config: admin.Config{ID: "41c20000"}, Backends: []admin.Backend{{Name: "kata.io", State: "gone", Since: gone.Add(time.Hour),
-				Outages: []admin.Outage{{State: "gone", From: gone.Add(time.Hour)}, {State: "slow", From: gone.Add(-50 * time.Hour), To: gone.Add(-49 * time.Hour)}}}}}, time.Hour, nil)
-			answered(1, nil, 0, errors.New("connection refused"))
-			answered(2, nil, 0, errors.New("its pod does not run"))
+		Ask: func(_ context.Context, n admin.Node) (*admin.Report, time.Duration, error) {
+			if n.Name == "b" {
+				return nil, 0, errors.New("connection refused")
+			}
+			return &admin.Report{Version: "1", Config: admin.Config{ID: "41c20000"}, Backends: []admin.Backend{{Name: "kata.io", State: "gone", Since: gone.Add(time.Hour),
+				Outages: []admin.Outage{{State: "gone", From: gone.Add(time.Hour)}, {State: "slow", From: gone.Add(-50 * time.Hour), To: gone.Add(-49 * time.Hour)}}}}}, time.Hour, nil
 		},
+		Timeout: testkit.Patience,
 	}, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +43,7 @@ type follower struct {
 	history *history
 	info    atomic.Pointer[Info]
 	link    atomic.Pointer[link]
-	finder  Finder      // nil if nothing finds what is wrong
+	finder  Finder
 	wanted  atomic.Bool // a browser wants to know what is wrong
 
 	session  string        // by which a page notices that another follower, or server, has taken the place of this one
@@ -61,12 +60,9 @@ const (
 )
 
 func newFollower(cfg Config, title string, reach uint64) *follower {
-	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(),
+	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, finder: cfg.Find(), history: newHistory(),
 		session: rand.Text(), reach: reach, caughtUp: make(chan struct{})}
 	f.upTo = sync.OnceFunc(func() { close(f.caughtUp) })
-	if cfg.Find != nil {
-		f.finder = cfg.Find()
-	}
 	f.link.Store(&link{Error: "connecting"})
 	f.info.Store(&Info{Title: title})
 	return f
@@ -121,19 +117,13 @@ func (f *follower) once(ctx context.Context) error {
 	info.describe(printer.Schema)
 	f.info.Store(&info)
 	f.history.follow(printer, r.Header())
-	if f.finder != nil {
-		f.finder.Follow(assembler)
-	}
+	f.finder.Follow(assembler)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes := make(chan capture.Change)
 	defer background(ctx, func(ctx context.Context) { f.changes(ctx, changes) })()
 	f.link.Store(&link{Up: true, PID: process.PID})
-	number := func(header string) uint64 {
-		n, _ := strconv.ParseUint(response.Header.Get(header), 10, 64) // 0 of an older criproxy, which sends all it has
-		return n
-	}
-	f.take(ctx, r, assembler, changes, number(admin.OldestHeader), number(admin.RecordedHeader))
+	f.take(ctx, r, assembler, changes, admin.Number(response, admin.OldestHeader), admin.Number(response, admin.RecordedHeader))
 	return nil
 }
 
@@ -209,9 +199,7 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			}
 			if ev.Kind == capture.Changed {
 				changed = append(changed, *ev.Change)
-				if f.finder != nil {
-					f.finder.Take(&ev, nil, calls.Changed)
-				}
+				f.finder.Take(&ev, nil, calls.Changed)
 				continue
 			}
 			f.history.take(&ev)
@@ -219,9 +207,7 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			if what == calls.Done && !c.Began.Add(c.Took).After(before) {
 				continue
 			}
-			if f.finder != nil {
-				f.finder.Take(&ev, c, what)
-			}
+			f.finder.Take(&ev, c, what)
 			if what == calls.Done {
 				f.history.add(c)
 			}
@@ -247,15 +233,13 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 // update passes changes on together with what the finder says then, if it is to say something: a page must not show the
 // condition of a runtime beside what was wrong before.
 func (f *follower) update(changed []capture.Change, now time.Time, find bool) {
+	for i := range changed {
+		f.finder.AddChange(&changed[i])
+	}
 	var wrong []byte
-	if f.finder != nil {
-		for i := range changed {
-			f.finder.AddChange(&changed[i])
-		}
-		if find && (len(changed) > 0 || f.wanted.Swap(false)) {
-			f.finder.Forget(now.Add(-wrongFor))
-			wrong = f.finder.JSON()
-		}
+	if find && (len(changed) > 0 || f.wanted.Swap(false)) {
+		f.finder.Forget(now.Add(-wrongFor))
+		wrong = f.finder.JSON()
 	}
 	if len(changed) > 0 || wrong != nil {
 		f.history.update(changed, wrong)

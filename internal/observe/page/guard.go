@@ -23,9 +23,6 @@ func newGuard(port string) *guard {
 	return &guard{port: port, cookie: "criproxy-ui-" + port, token: rand.Text()}
 }
 
-// url returns the link.
-func (g *guard) url() string { return "http://127.0.0.1:" + g.port + "/?token=" + g.token }
-
 // redeem exchanges the token of the link for a session. It works once.
 func (g *guard) redeem(token string) (session string, ok bool) {
 	g.mu.Lock()

@@ -52,7 +52,7 @@ func (e *entry) waits() bool { return !e.compared && e.row.Call.Ended }
 // has the row, or the messages go.
 func (e *entry) compare() {
 	if e.waits() {
-		changes, _ := calls.Gaps(e.with.Diff(e.row.Call))
+		changes, _ := e.with.Diff(e.row.Call)
 		e.row.Changes, e.compared = len(changes), true
 	}
 }

@@ -25,18 +25,48 @@ type Config struct {
 	// Open returns the assembler that makes calls of a process's events, and the printer for [page.Render]. It gets
 	// the header of the process's recording.
 	Open func(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error)
-	// Find returns what says what is wrong. Optional.
+	// Find returns what says what is wrong.
 	Find func() Finder
 }
 
-// A Server shows a running criproxy to a browser.
-type Server struct {
+// A Site is served to the browser that has its link.
+type Site struct {
+	guard   *guard
+	handler func(context.Context) http.Handler // ends what it starts with the context
+	run     func(context.Context)              // runs beside it
+}
+
+func newSite(l net.Listener, handler func(context.Context) http.Handler, run func(context.Context)) *Site {
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return &Site{newGuard(port), handler, run}
+}
+
+// URL returns the link. It works for one browser.
+func (s *Site) URL() string { return "http://127.0.0.1:" + s.guard.port + "/?token=" + s.guard.token }
+
+// Port returns the port of the link.
+func (s *Site) Port() string { return s.guard.port }
+
+// Serve answers browsers until ctx ends.
+func (s *Site) Serve(ctx context.Context, l net.Listener) error {
+	web := &http.Server{Handler: s.guard.wrap(s.handler(ctx)), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	defer background(ctx, s.run)()
+	defer web.Close() // no request is worth waiting for
+	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
+	err := web.Serve(l)
+	if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+}
+
+// A server shows a running criproxy to browsers.
+type server struct {
 	cfg      Config
 	title    string
 	shown    atomic.Pointer[follower] // whose calls pages show
 	older    chan struct{}            // gets a value when a page wants older calls
 	loading  atomic.Bool              // a follower that reaches further back has not caught up yet
-	guard    *guard
 	browsers atomic.Int64
 	patience time.Duration // how long a page waits for a status
 }
@@ -60,24 +90,21 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// New returns a server whose link leads to l.
-func New(cfg Config, l net.Listener) *Server {
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+// New returns a site, at l, that shows a running criproxy.
+func New(cfg Config, l net.Listener) *Site {
 	s := newServer(cfg, cfg.Admin)
-	s.guard = newGuard(port)
-	return s
+	return newSite(l, func(context.Context) http.Handler { return s.handler() }, s.run)
 }
 
-// newServer returns a server without a link of its own.
-func newServer(cfg Config, title string) *Server {
-	s := &Server{cfg: cfg, title: title, older: make(chan struct{}, 1), patience: statusEvery}
+func newServer(cfg Config, title string) *server {
+	s := &server{cfg: cfg, title: title, older: make(chan struct{}, 1), patience: statusEvery}
 	s.shown.Store(newFollower(cfg, title, latest))
 	return s
 }
 
 // run follows criproxy until ctx ends. When a page wants older calls, another follower reads the recording from further
 // back, and takes the place of the one before when it has caught up. So all that pages show comes from events in their order.
-func (s *Server) run(ctx context.Context) {
+func (s *server) run(ctx context.Context) {
 	f := s.shown.Load()
 	stop := background(ctx, f.run)
 	defer func() { stop() }()
@@ -106,19 +133,8 @@ func (s *Server) run(ctx context.Context) {
 	}
 }
 
-// URL returns the link. It works for one browser.
-func (s *Server) URL() string { return s.guard.url() }
-
-// Port returns the port of the link.
-func (s *Server) Port() string { return s.guard.port }
-
-// Serve follows criproxy and answers browsers until ctx ends.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	return serve(ctx, l, s.guard.wrap(s.handler()), s.run)
-}
-
 // handler answers browsers that the guard has let in.
-func (s *Server) handler() http.Handler {
+func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	html, policy := Live()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { sendPage(w, html, policy) })
@@ -139,21 +155,8 @@ func sendPage(w http.ResponseWriter, html []byte, policy string) {
 	_, _ = w.Write(html) // fails when the browser has gone
 }
 
-// serve answers browsers while run runs, until ctx ends.
-func serve(ctx context.Context, l net.Listener, h http.Handler, run func(context.Context)) error {
-	web := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	defer background(ctx, run)()
-	defer web.Close() // no request is worth waiting for
-	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
-	err := web.Serve(l)
-	if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serving on %s: %w", l.Addr(), err)
-}
-
 // call answers with the details of a call.
-func (s *Server) call(w http.ResponseWriter, r *http.Request) {
+func (s *server) call(w http.ResponseWriter, r *http.Request) {
 	key, err := strconv.ParseUint(r.URL.Query().Get("key"), 10, 64)
 	if err != nil {
 		http.Error(w, "the key of a call must be a number", http.StatusBadRequest)
@@ -178,7 +181,7 @@ type sessionInfo struct {
 
 // stream sends the calls so far and new ones, and the status, as server-sent events. A browser that reads too slowly
 // misses calls that the history has forgotten meanwhile.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 	if s.browsers.Add(1) > maxBrowsers {
 		s.browsers.Add(-1)
 		http.Error(w, "too many pages of criproxy ui are open; close one", http.StatusTooManyRequests)
@@ -310,7 +313,7 @@ func poll(ctx context.Context, pause time.Duration, ask func(context.Context) []
 // status asks criproxy how it is doing. It returns nil if there is no answer. That makes criproxy list the pods of each
 // runtime that is up, which is recorded. A list of a runtime that is not up comes from the cache, and is not: so the page
 // gets criproxy's list of pods then.
-func (s *Server) status(ctx context.Context) []byte {
+func (s *server) status(ctx context.Context) []byte {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	f := s.shown.Load()

@@ -143,7 +143,7 @@ func open(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
 }
 
 // follow has a server follow its process until the test ends, and returns where it serves browsers.
-func follow(t *testing.T, s *Server) (url string) {
+func follow(t *testing.T, s *server) (url string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	followed := make(chan struct{})
 	go func() { defer close(followed); s.run(ctx) }()
@@ -172,6 +172,8 @@ func listen(t *testing.T, url string) (page *stream, leave func()) {
 // counter is a Finder that counts processes and calls.
 type counter struct{ followed, calls int }
 
+func count() Finder { return &counter{} }
+
 func (c *counter) Follow(*calls.Assembler)   { c.followed++ }
 func (c *counter) AddChange(*capture.Change) {}
 func (c *counter) Forget(time.Time)          {}
@@ -192,7 +194,7 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 
 	l, err := Listen("127.0.0.1:0")
 	require.NoError(t, err)
-	server := New(Config{Admin: path, Open: open, Find: func() Finder { return &counter{} }}, l)
+	server := New(Config{Admin: path, Open: open, Find: count}, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- server.Serve(ctx, l) }()
@@ -249,7 +251,7 @@ func TestCallsDoNotWaitForAStatusThatHangs(t *testing.T) {
 	path := filepath.Join(testkit.SocketDir(t), "a.sock")
 	asked := make(chan struct{})
 	p := begin(t, path, 1, asked)
-	server := newServer(Config{Admin: path, Open: open}, "")
+	server := newServer(Config{Admin: path, Open: open, Find: count}, "")
 	server.patience = testkit.Patience
 	page, leave := listen(t, follow(t, server))
 	defer leave()
@@ -264,7 +266,7 @@ func TestAPageKnowsWhenItHasTheRecordedCalls(t *testing.T) {
 	path := filepath.Join(testkit.SocketDir(t), "a.sock")
 	p := begin(t, path, 1, nil)
 	p.call(t, "/a.B/Recorded")
-	page, leave := listen(t, follow(t, newServer(Config{Admin: path, Open: open}, "")))
+	page, leave := listen(t, follow(t, newServer(Config{Admin: path, Open: open, Find: count}, "")))
 	defer leave()
 	page.until("info", `"caughtUp":false`)
 	page.until("calls", "/a.B/Recorded")
@@ -281,7 +283,7 @@ func TestAPageBeginsWithTheLatestCalls(t *testing.T) {
 	_, long := p.rec.Begin(t.Context(), capture.LegInfo{Method: "/a.B/Long", Client: true})
 	p.call(t, "/a.B/Latest")
 
-	server := newServer(Config{Admin: path, Find: func() Finder { return &counter{} }, Open: open}, "")
+	server := newServer(Config{Admin: path, Find: count, Open: open}, "")
 	server.shown.Store(newFollower(server.cfg, "", 5))
 	url := follow(t, server)
 	type told struct {

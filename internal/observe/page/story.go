@@ -218,24 +218,17 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 		k.Call(c)
 		news = known != s.known()
 	}
-	if s.pods == nil {
-		s.pods = map[string]*listed{}
-	}
 	began, ended := unix(c.Began), unix(c.Began.Add(c.Took))
 	shown := c.Listed
 	if !c.About.Created.IsZero() || c.About.Running {
 		shown = append(shown, c.About)
 	}
 	for _, item := range shown {
-		key := podKey(s.node, item.UID, item.Namespace, item.Pod)
-		p := s.pods[key]
-		switch {
-		case item.Pod == "":
+		if item.Pod == "" {
 			continue
-		case p == nil:
-			p, news = &listed{Namespace: item.Namespace, Pod: item.Pod, UID: item.UID, From: began, Node: s.node}, true
-			s.pods[key] = p
 		}
+		p, isNew := s.pod(item.UID, item.Namespace, item.Pod, began)
+		news = news || isNew
 		if p.Backend == "" {
 			p.Backend = named(s.node, c.HomeOf(item))
 			news = news || p.Backend != ""
@@ -294,22 +287,29 @@ const emptyFilter = "\x0a\x00" // field 1, a message without fields
 
 // Pods takes what criproxy says at a time of all pods: also those that no recorded call is about.
 func (s *Story) Pods(all []admin.Pod, now time.Time) {
-	if s.pods == nil {
-		s.pods = map[string]*listed{}
-	}
 	for _, pod := range all {
 		if pod.Name == "" {
 			continue
 		}
-		p := s.pods[podKey(s.node, pod.UID, pod.Namespace, pod.Name)]
-		if p == nil {
-			p = &listed{Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID, From: unix(now), Node: s.node}
-			s.pods[podKey(s.node, pod.UID, pod.Namespace, pod.Name)] = p
-		}
+		p, _ := s.pod(pod.UID, pod.Namespace, pod.Name, unix(now))
 		p.Backend = named(s.node, pod.Backend)
 		p.show(unix(now), unix(now), pod.Created)
 	}
 	s.bound()
+}
+
+// pod returns a pod, which was shown at a time. isNew says that it was not shown before.
+func (s *Story) pod(uid, namespace, name string, shown float64) (p *listed, isNew bool) {
+	key := podKey(s.node, uid, namespace, name)
+	if p = s.pods[key]; p != nil {
+		return p, false
+	}
+	if s.pods == nil {
+		s.pods = map[string]*listed{}
+	}
+	p = &listed{Namespace: namespace, Pod: name, UID: uid, From: shown, Node: s.node}
+	s.pods[key] = p
+	return p, true
 }
 
 func podKey(node, uid, namespace, name string) string { return node + cmp.Or(uid, namespace+"/"+name) }

@@ -57,7 +57,7 @@ func statusText(code, message string) string {
 // tree decodes a reply. It leaves out fields that differ in each run, and replaces new names with the recorded ones.
 func (r *run) tree(md protoreflect.MessageDescriptor, payload []byte, now bool) []*dump.Node {
 	return canonical(r.Text.Tree(md, payload), true, func(n *dump.Node) bool {
-		if n.Field != nil && r.Volatile != nil && r.Volatile(n.Field) {
+		if n.Field != nil && r.Volatile(n.Field) {
 			return false
 		}
 		if now && !n.IsMsg {

@@ -2,5 +2,5 @@
 // any client ([Fixture]).
 //
 //	calls, err := replay.Load(reader, "")
-//	sum, err := replay.Run(ctx, replay.Config{Calls: calls, Conn: cc, Schema: schema})
+//	sum, err := replay.Run(ctx, replay.Config{Calls: calls, Conn: cc, Schema: schema, ...})
 package replay

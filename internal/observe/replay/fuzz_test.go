@@ -73,7 +73,8 @@ func FuzzCapture(f *testing.F) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		sum, err := replay.Run(ctx, replay.Config{Calls: calls, Conn: empty{}, Schema: muxtest.Library, Settle: time.Millisecond})
+		sum, err := replay.Run(ctx, replay.Config{Calls: calls, Conn: empty{}, Schema: muxtest.Library, Settle: time.Millisecond,
+			Given: replay.LooksLikeID, Bare: bare, Volatile: stable, Report: func(replay.Result) {}})
 		require.NoError(t, err)
 		require.Equal(t, len(calls), sum.Same+sum.Different+sum.NotSent)
 		replay.NewFixture(replay.FixtureConfig{Calls: calls, Schema: muxtest.Library}).Left()

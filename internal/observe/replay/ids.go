@@ -26,14 +26,8 @@ type ids struct {
 	changed bool
 }
 
-func newIDs(given func(protoreflect.FieldDescriptor) bool, bare func(string) string) *ids {
-	if bare == nil {
-		bare = func(string) string { return "" }
-	}
-	if given == nil {
-		given = LooksLikeID
-	}
-	return &ids{given: given, bare: bare, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
+func newIDs(cfg Config) *ids {
+	return &ids{given: cfg.Given, bare: cfg.Bare, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
 }
 
 // LooksLikeID reports whether a field is called id, or ends in _id. It is a guess, for APIs without a profile.

@@ -228,11 +228,18 @@ func load(t testing.TB, redact bool, recs ...*capture.Recorder) []*replay.Call {
 	return calls
 }
 
+// bare and stable say of the library that its names have no prefixes, and that no field differs in each run.
+func bare(string) string                       { return "" }
+func stable(protoreflect.FieldDescriptor) bool { return false }
+
 // play replays calls and returns the changes as text.
 func play(t testing.TB, cfg replay.Config) (replay.Summary, []string) {
 	t.Helper()
 	var changes []string
-	cfg.Schema = muxtest.Library
+	cfg.Schema, cfg.Given, cfg.Bare = muxtest.Library, replay.LooksLikeID, bare
+	if cfg.Volatile == nil {
+		cfg.Volatile = stable
+	}
 	cfg.Report = func(res replay.Result) {
 		for _, c := range res.Changes {
 			changes = append(changes, filepath.Base(res.Call.Method)+" "+c.String())

@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// Config configures [Run]. Only Calls and Conn are required.
+// Config configures [Run]. All but Redact, Speed and Settle are required.
 type Config struct {
 	Calls []*Call
 	Conn  grpc.ClientConnInterface
@@ -28,13 +28,13 @@ type Config struct {
 	// Redact is the redactor with which the calls were recorded, nil if there was none. Run hides the same fields in
 	// the replies that it gets.
 	Redact *capture.Redactor
-	// Given reports whether a field holds a name that the server has given. Nil means [LooksLikeID].
+	// Given reports whether a field holds a name that the server has given. [LooksLikeID] guesses.
 	Given func(protoreflect.FieldDescriptor) bool
-	// Volatile reports whether a field differs in each run, as times do, and is not compared. Nil means that none does.
+	// Volatile reports whether a field differs in each run, as times do, and is not compared.
 	Volatile func(protoreflect.FieldDescriptor) bool
 
 	// Bare returns a name without the prefix of its backend, as it may stand in text that a
-	// server sends; empty if the name has no prefix. Nil means that no name has one.
+	// server sends; empty if the name has no prefix.
 	Bare func(name string) string
 
 	// Speed is how many times faster than recorded to play. With zero a call waits only for the
@@ -43,7 +43,7 @@ type Config struct {
 	// Settle is how long Run waits for the messages that streams without an end brought in the recording, once all else is
 	// done: a busy server is late with events. Zero means ten seconds.
 	Settle time.Duration
-	// Report is called with the result of each call, by one goroutine at a time. Optional.
+	// Report is called with the result of each call, by one goroutine at a time.
 	Report func(Result)
 }
 
@@ -82,11 +82,8 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	defer allElse()
 	ending, end := context.WithCancel(context.Background())
 	defer end()
-	r := &run{Config: cfg, ids: newIDs(cfg.Given, cfg.Bare), calm: calm, ending: ending}
+	r := &run{Config: cfg, ids: newIDs(cfg), calm: calm, ending: ending}
 	r.Settle = cmp.Or(r.Settle, 10*time.Second)
-	if r.Report == nil {
-		r.Report = func(Result) {}
-	}
 	type begun struct {
 		*Call
 		over chan struct{}

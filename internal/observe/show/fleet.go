@@ -4,89 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/observe/admin"
 )
-
-// atOnce is how many nodes are asked at a time.
-const atOnce = 32
-
-// An Unanswered error names the nodes that did not answer. What the others answered has been shown.
-type Unanswered struct{ Nodes []admin.Node }
-
-func (u *Unanswered) Error() string {
-	var b strings.Builder
-	for i, n := range u.Nodes {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		fmt.Fprintf(&b, "%s: %v", n.Name, n.Err)
-	}
-	return b.String()
-}
-
-// Of returns the error about the nodes with an Err, nil if there is none.
-func (*Unanswered) Of(nodes []admin.Node) error {
-	silent := slices.DeleteFunc(slices.Clone(nodes), func(n admin.Node) bool { return n.Err == nil })
-	if len(silent) == 0 {
-		return nil
-	}
-	return &Unanswered{silent}
-}
-
-// EachNode calls ask with each node, for some of them at the same time, and each with a context that ends after timeout.
-// A node with an Err is not asked. It returns the nodes, with the errors of ask. If the answers take longer than a
-// moment, it says on waiting how many there are; nil says nothing.
-func EachNode(ctx context.Context, nodes []admin.Node, timeout time.Duration, waiting io.Writer, ask func(ctx context.Context, i int) error) []admin.Node {
-	nodes = slices.Clone(nodes)
-	var wg sync.WaitGroup
-	answered := make(chan struct{}, len(nodes))
-	room := make(chan struct{}, atOnce)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := range nodes {
-			if nodes[i].Err != nil {
-				answered <- struct{}{}
-				continue
-			}
-			room <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-room; answered <- struct{}{} }()
-				within, cancel := context.WithTimeout(ctx, timeout)
-				defer cancel()
-				nodes[i].Err = ask(within, i)
-				if errors.Is(nodes[i].Err, context.DeadlineExceeded) && within.Err() != nil {
-					nodes[i].Err = fmt.Errorf("no answer within %s", timeout)
-				}
-			})
-		}
-		wg.Wait()
-	}()
-	tick := time.NewTicker(moment)
-	defer tick.Stop()
-	for {
-		select {
-		case <-done:
-			return nodes
-		case <-tick.C:
-			if waiting != nil {
-				fmt.Fprintf(waiting, "criproxy: %d of %d nodes have answered; waiting for the others\n", len(answered), len(nodes))
-				waiting = nil
-			}
-		}
-	}
-}
-
-// moment is how long a command waits without saying for what.
-const moment = 900 * time.Millisecond
 
 // An Answer is what a node answered.
 type Answer[T any] struct {
@@ -116,7 +38,7 @@ func Gather[T any](ctx context.Context, q Query, get func(context.Context, admin
 	if q.Nodes == nil {
 		nodes[0].Err = one(ctx, 0)
 	} else {
-		nodes = EachNode(ctx, nodes, q.Timeout, q.Waiting, one)
+		nodes = admin.EachNode(ctx, nodes, q.Timeout, q.Waiting, one)
 	}
 	for i, n := range nodes {
 		all[i].Node = n
@@ -145,7 +67,7 @@ func Finish[T any](q Query, all []Answer[T]) error {
 		}
 		nodes = append(nodes, a.Node)
 	}
-	return (*Unanswered)(nil).Of(nodes)
+	return admin.UnansweredBy(nodes)
 }
 
 // ClockOff says that a clock is ahead by so much, or behind.

@@ -3,6 +3,7 @@ package show
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,25 +32,23 @@ func printFleet(out *Screen, all []Answer[admin.Report], now time.Time) {
 	slices.SortStableFunc(all, func(a, b Answer[admin.Report]) int {
 		return cmp.Or(cmp.Compare(trouble(a), trouble(b)), cmp.Compare(a.Name, b.Name))
 	})
-	for _, line := range differences(all, now) {
-		out.Paint(line.Colour, 0, "%s", line.Text)
+	printDifferences(out, all, now)
+	var table Table
+	row := func(node, backend, state, since, pods, runtime, config, loaded, version string) {
+		table.Row("NODE", node, "BACKEND", backend, "STATE", state, "SINCE", since, "PODS", pods, "RUNTIME", runtime, "CONFIG", config, "LOADED", loaded, "CRIPROXY", version)
 	}
-	var rows [][]Cell
 	for _, a := range all {
 		if a.Value == nil {
-			rows = append(rows, Cells(a.Name, "-", "unknown", "", "", "", "", "", ""))
-			rows[len(rows)-1][2].Colour = Red
+			row(a.Name, "-", "unknown", "", "", "", "", "", "")
 			continue
 		}
 		now := now.Add(a.Off) // of that node's clock
 		for _, b := range a.Value.Backends {
-			row := Cells(a.Name, b.Name, b.State, ago(now, b.Since), count(b.Pods), OrDash(b.Runtime), OrDash(a.Value.Config.ID), since(now, a.Value.Config.Loaded), a.Value.Version)
-			row[2].Colour = StateColour(b.State)
-			rows = append(rows, row)
+			row(a.Name, b.Name, b.State, ago(now, b.Since), count(b.Pods), OrDash(b.Runtime), OrDash(a.Value.Config.ID), since(now, a.Value.Config.Loaded), a.Value.Version)
 		}
 	}
 	out.Gap()
-	out.Table([]string{"NODE", "BACKEND", "STATE", "SINCE", "PODS", "RUNTIME", "CONFIG", "LOADED", "CRIPROXY"}, rows)
+	out.Table(&table)
 }
 
 // maxNamed is how many nodes a line names.
@@ -63,9 +62,9 @@ func Named(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// differences says how many nodes are up, what is wrong with which of the others, and which nodes have another
+// printDifferences says how many nodes are up, what is wrong with which of the others, and which nodes have another
 // configuration, or another version of criproxy, than most. The nodes are sorted by trouble.
-func differences(all []Answer[admin.Report], now time.Time) (lines []Cell) {
+func printDifferences(out *Screen, all []Answer[admin.Report], now time.Time) {
 	up, colour := 0, Green
 	configs, versions := map[string][]string{}, map[string][]string{} // :: id, or version → nodes
 	for _, a := range all {
@@ -82,60 +81,56 @@ func differences(all []Answer[admin.Report], now time.Time) (lines []Cell) {
 	if up < len(all) {
 		colour = Yellow
 	}
-	lines = append(lines, Cell{fmt.Sprintf("%d of %d up", up, len(all)), colour})
+	out.Paint(colour, 0, "%d of %d up", up, len(all))
 	for _, a := range all {
 		if a.Value == nil {
 			continue // the error says why
 		}
 		if trouble(a) == 1 {
-			lines = append(lines, Cell{a.Name + ": not ready: " + cmp.Or(a.Value.Trouble(), "no client can connect"), Red})
+			out.Paint(Red, 0, "%s: not ready: %s", a.Name, cmp.Or(a.Value.Trouble(), "no client can connect"))
 		}
 		for _, b := range a.Value.Backends {
 			if b.Failing() {
-				lines = append(lines, Cell{fmt.Sprintf("%s: %s %s", a.Name, b.Name, calls.Cut(b.Error, 200)), Yellow})
+				out.Paint(Yellow, 0, "%s: %s %s", a.Name, b.Name, calls.Cut(b.Error, 200))
 			}
 			if b.State == "up" {
 				continue
 			}
-			text := fmt.Sprintf("%s: %s %s for %s", a.Name, b.Name, b.State, ago(now.Add(a.Off), b.Since))
+			pods := ""
 			if b.Pods != nil {
-				text += ", " + capture.Count(*b.Pods, "pod")
+				pods = ", " + capture.Count(*b.Pods, "pod")
 			}
-			lines = append(lines, Cell{text, StateColour(b.State)})
+			out.Paint(StateColour(b.State), 0, "%s: %s %s for %s%s", a.Name, b.Name, b.State, ago(now.Add(a.Off), b.Since), pods)
 		}
 		for _, text := range a.Value.PluginTrouble() {
-			lines = append(lines, Cell{a.Name + ": " + text, Yellow})
+			out.Paint(Yellow, 0, "%s: %s", a.Name, text)
 		}
 		if a.Value.Config.Error != "" {
-			lines = append(lines, Cell{fmt.Sprintf("%s: refused a configuration %s ago: %s", a.Name, ago(now.Add(a.Off), a.Value.Config.Failed), calls.Cut(a.Value.Config.Error, 200)), Red})
+			out.Paint(Red, 0, "%s: refused a configuration %s ago: %s", a.Name, ago(now.Add(a.Off), a.Value.Config.Failed), calls.Cut(a.Value.Config.Error, 200))
 		}
 	}
-	return slices.Concat(lines, minorities("configuration", configs), minorities("criproxy", versions))
+	printMinorities(out, "configuration", configs)
+	printMinorities(out, "criproxy", versions)
 }
 
-// minorities says which nodes have another value than most. what is what the values are of.
-func minorities(what string, by map[string][]string) (lines []Cell) {
+// printMinorities says which nodes have another value than most. what is what the values are of.
+func printMinorities(out *Screen, what string, by map[string][]string) {
 	most := ""
 	for value, nodes := range by {
 		if len(nodes) > len(by[most]) || len(nodes) == len(by[most]) && value > most {
 			most = value
 		}
 	}
-	var others []string
-	for value := range by {
-		if value != most {
-			others = append(others, value)
+	for _, value := range slices.Sorted(maps.Keys(by)) {
+		if value == most {
+			continue
 		}
-	}
-	slices.Sort(others)
-	for _, value := range others {
 		nodes := by[value]
 		slices.Sort(nodes)
 		have := "nodes have"
 		if len(nodes) == 1 {
 			have = "node has"
 		}
-		lines = append(lines, Cell{fmt.Sprintf("%d %s %s %s, and not %s: %s", len(nodes), have, what, value, most, Named(nodes)), Yellow})
+		out.Paint(Yellow, 0, "%d %s %s %s, and not %s: %s", len(nodes), have, what, value, most, Named(nodes))
 	}
-	return lines
 }

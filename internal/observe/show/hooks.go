@@ -13,7 +13,7 @@ import (
 // Hooks shows the plugins of criproxys.
 func Hooks(ctx context.Context, q Query) error {
 	_, err := ask(ctx, q, "hooks", printHooks, func(all []Answer[plugins.State]) {
-		var of columns
+		var table Table
 		var failing []string
 		answered := 0
 		for _, a := range all {
@@ -22,15 +22,15 @@ func Hooks(ctx context.Context, q Query) error {
 			}
 			answered++
 			for _, p := range a.Value.Plugins {
-				of.row(append([]string{"NODE", a.Name}, pluginRow(&p)...)...)
+				table.Row(append([]string{"NODE", a.Name}, pluginRow(&p)...)...)
 				if p.Error != "" {
 					failing = append(failing, fmt.Sprintf("%s: %s: %s", a.Name, p.Name, p.Error))
 				}
 			}
 		}
 		switch {
-		case len(of.rows) > 0:
-			q.Table(of.head, of.rows)
+		case len(table.rows) > 0:
+			q.Table(&table)
 		case answered == len(all):
 			q.Say(0, "No plugin is registered on these nodes.")
 		case answered > 0:
@@ -74,12 +74,13 @@ func printHooks(out *Screen, s *plugins.State) {
 }
 
 func printPoints(out *Screen, points []plugins.PointState) {
-	var rows [][]Cell
+	var table Table
 	for _, p := range points {
 		n := func(n int64) string { return fmt.Sprint(n) }
-		rows = append(rows, Cells("  "+p.Name, n(p.Calls), n(p.Failed), n(p.TimedOut), n(p.Refused), n(p.Changes), calls.Rounded(p.Latency.Median), calls.Rounded(p.Latency.P99)))
+		table.Row("  POINT", "  "+p.Name, "ASKED", n(p.Calls), "FAILED", n(p.Failed), "LATE", n(p.TimedOut), "REFUSED", n(p.Refused),
+			"CHANGES", n(p.Changes), "MEDIAN", calls.Rounded(p.Latency.Median), "P99", calls.Rounded(p.Latency.P99))
 	}
-	out.Table([]string{"  POINT", "ASKED", "FAILED", "LATE", "REFUSED", "CHANGES", "MEDIAN", "P99"}, rows)
+	out.Table(&table)
 	for _, p := range points {
 		if p.LastErrorAt != nil {
 			out.Paint(Red, 2, "last error at %s, %s: %s", p.Name, p.LastErrorAt.Format(time.RFC3339), p.LastError)

@@ -73,16 +73,11 @@ func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time)
 		return
 	}
 	nodes := slices.ContainsFunc(pods, func(p admin.Pod) bool { return p.Node != "" })
-	head := []string{"NAMESPACE", "POD", "BACKEND", "STATE", "SINCE", "CONTAINERS", "ID"}
-	if wide {
-		head = append(head, "UID", "HANDLER", "RUNTIME'S ID", "IMAGES")
-	}
 	memory := map[string]bool{}
-	var rows [][]Cell
+	var table Table
 	for _, p := range pods {
-		st := Cell{p.State, StateColour(p.State)}
 		if p.FromMemory {
-			st = Cell{p.State + "?", Yellow}
+			p.State += "?"
 			memory[onNode(p.Backend, p.Node)] = true
 		}
 		running := 0
@@ -93,22 +88,20 @@ func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time)
 			}
 			images = append(images, c.Image)
 		}
-		row := Cells(OrDash(p.Namespace), OrDash(p.Name), p.Backend, "", since(now, p.Created), fmt.Sprintf("%d/%d", running, len(p.Containers)), calls.ShortID(p.ID))
-		row[3] = st
-		if wide {
-			row[6].Text = p.ID
-			slices.Sort(images)
-			row = append(row, Cells(p.UID, OrDash(p.Handler), p.NativeID, strings.Join(slices.Compact(images), " "))...)
-		}
+		row := []string{"NAMESPACE", OrDash(p.Namespace), "POD", OrDash(p.Name), "BACKEND", p.Backend, "STATE", p.State,
+			"SINCE", since(now, p.Created), "CONTAINERS", fmt.Sprintf("%d/%d", running, len(p.Containers))}
 		if nodes {
-			row = append(Cells(p.Node), row...)
+			row = append([]string{"NODE", p.Node}, row...)
 		}
-		rows = append(rows, row)
+		if wide {
+			slices.Sort(images)
+			row = append(row, "ID", p.ID, "UID", p.UID, "HANDLER", OrDash(p.Handler), "RUNTIME'S ID", p.NativeID, "IMAGES", strings.Join(slices.Compact(images), " "))
+		} else {
+			row = append(row, "ID", calls.ShortID(p.ID))
+		}
+		table.Row(row...)
 	}
-	if nodes {
-		head = append([]string{"NODE"}, head...)
-	}
-	out.Table(head, rows)
+	out.Table(&table)
 	for _, name := range slices.Sorted(maps.Keys(memory)) {
 		out.Paint(Yellow, 0, "%s does not answer: a ? marks its pods, which are shown as they were last known.", name)
 	}

@@ -50,13 +50,15 @@ const (
 	Yellow Colour = "\x1b[33m"
 )
 
-// StateColour returns the colour for a state of a backend or plugin.
+// StateColour returns the colour for a state of a backend, pod or plugin, or for what a call does.
 func StateColour(state string) Colour {
 	switch state {
 	case "up", "ready":
 		return Green
-	case "gone", "failed":
+	case "gone", "failed", "unknown":
 		return Red
+	case "reads":
+		return Dim
 	}
 	return Yellow
 }
@@ -70,6 +72,12 @@ func (s *Screen) Paint(c Colour, indent int, format string, args ...any) {
 	for line := range strings.Lines(Wrap(text, indent, s.Width)) {
 		s.write(s.coloured(c, strings.TrimSuffix(line, "\n")) + "\n")
 	}
+}
+
+// Title prints the title of a part, below an empty line.
+func (s *Screen) Title(text string) {
+	s.Gap()
+	s.Paint(Bold, 0, "%s", text)
 }
 
 // Gap prints an empty line, unless nothing was printed before.

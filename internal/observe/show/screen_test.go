@@ -81,7 +81,10 @@ func TestTheRecorderSaysHowFarBackItReaches(t *testing.T) {
 func TestATableIsAsWideAsItsCells(t *testing.T) {
 	var b bytes.Buffer
 	s := &Screen{Out: &b}
-	s.Table([]string{"A", "LONGER", "C"}, [][]Cell{Cells("ü", "x", "y"), Cells("long one", "", "z")})
+	var table Table
+	table.Row("A", "ü", "LONGER", "x", "C", "y")
+	table.Row("A", "long one", "LONGER", "", "C", "z")
+	s.Table(&table)
 	assert.Equal(t, "A         LONGER  C\nü         x       y\nlong one          z\n", b.String())
 }
 

@@ -65,14 +65,14 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 	}
 	out.Paint(colour, 0, "criproxy %s, process %d, for %s%s, %s", r.Version, r.PID, ago(now, r.Started), path, is)
 	out.Gap()
-	var rows [][]Cell
+	var listeners Table
 	for _, l := range r.Listeners {
-		rows = append(rows, Cells(l.Path, l.Mode, l.Owner, accessText(&l)))
+		listeners.Row("LISTENER", l.Path, "MODE", l.Mode, "OWNER", l.Owner, "ACCESS", accessText(&l))
 	}
 	if r.Admin != "" {
-		rows = append(rows, Cells(r.Admin, fmt.Sprintf("%04o", admin.Mode), "", "criproxy's own commands"))
+		listeners.Row("LISTENER", r.Admin, "MODE", fmt.Sprintf("%04o", admin.Mode), "OWNER", "", "ACCESS", "criproxy's own commands")
 	}
-	out.Table([]string{"LISTENER", "MODE", "OWNER", "ACCESS"}, rows)
+	out.Table(&listeners)
 	for _, l := range r.Listeners {
 		switch {
 		case l.Error != "":
@@ -85,16 +85,16 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 		}
 	}
 	out.Gap()
-	var of columns
+	var backends Table
 	for _, b := range r.Backends {
 		api := "-"
 		if len(b.API) > 0 {
 			api = b.API[0]
 		}
-		of.row("BACKEND", b.Name, "STATE", b.State, "SINCE", ago(now, b.Since), "RUNTIME", OrDash(b.Runtime), "API", api,
+		backends.Row("BACKEND", b.Name, "STATE", b.State, "SINCE", ago(now, b.Since), "RUNTIME", OrDash(b.Runtime), "API", api,
 			"PODS", count(b.Pods), "CONTAINERS", count(b.Containers), "IMAGES", count(b.Images), "SOCKET", b.Address)
 	}
-	out.Table(known(of.head, of.rows))
+	out.Table(backends.withoutDashes())
 	for _, b := range r.Backends {
 		if b.Error != "" {
 			out.Paint(Red, 2, "%s: %s", b.Name, b.Error)
@@ -117,7 +117,7 @@ func printStatus(out *Screen, r *admin.Report, now time.Time) {
 
 // printOutages shows when backends were slow or gone.
 func printOutages(out *Screen, all []admin.Backend, now time.Time) {
-	title := func() { out.Gap(); out.Paint(Bold, 0, "OUTAGES") }
+	title := func() { out.Title("OUTAGES") }
 	for _, b := range all {
 		for _, o := range b.Outages {
 			title()
@@ -139,8 +139,7 @@ func printOutages(out *Screen, all []admin.Backend, now time.Time) {
 func LongCalls(out *Screen, pid int, all []admin.LongCall) {
 	for i, c := range all {
 		if i == 0 {
-			out.Gap()
-			out.Paint(Bold, 0, "LONG CALLS")
+			out.Title("LONG CALLS")
 		}
 		who := "what was before the reload"
 		if c.PID != pid {
@@ -165,8 +164,7 @@ func printRecorder(out *Screen, r *admin.Recorder, now time.Time) {
 	if r == nil || r.Oldest.IsZero() {
 		return
 	}
-	out.Gap()
-	out.Paint(Bold, 0, "RECORDER")
+	out.Title("RECORDER")
 	out.Say(2, "has the calls of the last %s, since %s: criproxy tail -past shows them; flightRecorder keeps more, and capture all", ago(now, r.Oldest), clock(r.Oldest, now))
 	if r.Notable.Before(r.Oldest) && !r.Notable.IsZero() {
 		out.Say(2, "has those that failed, were slow or changed something of the last %s, since %s", ago(now, r.Notable), clock(r.Notable, now))
@@ -177,8 +175,7 @@ func printExport(out *Screen, e *admin.Export, now time.Time) {
 	if e == nil {
 		return
 	}
-	out.Gap()
-	out.Paint(Bold, 0, "EXPORT")
+	out.Title("EXPORT")
 	out.Say(2, "%s has taken %s; waiting: %d", e.URL, capture.Count(e.Sent, "record"), e.Queued)
 	for why, n := range e.Lost {
 		out.Paint(Yellow, 2, "lost: %s: %s", capture.Count(n, "record"), why)
@@ -225,12 +222,12 @@ func printPlugins(out *Screen, s *plugins.State) {
 	if s == nil || len(s.Plugins) == 0 {
 		return
 	}
-	var of columns
+	var plugins Table
 	for _, p := range s.Plugins {
-		of.row(pluginRow(&p)...)
+		plugins.Row(pluginRow(&p)...)
 	}
 	out.Gap()
-	out.Table(of.head, of.rows)
+	out.Table(&plugins)
 	for _, p := range s.Plugins {
 		if p.Error != "" {
 			out.Paint(Red, 2, "%s: %s", p.Name, p.Error)
@@ -238,7 +235,7 @@ func printPlugins(out *Screen, s *plugins.State) {
 	}
 }
 
-// pluginRow is the row of a plugin, for columns.row.
+// pluginRow is the row of a plugin.
 func pluginRow(p *plugins.PluginState) []string {
 	var asked, failed, refused, changes int64
 	for _, point := range p.Points {
@@ -252,8 +249,7 @@ func printErrors(out *Screen, all []admin.CallError, now time.Time) {
 	if len(all) == 0 {
 		return
 	}
-	out.Gap()
-	out.Paint(Bold, 0, "LATEST ERRORS")
+	out.Title("LATEST ERRORS")
 	for _, e := range all {
 		times := ""
 		if e.Count > 1 {
@@ -269,8 +265,7 @@ func printErrors(out *Screen, all []admin.CallError, now time.Time) {
 
 // printConfig shows the state of the configuration to people, as of now.
 func printConfig(out *Screen, c *admin.Config, now time.Time) {
-	out.Gap()
-	out.Paint(Bold, 0, "CONFIGURATION")
+	out.Title("CONFIGURATION")
 	id := ""
 	if c.ID != "" {
 		id = " (" + c.ID + ")"

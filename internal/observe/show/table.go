@@ -8,67 +8,50 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/calls"
 )
 
-// A Cell is a cell of a table.
-type Cell struct {
-	Text   string
-	Colour Colour
-}
-
-// Cells are cells without a colour.
-func Cells(texts ...string) []Cell {
-	var all []Cell
-	for _, text := range texts {
-		all = append(all, Cell{Text: text})
-	}
-	return all
-}
-
-// columns are the columns of a table: head and rows for [Screen.Table].
-type columns struct {
+// A Table has rows of text below titles.
+type Table struct {
 	head []string
-	rows [][]Cell
+	rows [][]string
 }
 
-// row adds a row, of pairs of title and text. A text below the title STATE has the colour of the state.
-func (c *columns) row(pairs ...string) {
-	c.head, c.rows = nil, append(c.rows, nil)
-	for i := 0; i < len(pairs); i += 2 {
-		cell := Cell{Text: pairs[i+1]}
-		if pairs[i] == "STATE" {
-			cell.Colour = StateColour(cell.Text)
-		}
-		c.head, c.rows[len(c.rows)-1] = append(c.head, pairs[i]), append(c.rows[len(c.rows)-1], cell)
+// Row adds a row, of pairs of title and text. All rows have the same titles, which may be empty.
+func (t *Table) Row(pairs ...string) {
+	var head, row []string
+	for pair := range slices.Chunk(pairs, 2) {
+		head, row = append(head, pair[0]), append(row, calls.Sanitize(pair[1]))
 	}
+	t.head, t.rows = head, append(t.rows, row)
 }
 
 // gap is what stands between columns.
 const gap = 2
 
-// Table prints rows below a head. Columns that the screen has no room for stand below their row.
-func (s *Screen) Table(head []string, rows [][]Cell) {
-	widths := make([]int, len(head))
-	for i, title := range head {
-		widths[i] = len(title)
-	}
-	for _, row := range rows {
-		for i := range row {
-			row[i].Text = calls.Sanitize(row[i].Text)
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].Text))
+// Table prints a table. Columns that the screen has no room for stand below their row.
+func (s *Screen) Table(t *Table) {
+	widths := make([]int, len(t.head))
+	for _, row := range append([][]string{t.head}, t.rows...) {
+		for i, text := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(text))
 		}
 	}
-	fit := len(head)
+	fit := len(t.head)
 	for fit > 1 && s.Width > 0 && total(widths[:fit]) > s.Width {
 		fit--
 	}
-	if strings.Join(head, "") != "" {
-		s.row(Bold, Cells(head[:fit]...), widths)
+	if strings.Join(t.head, "") != "" {
+		s.row(t.head[:fit], widths, func(int) Colour { return Bold })
 	}
-	for _, row := range rows {
-		s.row(Plain, row[:fit], widths)
+	for _, row := range t.rows {
+		s.row(row[:fit], widths, func(i int) Colour {
+			if t.head[i] == "STATE" || t.head[i] == "WHAT" {
+				return StateColour(row[i])
+			}
+			return Plain
+		})
 		var rest []string
-		for i, cell := range row[fit:] {
-			if cell.Text != "" && cell.Text != "-" {
-				rest = append(rest, strings.TrimSpace(strings.ToLower(head[fit+i])+" "+cell.Text))
+		for i, text := range row[fit:] {
+			if text != "" && text != "-" {
+				rest = append(rest, strings.TrimSpace(strings.ToLower(t.head[fit+i])+" "+text))
 			}
 		}
 		if len(rest) > 0 {
@@ -77,25 +60,18 @@ func (s *Screen) Table(head []string, rows [][]Cell) {
 	}
 }
 
-// known returns a table without the columns that have nothing but dashes: an API other than CRI has no pods.
-func known(head []string, rows [][]Cell) ([]string, [][]Cell) {
-	for i := len(head) - 1; i > 0; i-- {
-		if slices.ContainsFunc(rows, func(row []Cell) bool { return row[i].Text != "-" }) {
+// withoutDashes removes the columns that have nothing but dashes: an API other than CRI has no pods.
+func (t *Table) withoutDashes() *Table {
+	for i := len(t.head) - 1; i > 0; i-- {
+		if slices.ContainsFunc(t.rows, func(row []string) bool { return row[i] != "-" }) {
 			continue
 		}
-		head = slices.Delete(head, i, i+1)
-		for n := range rows {
-			rows[n] = slices.Delete(rows[n], i, i+1)
+		t.head = slices.Delete(t.head, i, i+1)
+		for n := range t.rows {
+			t.rows[n] = slices.Delete(t.rows[n], i, i+1)
 		}
 	}
-	return head, rows
-}
-
-// Rows is Table without a head.
-func (s *Screen) Rows(rows [][]Cell) {
-	if len(rows) > 0 {
-		s.Table(make([]string, len(rows[0])), rows)
-	}
+	return t
 }
 
 func total(widths []int) int {
@@ -106,22 +82,17 @@ func total(widths []int) int {
 	return n
 }
 
-func (s *Screen) row(c Colour, cells []Cell, widths []int) {
-	last := len(cells) - 1
-	for last > 0 && cells[last].Text == "" {
+// row prints texts, each as wide as its column except the last.
+func (s *Screen) row(texts []string, widths []int, colour func(i int) Colour) {
+	last := len(texts) - 1
+	for last > 0 && texts[last] == "" {
 		last--
 	}
 	var b strings.Builder
-	for i, cell := range cells[:last+1] {
-		if cell.Colour != Plain {
-			c = cell.Colour
-		}
-		b.WriteString(s.coloured(c, cell.Text))
+	for i, text := range texts[:last+1] {
+		b.WriteString(s.coloured(colour(i), text))
 		if i < last {
-			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell.Text)+gap))
-		}
-		if cell.Colour != Plain {
-			c = Plain
+			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)+gap))
 		}
 	}
 	s.write(b.String() + "\n")
