@@ -3,6 +3,7 @@ package director_test
 import (
 	"context"
 	"path"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,5 +74,58 @@ func TestALookUpTakesTheAnswerOfTheBackendThatHasTheName(t *testing.T) {
 		require.NoError(t, err, "the primary answers")
 		assert.Equal(t, time.Second, took, "the other one may have it")
 		assert.Equal(t, 2, shelves[0].asked)
+	})
+}
+
+// ofClient marks the context of a client's call, as a recording does.
+type ofClient struct{}
+
+// noting notes of each list whether it was asked for with the context of a client's call.
+type noting struct {
+	*bookcase
+	mu    sync.Mutex
+	lists []bool
+}
+
+func (s *noting) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if path.Base(method) == "List" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.lists = append(s.lists, ctx.Value(ofClient{}) != nil)
+	}
+	return s.bookcase.Invoke(ctx, method, args, reply, opts...)
+}
+
+// A list that the choice of a backend needs is made for one call, and recordings show it as a leg of that. A list for look-ups
+// is for all calls that wait for it, and so it is criproxy's own.
+func TestTheListOfAChoiceIsALegOfItsCall(t *testing.T) {
+	testkit.OnSimulatedClock(t, func(t *testing.T) {
+		cfg := director.Config{Schema: muxtest.Library, NativeNames: true,
+			Profile: muxtest.LibraryProfile(t, "- shelf: shelf", "- known: List.title = book.title")}
+		shelves := []*noting{{bookcase: &bookcase{}}, {bookcase: &bookcase{books: `books {id: "b"}`}}}
+		for i, s := range shelves {
+			known := backend.Open("", backend.File{})
+			require.NoError(t, known.Use(backend.Config{Conn: s, Schema: cfg.Schema, Package: muxtest.Package, Spec: cfg.Profile.Known}))
+			cfg.Backends = append(cfg.Backends, director.Backend{Name: []string{"", "beta.io"}[i], Conn: known, Known: known})
+		}
+		d, err := director.New(cfg)
+		require.NoError(t, err)
+		defer d.Close()
+		ctx := context.WithValue(t.Context(), ofClient{}, true)
+		call := func(method, request, text string) (lists [][]bool) {
+			require.NoError(t, d.Invoke(ctx, muxtest.Method(method), muxtest.Bytes(request, text), &codec.Frame{}))
+			for _, s := range shelves {
+				s.mu.Lock()
+				lists = append(lists, s.lists)
+				s.lists = nil
+				s.mu.Unlock()
+			}
+			return lists
+		}
+		none := []bool(nil)
+		assert.Equal(t, [][]bool{{true}, {true}}, call("List", "ListRequest", ""))
+		assert.Equal(t, [][]bool{none, none}, call("Put", "PutRequest", `book {title: "Tale"}`), "nothing has changed, and the primary gets the book")
+		assert.Equal(t, [][]bool{{true}, none}, call("Put", "PutRequest", `book {title: "Saga"}`), "the primary may list it now")
+		assert.Equal(t, [][]bool{{false}, {false}}, call("Get", "GetRequest", `book_id: "nobodys"`))
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/testing/prototest"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // runtime is the inventory of a runtime. Its method play takes a script, a line after the other:
@@ -524,4 +525,63 @@ func TestAnItemDoesNotKeepTheReplyThatItCameIn(t *testing.T) {
 	inReply := body()
 	r.play("ask old\n CreateContainer pod_sandbox_id: 'p1' -> container_id: 'c1'\n containers@old \n ? containers c1/p1 CREATED")
 	assert.NotSame(t, inReply, body(), "it was copied")
+}
+
+// Nodes have a hundred pods. A list that is a hundred times as long is right in all that it goes through.
+func TestAListOfTenThousandItemsIsRight(t *testing.T) {
+	untested.TakesLong(t)
+	const n, removed, stopped = 10_000, 100, 200 // pods before removed are removed, with their containers; containers before stopped are stopped
+	r := newRuntime(t)
+	text := func(from, to int, item string) string { // item has its number
+		var all []string
+		for i := from; i < to; i++ {
+			all = append(all, strings.ReplaceAll(item, "#", fmt.Sprintf("%05d", i)))
+		}
+		return strings.Join(all, ", ")
+	}
+	shows := func(list, want string) {
+		t.Helper()
+		items, got := strings.Split(want, ", "), strings.Split(r.shows(r.inv.View(), list), ", ")
+		require.Len(t, got, len(items))
+		for i := range items {
+			require.Equal(t, items[i], got[i])
+		}
+	}
+	allPods, allContainers := text(0, n, "p# READY"), text(0, n, "c#/p# RUNNING")
+	r.play("pods " + allPods + "\n containers " + allContainers)
+	shows("pods", allPods)
+	shows("containers", allContainers)
+	r.play("ask old")
+	for i := range removed {
+		r.play(fmt.Sprintf("StopPodSandbox pod_sandbox_id: 'p%05d' \n RemovePodSandbox pod_sandbox_id: 'p%05[1]d'", i))
+	}
+	for i := removed; i < stopped; i++ {
+		r.play(fmt.Sprintf("StopContainer container_id: 'c%05d'", i))
+	}
+	r.play("CreateContainer pod_sandbox_id: 'p09999' -> container_id: 'new'")
+	for _, then := range []string{"", "pods@old " + allPods, "containers@old " + allContainers, "restart"} {
+		r.play(then)
+		shows("pods", text(removed, n, "p# READY"))
+		shows("containers", text(removed, stopped, "c#/p# EXITED")+", "+text(stopped, n, "c#/p# RUNNING")+", new/p09999 CREATED")
+	}
+	match := func(i int) inventory.Match { return r.inv.Match(r.plan(), "container", fmt.Sprintf("c%05d", i)) }
+	for i := range n {
+		want := inventory.Match{N: 1, Whole: true}
+		if i < removed {
+			want = inventory.Match{Former: true}
+		}
+		require.Equal(t, want, match(i), i)
+	}
+	assert.Equal(t, inventory.Match{N: 1000}, r.inv.Match(r.plan(), "container", "c09"))
+
+	r.play("containers " + text(0, 3, "c#/p# RUNNING"))
+	shows("containers", text(0, 3, "c#/p# RUNNING"))
+	former := 0
+	for i := range n {
+		if match(i).Former {
+			former++
+		}
+	}
+	assert.GreaterOrEqual(t, former, 2_000)
+	assert.Less(t, former, 4_000, "the rest is forgotten")
 }

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -79,6 +80,9 @@ func becomes(from, to protoreflect.FieldDescriptor) bool {
 	}
 	return true
 }
+
+// Learn looks up all objects, as Run does from time to time.
+func (p *Plugins) Learn(ctx context.Context) error { return p.learnAll(ctx) }
 
 // RunsIn makes the process that serves a plugin appear to be in another cgroup.
 func (p *Plugins) RunsIn(plugin, cgroup string) {

@@ -2,10 +2,14 @@ package plugins_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/criadapter"
@@ -75,6 +79,60 @@ func TestNormalizedQuotasDoNotCompound(t *testing.T) {
 		got = append(got, call.Request.(*runtimeapi.UpdateContainerResourcesRequest).GetLinux().GetCpuQuota())
 	}
 	assert.Equal(t, []int64{80000, 80000, 40000, 40000}, got)
+}
+
+// A list fails while a runtime is gone that has more items than its cache takes, and lacks the pods of a runtime that is gone
+// and has the policy skip. What clients asked for could not be learned again.
+func TestWhatClientsAskedForOutlivesListsThatLackIt(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	list, lists := w.cfg.List, map[string]func(context.Context, grpc.ClientConnInterface, string) ([]string, error){
+		"all": w.cfg.List,
+		"an error": func(context.Context, grpc.ClientConnInterface, string) ([]string, error) {
+			return nil, status.Error(codes.Unavailable, "the cache lacks items")
+		},
+		"none": func(context.Context, grpc.ClientConnInterface, string) ([]string, error) { return nil, nil },
+	}
+	var mu sync.Mutex // guards list
+	w.cfg.List = func(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return list(ctx, conn, kind)
+	}
+	w.start()
+	var got []int64 // needs no lock: calls come one after the other
+	halve := func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
+		a := plugin.Echo(c)
+		got = append(got, a.ContainerResources.CpuQuota)
+		a.ContainerResources.CpuQuota /= 2
+		return a, nil
+	}
+	w.plug(plugin.Plugin{Name: "koordlet", Fail: true, PreCreateContainer: halve, PreUpdateContainerResources: halve})
+	config, container := podConfig("web"), containerConfig()
+	container.Linux.Resources.CpuQuota = 100000
+	pod := w.run(config)
+	id, err := w.create(pod, config, container)
+	require.NoError(t, err)
+	gone := status.Error(codes.Unavailable, "the runtime is gone")
+	for _, answer := range []string{"all", "an error", "none"} {
+		mu.Lock()
+		list = lists[answer]
+		mu.Unlock()
+		w.wire.failing(func(string) error { return gone })
+		if err := w.plugins.Learn(w.ctx()); answer == "an error" {
+			require.Error(t, err)
+		}
+		w.wire.failing(nil)
+		_, err = w.client.UpdateContainerResources(w.ctx(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{CpusetCpus: "0"}})
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []int64{100000, 100000, 100000, 100000}, got)
+
+	// Somebody removes the pod, and criproxy does not see that.
+	_, err = runtimeapi.NewRuntimeServiceClient(w.wire).RemovePodSandbox(w.ctx(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
+	require.NoError(t, err)
+	require.NoError(t, w.plugins.Learn(w.ctx()))
+	assert.Empty(t, w.plugins.State().Known)
 }
 
 // koordlet names a point in its file that only NRI has, and criproxy used to warn of that.

@@ -102,7 +102,11 @@ func (p *Plugins) learnAll(ctx context.Context) error {
 			learned.Objects++
 		}
 		for id := range known {
-			if !there[id] {
+			if there[id] {
+				continue
+			}
+			// A list may lack what a runtime has that is gone. What clients asked for could not be learned again.
+			if _, err := p.lookup(ctx, p.program.objects[kind], id); status.Code(err) == codes.NotFound {
 				p.memory.remove(p.program.objects[kind], id)
 			}
 		}

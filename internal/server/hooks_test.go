@@ -211,6 +211,43 @@ func TestAfterARestartPluginsGetWhatWasThereBefore(t *testing.T) {
 	})
 }
 
+// Plugins outlive reloads: what they know of the only runtime stays, and they are asked about the pods of one that joins it.
+func TestPluginsKnowAllPodsWhenARuntimeJoinsTheOnlyOne(t *testing.T) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
+		n := newNode(t, mode)
+		n.isUp(1)
+		theirs := n.run(1, "theirs", 1)
+		both, alone := n.cfg, *n.cfg
+		alone.Backends = alone.Backends[:1]
+		n.stop()
+		n.cfg = &alone
+		n.start()
+		got := make(chan *plugin.Container, 10)
+		share := func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
+			got <- proto.CloneOf(c)
+			a := plugin.Echo(c)
+			a.ContainerResources.CpuShares = 77
+			return a, nil
+		}
+		n.plug(plugin.Plugin{Name: "shares", Fail: true, PreCreateContainer: share, PreUpdateContainerResources: share})
+		<-n.proxy.Serving()
+		ours := n.run(0, "ours", 1)
+		require.Len(t, got, 1)
+		assert.Equal(t, "ours", (<-got).GetPodMeta().GetName())
+		n.cfg = both
+		require.NoError(t, reload(n.proxy, both))
+		n.isUp(1)
+		for _, p := range []*pod{ours, theirs} {
+			_, err := n.UpdateContainerResources(n.ctx(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: p.containers[0], Linux: &runtimeapi.LinuxContainerResources{CpusetCpus: "0"}})
+			require.NoError(t, err)
+			require.Len(t, got, 1)
+			c := <-got
+			assert.Equal(t, p.config.GetMetadata().GetName(), c.GetPodMeta().GetName())
+			assert.Zero(t, c.GetContainerResources().GetCpuShares(), "as its client asked, without the change of the plugin")
+		}
+	})
+}
+
 func TestAPluginThatSaysNoRefusesOnBothRuntimes(t *testing.T) {
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
