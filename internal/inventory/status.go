@@ -67,7 +67,7 @@ func (l *Listing) KeepStatus(id string, asked uint64, reply []byte, limit int) {
 	differs := k.reply == nil || !l.plan.stamps.same(md, k.reply, reply)
 	l.inv.news = l.inv.news || differs || !k.fresh()
 	switch {
-	case differs && asked <= k.answered || l.inv.Bytes()-len(k.reply)+len(reply) > limit:
+	case differs && asked <= k.answered, len(reply) > len(k.reply) && l.inv.Bytes()-len(k.reply)+len(reply) > limit:
 		k = itemStatus{changed: l.inv.asked}
 	case asked > k.asked && (k.reply == nil || !same(md, k.reply, reply)):
 		k.reply = append([]byte{}, reply...)
