@@ -59,10 +59,10 @@ func (p *Proxy) newSuccessor(conn net.Conn) *successor {
 		defer close(h.done)
 		asked := make([]byte, 1)
 		if _, err := conn.Read(asked); err != nil {
-			return // the successor has ended
+			return // the successor is of an earlier version, or has ended
 		}
 		h.giveBackends(p, evidence, asked[0])
-		if rest != nil && !h.passOn(rest) && h.ctx.Err() == nil {
+		if rest != nil && (asked[0] < withRest || !h.passOn(rest)) && h.ctx.Err() == nil {
 			klog.InfoS("The new process does not record the calls that this one still serves", p.underWay()...)
 		}
 	}()
@@ -72,7 +72,8 @@ func (p *Proxy) newSuccessor(conn net.Conn) *successor {
 // The successor asks with the latest version that it knows. The process before answers in the latest that both know, and says
 // which that is. Within a version keys and fields are only added, and those who do not know them ignore them.
 const (
-	handoverVersion = 2          // also that of 1.0.0
+	handoverVersion = 2
+	withRest        = 2          // from this version on, what is recorded later follows the backends
 	versionKey      = ":version" // among the backends, as evidenceKey
 )
 
