@@ -30,17 +30,23 @@ func (s *bookcase) Invoke(_ context.Context, method string, _, reply any, _ ...g
 	return codec.Decode(reply, &codec.Frame{})
 }
 
-func TestAnItemThatIsGoneStaysWithItsBackend(t *testing.T) {
-	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, NativeNames: true}
-	shelves := []*bookcase{{books: `books {id: "a"}`}, {books: `books {id: "b"} books {id: "c"}`}}
-	for i, s := range shelves {
+// nativeDirector returns a director of backends that have caches, the primary first and then beta.io, with native names.
+func nativeDirector[C grpc.ClientConnInterface](t *testing.T, of *director.Profile, conns []C) *director.Director {
+	cfg := director.Config{Profile: of, Schema: muxtest.Library, NativeNames: true}
+	for i, conn := range conns {
 		known := backend.Open("", backend.File{})
-		require.NoError(t, known.Use(backend.Config{Conn: s, Schema: cfg.Schema, Package: muxtest.Package, Spec: cfg.Profile.Known}))
+		require.NoError(t, known.Use(backend.Config{Conn: conn, Schema: cfg.Schema, Package: muxtest.Package, Spec: of.Known}))
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: []string{"", "beta.io"}[i], Conn: known, Known: known})
 	}
 	d, err := director.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(d.Close)
+	return d
+}
+
+func TestAnItemThatIsGoneStaysWithItsBackend(t *testing.T) {
+	shelves := []*bookcase{{books: `books {id: "a"}`}, {books: `books {id: "b"} books {id: "c"}`}}
+	d := nativeDirector(t, muxtest.LibraryProfile(t), shelves)
 	list := func() {
 		require.NoError(t, d.Invoke(t.Context(), muxtest.Method("List"), &codec.Frame{}, &codec.Frame{}))
 	}

@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -40,16 +38,8 @@ func (s *lateBookcase) Invoke(ctx context.Context, method string, args, reply an
 // A look-up waited for all runtimes, and so for one that hangs. See issue 40.
 func TestALookUpTakesTheAnswerOfTheBackendThatHasTheName(t *testing.T) {
 	testkit.OnSimulatedClock(t, func(t *testing.T) {
-		cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, NativeNames: true}
 		shelves := []*lateBookcase{{bookcase: &bookcase{books: `books {id: "a"}`}}, {bookcase: &bookcase{books: `books {id: "b"}`}}}
-		for i, s := range shelves {
-			known := backend.Open("", backend.File{})
-			require.NoError(t, known.Use(backend.Config{Conn: s, Schema: cfg.Schema, Package: muxtest.Package, Spec: cfg.Profile.Known}))
-			cfg.Backends = append(cfg.Backends, director.Backend{Name: []string{"", "beta.io"}[i], Conn: known, Known: known})
-		}
-		d, err := director.New(cfg)
-		require.NoError(t, err)
-		defer d.Close()
+		d := nativeDirector(t, muxtest.LibraryProfile(t), shelves)
 		get := func(id string) (time.Duration, error) {
 			began := time.Now()
 			err := d.Invoke(t.Context(), muxtest.Method("Get"), muxtest.Bytes("GetRequest", `book_id: "`+id+`"`), &codec.Frame{})
@@ -100,17 +90,8 @@ func (s *noting) Invoke(ctx context.Context, method string, args, reply any, opt
 // is for all calls that wait for it, and so it is criproxy's own.
 func TestTheListOfAChoiceIsALegOfItsCall(t *testing.T) {
 	testkit.OnSimulatedClock(t, func(t *testing.T) {
-		cfg := director.Config{Schema: muxtest.Library, NativeNames: true,
-			Profile: muxtest.LibraryProfile(t, "- shelf: shelf", "- known: List.title = book.title")}
 		shelves := []*noting{{bookcase: &bookcase{}}, {bookcase: &bookcase{books: `books {id: "b"}`}}}
-		for i, s := range shelves {
-			known := backend.Open("", backend.File{})
-			require.NoError(t, known.Use(backend.Config{Conn: s, Schema: cfg.Schema, Package: muxtest.Package, Spec: cfg.Profile.Known}))
-			cfg.Backends = append(cfg.Backends, director.Backend{Name: []string{"", "beta.io"}[i], Conn: known, Known: known})
-		}
-		d, err := director.New(cfg)
-		require.NoError(t, err)
-		defer d.Close()
+		d := nativeDirector(t, muxtest.LibraryProfile(t, "- shelf: shelf", "- known: List.title = book.title"), shelves)
 		ctx := context.WithValue(t.Context(), ofClient{}, true)
 		call := func(method, request, text string) (lists [][]bool) {
 			require.NoError(t, d.Invoke(ctx, muxtest.Method(method), muxtest.Bytes(request, text), &codec.Frame{}))

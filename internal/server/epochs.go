@@ -97,7 +97,9 @@ func (es *epochs) leave(call *callUnderWay) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	delete(es.calls, call)
-	es.end()
+	if call.epoch < es.now { // no other call keeps an epoch from ending
+		es.end()
+	}
 }
 
 // intercept is an interceptor that counts each call. It keeps the request of one whose client waits longer than most, and gives

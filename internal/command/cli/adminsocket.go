@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/base/host"
@@ -77,25 +76,25 @@ const instanceTime = time.Second
 // are named like an admin socket, or that a process called criproxy names as its admin socket: a socket for clients, or a
 // runtime's, would take the question for a mistake. It asks all at once, because some may hang.
 func instances(ctx context.Context) []Instance {
-	var found []Instance
-	var mu sync.Mutex // guards found
-	var asked sync.WaitGroup
+	var sockets []admin.Node
 	named := namedAdmins()
 	for path := range listeningSockets() {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm()&0o077 != 0 || !named[path] && !strings.Contains(filepath.Base(path), ".admin") {
 			continue
 		}
-		asked.Go(func() {
-			v, err := askOne[admin.Version](ctx, path, "version", instanceTime)
-			if err == nil && v.PID != 0 {
-				mu.Lock()
-				defer mu.Unlock()
-				found = append(found, Instance{Admin: path, PID: v.PID, Version: v.Version, StaysFor: v.StaysFor})
-			}
-		})
+		sockets = append(sockets, admin.Node{Address: path})
 	}
-	asked.Wait()
+	versions := make([]admin.Version, len(sockets))
+	var found []Instance
+	for i, socket := range admin.EachNode(ctx, sockets, instanceTime, nil, func(ctx context.Context, i int) (err error) {
+		_, err = admin.NewClient(sockets[i].Address).Read(ctx, "version", &versions[i])
+		return err
+	}) {
+		if v := versions[i]; socket.Err == nil && v.PID != 0 {
+			found = append(found, Instance{Admin: socket.Address, PID: v.PID, Version: v.Version, StaysFor: v.StaysFor})
+		}
+	}
 	slices.SortFunc(found, func(a, b Instance) int { return cmp.Compare(a.Admin, b.Admin) })
 	return found
 }
