@@ -52,7 +52,7 @@ type Backend struct {
 	state       State
 	back        chan struct{} // closed when the backend comes back; nil unless it is gone
 	hopeless    bool          // it is gone, and waiting for it is useless: it has answered nothing, or must be mended
-	waiting     []*attempt    // those that have used up their budgets, the first one first
+	attempts    []*attempt    // the unary calls under way, of all links, in no order
 	refused     time.Time     // when a change was last refused because the backend is gone
 	notified    bool          // Watch was notified of a condition
 	undelivered []State       // states for which Watch has not been called yet

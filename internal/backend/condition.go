@@ -119,8 +119,8 @@ func (c *Link) fails(l *list, seq uint64, err error) {
 func (c *Link) markFailing(g *lag, why error) {
 	g.failing, g.odd = true, 0
 	c.markLate(g, why)
-	for _, a := range c.backend.waiting {
-		if a.lag == g {
+	for _, a := range c.backend.attempts {
+		if a.overdue && a.lag == g {
 			a.long = true
 			c.useCache(a)
 		}
@@ -239,6 +239,11 @@ func (b *Backend) notifyAll() {
 //	all gates and Alive answer with errors   if mustBeMended    probe
 func (c *Link) goneNow(why error, hopeless bool) {
 	c.endEpoch(why)
+	for _, a := range c.backend.attempts {
+		if a.epoch == c.epoch {
+			a.cancel(why)
+		}
+	}
 	if c.backend.current.Load() != c || c.backend.state.Condition == Gone {
 		return
 	}
@@ -246,18 +251,6 @@ func (c *Link) goneNow(why error, hopeless bool) {
 	c.backend.news = true
 	c.become(Gone, why)
 	c.backend.Check()
-}
-
-// call calls f, which asks the backend, unless the backend is gone. It cancels f if the backend goes.
-func (c *Link) call(ctx context.Context, f func(context.Context) error) error {
-	epoch, err := c.alive()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(epoch, cancel)()
-	return c.judge(epoch, c.pulse.of(ctx, f))
 }
 
 // alive returns the context of the current epoch, which ends when the backend goes, or an error if it is gone.

@@ -133,7 +133,7 @@ type settings struct {
 }
 
 // begin returns the Backend with its first link.
-func (c settings) begin(t *testing.T) *backend.Backend {
+func (c settings) begin(t testing.TB) *backend.Backend {
 	t.Helper()
 	if c.Backend == nil {
 		c.Backend = backend.Open(c.Name, backend.File{})

@@ -102,7 +102,7 @@ func inNoTime(t *testing.T, test func(t *testing.T, n *near), ids ...string) {
 }
 
 // config returns the defaults, changed.
-func (n *near) config(t *testing.T, change func(*settings)) settings {
+func (n *near) config(t testing.TB, change func(*settings)) settings {
 	t.Helper()
 	cfg := settings{Config: backend.Config{
 		Name: "beta.io", Conn: n, Schema: muxtest.Library, Package: muxtest.Package,

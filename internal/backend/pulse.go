@@ -24,8 +24,8 @@ type pulse struct {
 // of calls f, which makes a call, and counts its answer.
 func (p *pulse) of(ctx context.Context, f func(context.Context) error) error {
 	p.underWay.Add(1)
+	defer p.underWay.Add(-1) // also if f panics
 	err := f(ctx)
-	p.underWay.Add(-1)
 	// If criproxy or the client ended the call, the backend has answered nothing. ResourceExhausted may
 	// come from criproxy's own limits.
 	if err == nil || ctx.Err() == nil && !unreachable(err) && status.Code(err) != codes.ResourceExhausted {
