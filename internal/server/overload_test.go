@@ -105,7 +105,11 @@ func TestCallsOverTheLimitOfABackendAreRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "backend beta.io has as many calls under way as its limit allows (2)")
 	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: here.containers[0]})
 	assert.NoError(t, err)
-	assert.NotEqual(t, backend.Gone, n.proxy.backends()[1].backend.State().Condition, "being busy is not being down")
+	for range 3 {
+		_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
+		testkit.AssertCode(t, codes.ResourceExhausted, err)
+	}
+	assert.Equal(t, backend.Up, n.state(1).Condition, "being busy is neither being slow nor being down")
 	thaw()
 	require.NoError(t, <-one)
 	require.NoError(t, <-two)

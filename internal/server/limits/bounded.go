@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 )
@@ -73,10 +71,10 @@ func (c *Conn) begin(ctx context.Context, method string) (*bound, error) {
 	case nil:
 		return counted, nil
 	case &c.side:
-		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has as many calls under way from other sockets than the main one as their limit allows (%d); make fewer at once, or raise maxCalls in backends, of which it is half",
+		return nil, refuse("criproxy: %s: backend %s has as many calls under way from other sockets than the main one as their limit allows (%d); make fewer at once, or raise maxCalls in backends, of which it is half",
 			method, c.name, c.side.max)
 	default:
-		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has as many calls under way as its limit allows (%d); make fewer at once, or raise maxCalls in backends",
+		return nil, refuse("criproxy: %s: backend %s has as many calls under way as its limit allows (%d); make fewer at once, or raise maxCalls in backends",
 			method, c.name, c.Calls.max)
 	}
 }

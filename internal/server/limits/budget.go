@@ -79,13 +79,17 @@ func (m *Memory) release(client *Client, n int64) {
 func (m *Memory) refuse(ctx context.Context, why string) error {
 	m.refused.Add(1)
 	method, _ := grpc.Method(ctx)
-	return &refusal{status.Newf(codes.ResourceExhausted, "criproxy: %s: %s: the messages of all calls under way take %d of %d; read the replies, make fewer calls at once, or raise GOMEMLIMIT",
-		method, why, m.taken.Load(), m.total)}
+	return refuse("criproxy: %s: %s: the messages of all calls under way take %d of %d; read the replies, make fewer calls at once, or raise GOMEMLIMIT",
+		method, why, m.taken.Load(), m.total)
 }
 
-// A refusal is the status of a call for which this process has no memory. Ours distinguishes it
-// from a status of the runtime: the runtime is not at fault.
+// A refusal is the status of a call that a limit of this process refuses. Ours distinguishes it from a status of the runtime:
+// the runtime is not at fault.
 type refusal struct{ *status.Status }
+
+func refuse(format string, args ...any) error {
+	return &refusal{status.Newf(codes.ResourceExhausted, format, args...)}
+}
 
 func (r *refusal) Error() string              { return r.Err().Error() }
 func (r *refusal) GRPCStatus() *status.Status { return r.Status }
