@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,18 +16,49 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/cri"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
-// readOnlyMethods returns patterns of the methods that change nothing: those of CRI, from reads in
-// cri.yaml, and those of criproxy's own services.
-var readOnlyMethods = sync.OnceValue(func() []string { return append(cri.Reads(), "/grpc.health.v1.Health/*") })
+// access is what the access lists of all sockets need of the profile. It does not change: a reload makes another one.
+type access struct {
+	reads []string          // patterns of the full names of the methods for which read-only stands
+	hider *capture.Redactor // hides the secrets in replies; nil if no socket has rules: every client may see everything
+}
 
-// matchMethod reports whether the pattern matches the method. A pattern without a slash is about the short names of CRI's methods,
+// newAccess returns the access for the API: its reads are those of the profile, and those of criproxy's own services. What is
+// secret is what the profile calls so, in all versions. before is the access that it replaces, nil for the first.
+func newAccess(cfg *config.Config, a API, before *access) (*access, error) {
+	all := &access{reads: []string{"/grpc.health.v1.Health/*"}}
+	schema := a.Profile.AllVersions(a.Schema)
+	services := map[string]bool{}
+	for _, m := range schema.Methods() {
+		if service := path.Dir(m.Name); !services[service] {
+			services[service] = true
+			for _, pattern := range a.Profile.Reads {
+				all.reads = append(all.reads, service+"/"+pattern)
+			}
+		}
+	}
+	if !slices.ContainsFunc(cfg.Listeners, func(l config.Listener) bool { return len(l.Access) > 0 }) {
+		if before != nil { // clients may still be connected to a socket that the reload removes
+			all.hider = before.hider
+		}
+		return all, nil
+	}
+	secrets, err := a.Profile.Secrets(schema)
+	if err != nil {
+		return nil, err
+	}
+	all.hider = capture.NewRedactor(schema, secrets)
+	return all, nil
+}
+
+// matches reports whether the pattern matches the method. A pattern without a slash is about the short names of CRI's methods,
 // whatever the version; one that begins with a slash is about full names.
-func matchMethod(pattern, method string) bool {
+func (a *access) matches(pattern, method string) bool {
 	if pattern == config.ReadOnly {
-		return slices.ContainsFunc(readOnlyMethods(), func(one string) bool { return matchMethod(one, method) })
+		return slices.ContainsFunc(a.reads, func(one string) bool { return a.matches(one, method) })
 	}
 	if strings.HasPrefix(pattern, "/") {
 		ok, _ := path.Match(pattern, method)
@@ -43,12 +73,12 @@ func matchMethod(pattern, method string) bool {
 
 // allows reports whether the rules let the client call the method: whether one of them names the method, or none, and the
 // client. No rules at all allow everything.
-func allows(rules []config.AccessRule, method string, peer *listen.Peer) bool {
+func (a *access) allows(rules []config.AccessRule, method string, peer *listen.Peer) bool {
 	if len(rules) == 0 {
 		return true
 	}
 	return slices.ContainsFunc(rules, func(r config.AccessRule) bool {
-		if len(r.Methods) > 0 && !slices.ContainsFunc(r.Methods, func(p string) bool { return matchMethod(p, method) }) {
+		if len(r.Methods) > 0 && !slices.ContainsFunc(r.Methods, func(p string) bool { return a.matches(p, method) }) {
 			return false
 		}
 		return isFor(&r, peer)
@@ -67,7 +97,7 @@ func isFor(r *config.AccessRule, peer *listen.Peer) bool {
 
 // authorize returns the error for a call that the socket's access list does not allow. Whatever is not known for sure is refused: a
 // call of which nobody knows the socket, and one through a socket that was taken out of the configuration.
-func authorize(ctx context.Context, method string) error {
+func (p *Proxy) authorize(ctx context.Context, method string) error {
 	peer := listen.PeerOf(ctx)
 	if peer == nil {
 		return status.Error(codes.PermissionDenied, "criproxy: internal error: the listener of this connection is not known; please report it")
@@ -76,7 +106,7 @@ func authorize(ctx context.Context, method string) error {
 	if rules == nil {
 		return status.Errorf(codes.PermissionDenied, "criproxy: the socket %s is no longer in the configuration", peer.Socket.Path)
 	}
-	if allows(*rules, method, peer) {
+	if p.access.Load().allows(*rules, method, peer) {
 		return nil
 	}
 	peer.Socket.Refused.Add(1)
@@ -86,16 +116,16 @@ func authorize(ctx context.Context, method string) error {
 
 // refuseForbidden is authorize as a stream interceptor.
 func (p *Proxy) refuseForbidden(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if err := authorize(ss.Context(), info.FullMethod); err != nil {
+	if err := p.authorize(ss.Context(), info.FullMethod); err != nil {
 		p.recordRefused(ss.Context(), info.FullMethod, err)
 		return err
 	}
 	return handler(srv, ss)
 }
 
-// InterceptUnary is authorize as a unary interceptor, for criproxy's own services.
-func InterceptUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if err := authorize(ctx, info.FullMethod); err != nil {
+// refuseForbiddenUnary is authorize as a unary interceptor, for criproxy's own services.
+func (p *Proxy) refuseForbiddenUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := p.authorize(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
 	return handler(ctx, request)

@@ -27,7 +27,7 @@ func (p *Proxy) interceptors() []grpc.StreamServerInterceptor {
 		p.refuseReturned,   // refuses calls that this proxy has made
 		p.memory.Intercept, // limits the calls of the socket, and counts the memory of replies
 		p.epochs.intercept, // counts the calls under way, for reloads and handovers
-		p.filter.Intercept, // removes secrets from replies to clients that may only read
+		p.hideSecrets,      // removes secrets from replies to clients that may only read
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package server assembles a proxy. [New] builds a [Proxy] from a configuration, Open opens its
 // sockets, Run serves them until the end, Reload applies another configuration, HandOver starts a
-// process that takes over, and State returns its state.
+// process that takes over, and Report describes its state.
 //
 // open.go, run.go, reload.go, handover.go and ending.go follow the life of a proxy. assembly.go makes
 // what a configuration needs, stack.go the connections to the runtimes, report.go describes the
@@ -10,11 +10,11 @@
 //
 //	a Set        longer than the process: a handover passes the backend.Backend of each runtime to the next one
 //	a Proxy      the process: its server, sockets and recorder, and the history of its backends (telemetry.Changes)
-//	a backend    the connection to one runtime, until a reload changes what it needs
+//	a stack      the connection to one runtime, until a reload changes what it needs; Proxy.backends returns these
 //	an assembly  one configuration, until the next reload
 //	an epoch     the calls that began between two reloads that took backends away
 //
-// A reload replaces an assembly, and of the backends only those that it changes. All above them stays as it is, so no reload
+// A reload replaces an assembly, and of the stacks only those that it changes. All above them stays as it is, so no reload
 // moves the state of a runtime from one place to another.
 package server
 
@@ -95,7 +95,7 @@ type Proxy struct {
 	disconnected atomic.Bool        // all calls have ended; only goroutines of the proxy are left
 	now          atomic.Pointer[assembly]
 	config       atomic.Pointer[admin.Config] // state of the configuration
-	filter       VerboseFilter
+	access       atomic.Pointer[access]
 	via          string // the value of this proxy in the metadata of the calls that it makes
 
 	listens atomic.Pointer[[]*listen.Socket] // see sockets
@@ -200,7 +200,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p.names = sync.OnceValue(func() calls.Namer {
 		names, err := cri.NewNames(a.Profile, p.record.Schema, p.record.Header().About)
 		if err != nil { // cannot happen: the director has compiled the same profile
-			klog.ErrorS(err, "Exported calls do not say which pods they are about")
+			klog.ErrorS(err, "Exports, findings and long calls do not say which pods they are about")
 			return nil
 		}
 		return names
@@ -212,11 +212,11 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p.changes = telemetry.NewChanges(p.record, p.stateDir())
 	p.record.Conditions = p.conditions
 	p.restoreEvidence() // before anything is recorded
-	redactor, err := NewRedactor(cfg, a.Profile, a.Schema)
+	first, err := newAccess(cfg, a, nil)
 	if err != nil {
 		return nil, err
 	}
-	p.filter.Set(redactor)
+	p.access.Store(first)
 	p.memory = limits.New(cfg, a.Profile, p.record.Schema)
 	p.memory.Refused = p.recordRefused
 	if !p.shows {
@@ -249,7 +249,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p.server = dataPaths[cfg.DataPath].newServer(transport.ServerConfig{
 		Handler:          p.director.Handler(),
 		Interceptors:     p.interceptors(),
-		UnaryInterceptor: InterceptUnary,
+		UnaryInterceptor: p.refuseForbiddenUnary,
 		MaxMessage:       cfg.MaxMessageBytes,
 		Budget:           p.memory,
 		Lost:             p.losses.Of(""),

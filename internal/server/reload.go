@@ -128,7 +128,7 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	redactor, err := NewRedactor(cfg, a.Profile, a.Schema)
+	next, err := newAccess(cfg, a, p.access.Load())
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 	gone := p.replaceBackends(old, s)
 	useDirector()
 	p.now.Store(s)
-	p.filter.Set(redactor)
+	p.access.Store(next)
 	p.memory.Configure(cfg)
 	p.metrics.Know(d)
 	useDrift()
