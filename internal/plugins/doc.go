@@ -28,7 +28,7 @@
 //
 // # Where to read on
 //
-// visit.go follows a call: around.Invoke finds out which object the call is about (facts.go,
+// visit.go follows a call: around.Call finds out which object the call is about (facts.go,
 // learn.go), asks the plugins before the call and notifies them after it (ask.go), and patches the
 // request (change.go). plugins.go makes the table of plugins from the files (folder.go, file.go).
 // connection.go connects to one plugin, and condition.go reports when it can be asked, and when it

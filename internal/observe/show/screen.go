@@ -50,15 +50,13 @@ const (
 	Yellow Colour = "\x1b[33m"
 )
 
-// StateColour returns the colour for a state of a backend, pod or plugin, or for what a call does.
+// StateColour returns the colour for a state of a backend, pod or plugin.
 func StateColour(state string) Colour {
 	switch state {
 	case "up", "ready":
 		return Green
 	case "gone", "failed", "unknown":
 		return Red
-	case "reads":
-		return Dim
 	}
 	return Yellow
 }

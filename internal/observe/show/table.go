@@ -26,7 +26,7 @@ func (t *Table) Row(pairs ...string) {
 // gap is what stands between columns.
 const gap = 2
 
-// Table prints a table. Columns that the screen has no room for stand below their row.
+// Table prints a table, in which states have their colours. Columns that the screen has no room for stand below their row.
 func (s *Screen) Table(t *Table) {
 	widths := make([]int, len(t.head))
 	for _, row := range append([][]string{t.head}, t.rows...) {
@@ -43,7 +43,7 @@ func (s *Screen) Table(t *Table) {
 	}
 	for _, row := range t.rows {
 		s.row(row[:fit], widths, func(i int) Colour {
-			if t.head[i] == "STATE" || t.head[i] == "WHAT" {
+			if t.head[i] == "STATE" {
 				return StateColour(row[i])
 			}
 			return Plain
