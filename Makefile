@@ -111,7 +111,7 @@ each = failed=; for part in $(1); do began=$$SECONDS; printf '\n=== make %s\n' "
 
 # One part at a time: kubelets and runtimes look slow on a machine that is busy with something else. A test that cannot test
 # something here says so in the file $CRIPROXY_UNTESTED; with CI=true it fails.
-PARTS := race smoke kubelets runtimes peers grpc-path portable reproducible fuzz mutants
+PARTS := race smoke kubelets kubectl runtimes peers grpc-path portable reproducible fuzz mutants
 test-all: export PATH := $(CURDIR)/bin:$(PATH)
 test-all: ## run all tests: real runtimes and kubelets, packages, a browser, fuzzing; needs root and Debian; an hour
 	@. .ci/machine; lacks=$$(lacks; cd testbed && go run ./cmd/testbed lacks); [ -z "$$lacks" ] || \
@@ -155,6 +155,11 @@ KUBELETS := outage crio
 kubelets:
 	cd testbed && go run ./cmd/testbed build && go run ./cmd/testbed build kubelet crio
 	cd testbed && CRIPROXY_TESTBED_RACE=off $(REALTEST) -timeout 15m -p 1 $(KUBELETS:%=./%) .
+
+# The rest of the package is in make cluster.
+kubectl: # what people reach with it: a node's criproxy, as somebody who may and as one who may not
+	cd testbed && go run ./cmd/testbed build && go run ./cmd/testbed build kubelet cluster
+	cd testbed && $(REALTEST) -timeout 15m -run TestADaemonSetBringsCriproxyToItsNode ./cluster
 
 vm: vm-tools ## test a node in a virtual machine with systemd and cgroup v2: installation, upgrade, reboot, power cut; takes minutes
 	cd testbed/vm && go test -v -timeout 60m -boot

@@ -260,6 +260,16 @@ func TestAnyCommandReachesAnyNode(t *testing.T) {
 	_, errOut, code = f.run("where", "-n", "shop", "web-node-09")
 	assert.Equal(t, 1, code)
 	assert.Contains(t, errOut, "criproxy: no pod web-node-09 is on a node")
+	// kubectl's flags were ignored beside an address of it, so that its current context was asked.
+	for _, address := range []string{"kube://node-01", "kube://criproxy/criproxy-node-01"} {
+		for _, flag := range []string{"-admin", "-node"} {
+			_, errOut, code = f.run("status", flag, address, "-context", "forbidden")
+			assert.NotEqual(t, 0, code, flag+" "+address)
+			assert.Contains(t, errOut, "Forbidden", flag+" "+address)
+			_, errOut, code = f.run("status", flag, address+"?context=home", "-context", "forbidden")
+			assert.Equal(t, 0, code, errOut)
+		}
+	}
 }
 
 func TestANodeInTroubleIsNamedAndSpoilsNothing(t *testing.T) {

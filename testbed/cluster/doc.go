@@ -3,5 +3,6 @@
 // server has are tried here: kubectl, RuntimeClasses, image pull secrets, drains, and the figures that a kubelet gives of
 // the pods of both runtimes.
 //
-// Building it takes fifteen minutes on two cores, so that the gate leaves it out: make nightly.
+// Building it takes fifteen minutes on two cores, so that the gate leaves it out: make nightly. The test of the DaemonSet,
+// and of kubectl criproxy, is in make test-all as well.
 package cluster

@@ -68,14 +68,37 @@ func tryRemotely(t *testing.T, c *cluster) {
 	text, errOut := run(0, "--context", "jane", "where", "on-two")
 	assert.Contains(t, text, "pod default/on-two is on kata.io of "+c.node+"\n")
 	assert.Contains(t, errOut, `looking for on-two on all nodes: asking the API server: kubectl: exit status 1: Error from server (Forbidden): pods `)
-	_, errOut = run(1, "--context", "jane", "where", "-n", "default", "on-two")
-	assert.Regexp(t, `Error from server \(Forbidden\): pods .*is forbidden: User "jane" cannot (list|get) resource "pods" in API group "" in the namespace "default"`, errOut)
+	pod := c.Kubectl(t, "-n", "criproxy", "get", "pods", "-o", "jsonpath={.items[*].metadata.name}")
+	addresses := []string{"kube://" + c.node, "kube://criproxy/" + pod}
+	for _, address := range addresses {
+		text, _ = run(0, "--context", "jane", "where", "-admin", address, "on-two")
+		assert.Contains(t, text, "pod default/on-two is on kata.io\n", address)
+	}
+	text, _ = run(0, "--context", "jane", "hooks", "-nodes", c.node)
+	assert.Equal(t, "No plugin is registered on these nodes.\n", text)
 
-	// What docs/security.md says that pods need in addition.
-	c.Kubectl(t, "create", "role", "look", "--verb=get,list", "--resource=pods")
+	// What docs/security.md says that pods, what selects them, and labels of nodes need in addition.
+	c.Kubectl(t, "label", "pod", "on-two", "app=web")
+	c.Kubectl(t, "create", "deployment", "web", "--image="+image, "--replicas=0") // it selects app=web
+
+	needs := map[string]string{ // :: what where looks for → what jane must be allowed to see
+		"-n default on-two": "pods", "-n default app=web": "pods", "-n default deployment/web": "deployments",
+		"-l criproxy=on on-two": "nodes",
+	}
+	for what, resource := range needs {
+		_, errOut = run(1, append([]string{"--context", "jane", "where"}, strings.Fields(what)...)...)
+		assert.Regexp(t, `Error from server \(Forbidden\): .* is forbidden: User "jane" cannot (list|get) resource "`+resource+`" in API group `, errOut)
+	}
+	c.Kubectl(t, "create", "role", "look", "--verb=get,list", "--resource=pods,deployments")
 	c.Kubectl(t, "create", "rolebinding", "look", "--role=look", "--user=jane")
-	text, _ = run(0, "--context", "jane", "where", "-n", "default", "on-two")
-	assert.Contains(t, text, "pod default/on-two is on kata.io of "+c.node+"\n")
+	c.Kubectl(t, "create", "clusterrole", "look", "--verb=list", "--resource=nodes")
+	c.Kubectl(t, "create", "clusterrolebinding", "look", "--clusterrole=look", "--user=jane")
+	for what := range needs {
+		text, _ = run(0, append([]string{"--context", "jane", "where"}, strings.Fields(what)...)...)
+		assert.Contains(t, text, "pod default/on-two is on kata.io of "+c.node+"\n", what)
+	}
+	_, errOut = run(1, "--context", "jane", "status", "-l", "criproxy=off")
+	assert.Equal(t, "criproxy: no node has the labels criproxy=off\n", errOut)
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("listen: /run/criproxy.sock\nbackends:\n- address: /run/containerd/containerd.sock\n"), 0o644))
 	text, errOut = run(1, "--context", "jane", "check", "-f", config)
@@ -127,12 +150,20 @@ func tryRemotely(t *testing.T, c *cluster) {
 
 	_, errOut = run(1, "--context", "joe", "status")
 	assert.Contains(t, errOut, `Error from server (Forbidden): pods is forbidden: User "joe" cannot list resource "pods" in API group "" in the namespace "criproxy"`)
+	for _, address := range addresses {
+		_, errOut = run(1, "--context", "joe", "where", "-admin", address, "on-two")
+		assert.Regexp(t, `Error from server \(Forbidden\): pods .*is forbidden: User "joe" cannot (list|get) resource "pods" in API group "" in the namespace "criproxy"`, errOut, address)
+	}
 	// Who may see the pods, but not exec in them, learns that.
 	c.Kubectl(t, "-n", "criproxy", "create", "role", "see", "--verb=get,list", "--resource=pods")
 	c.Kubectl(t, "-n", "criproxy", "create", "rolebinding", "see", "--role=see", "--user=joe")
 	text, errOut = run(4, "--context", "joe", "status")
 	assert.True(t, strings.HasPrefix(text, "0 of 1 up\n"), text)
 	assert.Regexp(t, `criproxy: `+c.node+`: kubectl: .*pods "criproxy-\w+" is forbidden: User "joe" cannot (create|get) resource "pods/exec"`, errOut)
+	for _, address := range addresses {
+		_, errOut = run(1, "--context", "joe", "where", "-admin", address, "on-two")
+		assert.Regexp(t, `User "joe" cannot (create|get) resource "pods/exec"`, errOut, address)
+	}
 }
 
 // readUntil reads until a text has come.

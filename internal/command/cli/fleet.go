@@ -110,7 +110,7 @@ func (n *nodeFlags) chosen(ctx context.Context) ([]admin.Node, error) {
 		return n.nodes(ctx)
 	}
 	path, err := n.admin.path(ctx)
-	return []admin.Node{{Address: path}}, err
+	return []admin.Node{{Address: n.kube.At(path)}}, err
 }
 
 // nodes returns the nodes to ask. There is at least one.
@@ -121,7 +121,7 @@ func (n *nodeFlags) nodes(ctx context.Context) ([]admin.Node, error) {
 		switch {
 		case name == "":
 		case strings.Contains(name, "/"):
-			nodes = append(nodes, admin.Node{Name: admin.NodeName(name), Address: name})
+			nodes = append(nodes, admin.Node{Name: admin.NodeName(name), Address: n.kube.At(name)})
 		default:
 			wanted = append(wanted, name)
 		}

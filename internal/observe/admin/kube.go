@@ -100,7 +100,7 @@ func (k Kube) Nodes(ctx context.Context, node string) ([]Node, error) {
 	return slices.SortedFunc(maps.Values(found), func(a, b Node) int { return cmp.Compare(a.Name, b.Name) }), nil
 }
 
-// address returns the address of the criproxy that a pod of it reaches.
+// address returns the address of the criproxy that a pod of it reaches, or, without a pod, of a node's.
 func (k Kube) address(namespace, pod string) string {
 	query := url.Values{}
 	if k.Context != "" {
@@ -109,8 +109,17 @@ func (k Kube) address(namespace, pod string) string {
 	if k.Kubeconfig != "" {
 		query.Set("kubeconfig", k.Kubeconfig)
 	}
-	u := url.URL{Scheme: "kube", Host: namespace, Path: "/" + pod, RawQuery: query.Encode()}
+	u := url.URL{Scheme: "kube", Host: namespace, Path: pod, RawQuery: query.Encode()}
 	return u.String()
+}
+
+// At returns an address as k reaches it: one of kube:// that names no context and no kubeconfig gets those of k.
+func (k Kube) At(address string) string {
+	r, err := parseRemote(address)
+	if err != nil || r == nil || r.host != "" || r.kube != (Kube{}) {
+		return address
+	}
+	return k.address(cmp.Or(r.namespace, r.node), r.pod)
 }
 
 // Labelled returns the names of the nodes that a label selector selects. There is at least one.
