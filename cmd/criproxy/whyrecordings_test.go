@@ -27,8 +27,7 @@ var whyRecordings = flag.String("why-recordings", "", "a `FOLDER` of folders wit
 
 // judged says why findings in recordings that were not made for why are true: folder and rule → what was done there.
 var judged = map[string]string{
-	"chaos-memory runtime": "runtimes are stopped, and started again",
-	"chaos runtime":        "runtimes are killed, stopped (SIGSTOP), and started again",
+	"chaos runtime": "runtimes are killed, stopped (SIGSTOP), and started again",
 
 	"node-suite exec-probe":        "specs whose probes run `sleep 10` and may take 1s",
 	"node-suite stuck-terminating": "programs of specs ignore SIGTERM",

@@ -16,18 +16,21 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/testing/invariant"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/testing/markdown"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 var (
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the faults are drawn by")
-	chaosSteps  = flag.Int("chaos.steps", 10, "how many there are; with 10 each once")
+	chaosSteps  = flag.Int("chaos.steps", 10, "how many there are in each mode of ids; with 13 each once")
 	chaosTimes  = flag.Bool("chaos.times", false, "fail if calls end long after their deadline: a busy machine does that, too")
+	chaosClock  = flag.Bool("chaos.clock", false, "also set the MACHINE'S clock hours ahead and back, for seconds at a time")
 	chaosReport = flag.String("chaos.report", "", "write what happened into a section of `FILE`")
 )
 
@@ -59,22 +62,37 @@ var faults = []fault{
 		w.require(os.Remove(w.proxy.Socket()))
 		w.eventually("it is there again", func() error { _, err := os.Stat(w.proxy.Socket()); return err })
 	}},
+	{"criproxy hands over to another process", handOver},
 	{"clients vanish in the middle of calls", vanish},
+	{"clients end calls at once, leave half a connection, and send garbage", rudely},
+	{"a client reads a few bytes at a time", readSlowly},
 	{"kill -9 of a runtime in the middle of making a pod", killWhileRunning},
 }
 
 // TestChaosOnRealParts injects faults, and checks the invariants after each: no list was short at any time, no mutating
-// call has reached a runtime twice, no call has outlasted its deadline, criproxy shows what the runtimes hold, and its
-// process has no more open than before.
+// call has reached a runtime twice, no call has outlasted its deadline, criproxy shows what the runtimes hold, its recording has
+// each call as its client saw it, and its process has no more open than before. The second mode of ids has other faults than
+// the first.
 func TestChaosOnRealParts(t *testing.T) {
-	w := newWorld(t, *chaosSeed)
+	for i, ids := range []string{config.PrefixIDs, config.NativeIDs} {
+		t.Run(ids, func(t *testing.T) { play(t, *chaosSeed+uint64(i), ids) })
+	}
+}
+
+func play(t *testing.T, seed uint64, ids string) {
+	w := newWorld(t, seed, ids)
+	faults := faults
+	if *chaosClock {
+		faults = append(slices.Clone(faults), fault{"the machine's clock is set by hours", jump})
+	}
 	w.settle()
 	watching := w.watch()
 	w.overrun(0)
-	var before invariant.Level
+	var before level
 	w.eventually("it can be asked", func() (err error) { before, err = w.levelNow(); return err })
 	injected, most := map[string]int{}, before
 	var overrun, excuse time.Duration
+	compared := 0
 	var deck []fault // each fault is drawn once before any is drawn again
 	began := time.Now()
 	for range *chaosSteps {
@@ -92,6 +110,7 @@ func TestChaosOnRealParts(t *testing.T) {
 		}
 		w.settle()
 		w.require(watching.shortest())
+		compared += w.evidence()
 		_, err := w.mutated()
 		w.require(err)
 		took, timers := w.overrun(i)
@@ -102,10 +121,10 @@ func TestChaosOnRealParts(t *testing.T) {
 		w.eventually("criproxy has nothing open that it had not before", func() error {
 			now, err := w.levelNow()
 			if err == nil {
-				err = before.Leaked(now, more)
+				err = before.leaked(now, more)
 			}
 			if err == nil {
-				most = most.Max(now)
+				most = most.most(now)
 			}
 			return err
 		})
@@ -117,6 +136,7 @@ func TestChaosOnRealParts(t *testing.T) {
 	mutations, err := w.mutated()
 	w.require(err)
 	require.Greater(t, mutations, 4*4, "the runtimes' logs say so")
+	require.Greater(t, compared, 10**chaosSteps, "calls were compared")
 
 	var report strings.Builder
 	fmt.Fprintf(&report, "| fault | injected, and survived |\n|---|---|\n")
@@ -127,12 +147,13 @@ func TestChaosOnRealParts(t *testing.T) {
 		watching.lists, round(watching.longest), round(watching.unreachable))
 	fmt.Fprintf(&report, "%d mutating calls reached the runtimes, by their own logs, none of them twice. A call that hangs was over at most %s after its deadline; a timer of the test was %s late meanwhile.\n",
 		mutations, round(overrun), round(excuse))
+	fmt.Fprintf(&report, "The recording had calls as their clients saw them, at %d comparisons.\n", compared)
 	fmt.Fprintf(&report, "criproxy's process had %s before, and at most %s after any step.\n", before, most)
 	t.Logf("\n%s", report.String())
 	w.breakIt()
 	if *chaosReport != "" && !t.Failed() {
 		command := fmt.Sprintf("make chaos CHAOS_SEED=%d CHAOS_STEPS=%d", *chaosSeed, *chaosSteps)
-		require.NoError(t, markdown.Section(*chaosReport, "Real parts", command, report.String()))
+		require.NoError(t, markdown.Section(*chaosReport, "With ids of the form "+ids, command, report.String()))
 	}
 }
 
@@ -187,7 +208,7 @@ func (w *world) others(i int) {
 	w.Helper()
 	for range 20 {
 		ctx, cancel := context.WithTimeout(w.Context(), patience)
-		_, err := w.kubelet.ContainerStatus(ctx, w.pods[1-i][0].container, false)
+		_, err := w.client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: w.pods[1-i][0].container})
 		cancel()
 		w.require(err)
 	}
@@ -219,29 +240,47 @@ func hang(w *world, i int) {
 	w.require(w.runtimes[i].Thaw())
 }
 
-// vanish makes clients begin calls of all kinds, and then disappear.
-func vanish(w *world, i int) {
+// connect returns a further client, and a function that cuts its connections off, as the kernel does when a process ends.
+// slow says that it reads a few bytes at a time.
+func (w *world) connect(slow bool) (client runtimeapi.RuntimeServiceClient, cut func()) {
 	var mu sync.Mutex
 	var conns []net.Conn
+	wire := &testkit.Wire{}
+	wire.Slow.Store(slow)
+	cc, err := runtimes.Dial(w.proxy.Socket(), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", w.proxy.Socket())
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			conns = append(conns, conn)
+		}
+		return &testkit.WireConn{Conn: conn, Wire: wire}, err
+	}))
+	w.require(err)
+	cut = sync.OnceFunc(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			conn.Close()
+		}
+		cc.Close() // an error changes nothing
+	})
+	w.Cleanup(cut)
+	client = runtimeapi.NewRuntimeServiceClient(cc)
+	_, err = client.ListContainers(w.Context(), &runtimeapi.ListContainersRequest{})
+	w.require(err)
+	return client, cut
+}
+
+// vanish makes clients begin calls of all kinds, and then disappear.
+func vanish(w *world, i int) {
+	var cuts []func()
 	var calls sync.WaitGroup
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
 	for range 3 {
-		cc, err := grpc.NewClient("unix:"+w.proxy.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-				conn, err := (&net.Dialer{}).DialContext(ctx, "unix", w.proxy.Socket())
-				mu.Lock()
-				defer mu.Unlock()
-				if err == nil {
-					conns = append(conns, conn)
-				}
-				return conn, err
-			}))
-		w.require(err)
-		defer cc.Close() // an error changes nothing
-		client := runtimeapi.NewRuntimeServiceClient(cc)
-		ctx, cancel := context.WithTimeout(w.Context(), patience)
-		defer cancel()
-		_, err = client.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-		w.require(err)
+		client, cut := w.connect(false)
+		cuts = append(cuts, cut)
 		w.made++
 		config := w.runtimes[i].PodConfig(fmt.Sprint("vanishing", w.made))
 		if i == 1 {
@@ -255,12 +294,68 @@ func vanish(w *world, i int) {
 		calls.Go(func() { _, _ = client.ListContainers(ctx, &runtimeapi.ListContainersRequest{}) })
 	}
 	w.pause(200 * time.Millisecond)
-	mu.Lock()
-	for _, conn := range conns {
-		conn.Close() // as the kernel does when a process ends
+	for _, cut := range cuts {
+		cut()
 	}
-	mu.Unlock()
 	calls.Wait()
+}
+
+// rudely makes clients do with HTTP/2 what none should.
+func rudely(w *world, _ int) {
+	client, cut := w.connect(false)
+	defer cut()
+	for range 20 {
+		ctx, cancel := context.WithCancel(w.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = client.ListContainers(ctx, &runtimeapi.ListContainersRequest{}) // it is cut off
+		}()
+		w.pause(time.Millisecond)
+		cancel()
+		<-done
+	}
+	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	for _, text := range []string{preface, preface + "\xff\xff\xff\x09\xff\x7f\xff\xff\xff and so on"} {
+		conn, err := net.Dial("unix", w.proxy.Socket())
+		w.require(err)
+		_, _ = conn.Write([]byte(text)) // criproxy may have closed it
+		_ = conn.(*net.UnixConn).CloseWrite()
+		defer conn.Close() // an error changes nothing
+	}
+}
+
+func readSlowly(w *world, i int) {
+	client, cut := w.connect(true)
+	defer cut()
+	for range 3 {
+		_, err := client.ListContainers(w.Context(), &runtimeapi.ListContainersRequest{})
+		w.require(err)
+		_, err = client.ContainerStatus(w.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: w.pods[i][0].container, Verbose: true})
+		w.require(err)
+	}
+}
+
+// jump sets the machine's clock by hours, in both directions. Meanwhile a runtime is killed, and found again, within the usual
+// times. The clock is then set right by the monotonic one.
+func jump(w *world, i int) {
+	read := func(clock int32) time.Duration {
+		var ts unix.Timespec
+		w.require(unix.ClockGettime(clock, &ts))
+		return time.Duration(ts.Nano())
+	}
+	set := func(to time.Duration) error {
+		tv := unix.NsecToTimeval(int64(to))
+		return unix.Settimeofday(&tv)
+	}
+	wall, steady := read(unix.CLOCK_REALTIME), read(unix.CLOCK_MONOTONIC)
+	right := func() time.Duration { return wall + read(unix.CLOCK_MONOTONIC) - steady }
+	defer func() { require.NoError(w, set(right()), "THE CLOCK OF THIS MACHINE IS WRONG by hours") }()
+	for _, by := range []time.Duration{5 * time.Hour, -5 * time.Hour} {
+		w.require(set(right() + by)) // this takes CAP_SYS_TIME
+		w.away(i, w.runtimes[i].Kill, func() error { return w.runtimes[i].Start(w.Context()) })
+		w.isUp(i)
+	}
 }
 
 // killWhileRunning kills runtime i at some point of creating a pod. Afterwards the runtime says whether the pod exists.
@@ -280,11 +375,11 @@ func killWhileRunning(w *world, i int) {
 // criproxy, the runtime and the test can explain.
 func (w *world) inTime(overrun, timers time.Duration) {
 	if *chaosTimes {
-		w.require(invariant.InTime(overrun, 4*timers))
+		w.require(inTime(overrun, 4*timers))
 	}
 }
 
-// The checks of the invariants fail when these are broken. The other checks are in internal/testing/invariant.
+// The checks of the invariants fail when these are broken; for the others see level_test.go.
 func TestBrokenInvariantsOnRealPartsAreNoticed(t *testing.T) {
 	before := map[string]bool{"a": true, "b": true}
 	require.NoError(t, short(map[string]bool{"a": true, "b": true, "c": true}, before, before))

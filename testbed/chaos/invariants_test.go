@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/testing/invariant"
 	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
@@ -33,9 +32,6 @@ type watcher struct {
 
 // watch starts a watcher, which compares each list with the items that were stable before and after it.
 func (w *world) watch() *watcher {
-	conn, err := runtimes.Dial(w.proxy.Socket())
-	w.require(err)
-	client := runtimeapi.NewRuntimeServiceClient(conn)
 	ctx, cancel := context.WithCancel(context.Background())
 	watching := &watcher{}
 	done := make(chan struct{})
@@ -45,7 +41,7 @@ func (w *world) watch() *watcher {
 		for ctx.Err() == nil {
 			before := w.mustBeListed()
 			began := time.Now()
-			got, err := ids(ctx, client)
+			got, err := ids(ctx, w.client)
 			watching.mu.Lock()
 			if err != nil {
 				watching.failures++
@@ -65,7 +61,6 @@ func (w *world) watch() *watcher {
 	watching.stop = sync.OnceFunc(func() {
 		cancel()
 		<-done
-		conn.Close() // an error changes nothing
 	})
 	w.Cleanup(watching.stop)
 	return watching
@@ -119,7 +114,7 @@ func (w *world) settle() {
 	w.eventually("criproxy shows what there is", func() error {
 		var want []string
 		for i, c := range w.direct {
-			of, err := listed(w.Context(), c, func(id string) string { return front(i, id) })
+			of, err := listed(w.Context(), c, func(id string) string { return w.front(i, id) })
 			if err != nil {
 				return err
 			}
@@ -129,7 +124,7 @@ func (w *world) settle() {
 		if err != nil {
 			return err
 		}
-		return invariant.Same(want, got)
+		return same(want, got)
 	})
 }
 
@@ -147,7 +142,7 @@ func mutations(log string) (all int, twice error) {
 		all++
 		seen[m[1]]++
 	}
-	return all, invariant.OnceEach(seen)
+	return all, onceEach(seen)
 }
 
 // mutated reads the logs of both runtimes.
@@ -228,10 +223,10 @@ func (w *world) measureOverrun(i int) (took, excuse time.Duration, measured bool
 
 // more is the growth that does not count as a leak: connections of clients that come and go, and memory that Go has not
 // returned yet. With the race detector the latter is several times as much.
-var more = invariant.Level{Goroutines: 15, Files: 5, Live: 8 << 20, Resident: 96 << 20}
+var more = level{goroutines: 15, files: 5, live: 8 << 20, resident: 96 << 20}
 
 // levelNow measures the level with the help of the kernel and criproxy.
-func (w *world) levelNow() (l invariant.Level, err error) {
+func (w *world) levelNow() (l level, err error) {
 	pid, ok := w.proxy.PID()
 	if !ok {
 		return l, errors.New("criproxy does not run")
@@ -241,7 +236,7 @@ func (w *world) levelNow() (l invariant.Level, err error) {
 		return l, err
 	}
 	first, _, _ := strings.Cut(text, "\n")
-	l.Goroutines, err = strconv.Atoi(strings.TrimPrefix(first, "goroutine profile: total "))
+	l.goroutines, err = strconv.Atoi(strings.TrimPrefix(first, "goroutine profile: total "))
 	if err != nil {
 		return l, err
 	}
@@ -250,7 +245,7 @@ func (w *world) levelNow() (l invariant.Level, err error) {
 	}
 	_, alloc, _ := strings.Cut(text, "\n# HeapAlloc = ")
 	alloc, _, _ = strings.Cut(alloc, "\n")
-	l.Live, err = strconv.ParseInt(alloc, 10, 64)
-	l.Files, l.Resident = host.OpenFiles(pid), resident(pid)
+	l.live, err = strconv.ParseInt(alloc, 10, 64)
+	l.files, l.resident = host.OpenFiles(pid), resident(pid)
 	return l, err
 }

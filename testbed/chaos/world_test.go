@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/proxy"
@@ -41,7 +43,10 @@ type world struct {
 	reg      *runtimes.Registry
 	runtimes [2]*runtimes.Containerd
 	direct   [2]internalapi.RuntimeService // connected without criproxy
+	ids      string                        // the mode of ids
 	proxy    *proxy.Proxy
+	witness  witness // of the calls of the watcher, and of others
+	client   runtimeapi.RuntimeServiceClient
 	kubelet  internalapi.RuntimeService
 	images   internalapi.ImageManagerService
 	told     []string
@@ -58,20 +63,24 @@ type pod struct {
 	id, container string // in front
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{TB: t, rand: rand.New(rand.NewPCG(seed, 7)), stable: map[string]bool{}}
+func newWorld(t *testing.T, seed uint64, ids string) *world {
+	w := &world{TB: t, rand: rand.New(rand.NewPCG(seed, 7)), ids: ids, stable: map[string]bool{}}
 	w.reg = testbed.NewRegistry(t)
 	for i, version := range []string{"1.7", "2.4"} {
 		w.runtimes[i] = testbed.NewContainerd(t, w.reg, runtimes.Config{Version: version})
 	}
 	// The flight recorder must be full before the test measures the initial level.
-	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 1048576\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
+	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 1048576\nids: %s\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", ids, w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
 	var err error
 	for i, rt := range w.runtimes {
 		w.direct[i], err = rt.Runtime(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { w.direct[i].Close(context.Background()) })
 	}
+	conn, err := runtimes.Dial(w.proxy.Socket(), grpc.WithChainUnaryInterceptor(w.witness.intercept))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() }) // an error changes nothing
+	w.client = runtimeapi.NewRuntimeServiceClient(conn)
 	w.kubelet, err = runtimes.Runtime(t.Context(), w.proxy.Endpoint())
 	require.NoError(t, err)
 	t.Cleanup(func() { w.kubelet.Close(context.Background()) })
@@ -88,8 +97,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 }
 
 // front returns the front name of id on runtime i.
-func front(i int, id string) string {
-	if i == 0 {
+func (w *world) front(i int, id string) string {
+	if i == 0 || w.ids == config.NativeIDs {
 		return id
 	}
 	return two + "__" + id

@@ -22,8 +22,8 @@ const callTimeout = 30 * time.Second
 // Dial returns a plain gRPC connection to a unix socket, for calls that the kubelet's client does not
 // make. It connects on its first call. A call with one answer fails after a minute if its context has no deadline;
 // one that waits for the runtime to be ready would wait for ever. The caller must close it.
-func Dial(socket string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("unix://"+socket,
+func Dial(socket string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+socket, append(more,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -36,7 +36,7 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
 			// The socket of a frozen daemon accepts connections and nothing more; the caller decides how long to wait.
 			MinConnectTimeout: 20 * time.Second,
-		}))
+		}))...)
 }
 
 // Runtime returns the kubelet's own client for the runtime service at an endpoint (unix:///...), which
