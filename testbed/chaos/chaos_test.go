@@ -28,7 +28,7 @@ import (
 
 var (
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the faults are drawn by")
-	chaosSteps  = flag.Int("chaos.steps", 10, "how many there are in each mode of ids; with 13 each once")
+	chaosSteps  = flag.Int("chaos.steps", 13, "how many there are in each mode of ids; with 13 each once")
 	chaosTimes  = flag.Bool("chaos.times", false, "fail if calls end long after their deadline: a busy machine does that, too")
 	chaosClock  = flag.Bool("chaos.clock", false, "also set the MACHINE'S clock hours ahead and back, for seconds at a time")
 	chaosReport = flag.String("chaos.report", "", "write what happened into a section of `FILE`")
@@ -71,8 +71,7 @@ var faults = []fault{
 
 // TestChaosOnRealParts injects faults, and checks the invariants after each: no list was short at any time, no mutating
 // call has reached a runtime twice, no call has outlasted its deadline, criproxy shows what the runtimes hold, its recording has
-// each call as its client saw it, and its process has no more open than before. The second mode of ids has other faults than
-// the first.
+// each call as its client saw it, and its process has no more open than before.
 func TestChaosOnRealParts(t *testing.T) {
 	for i, ids := range []string{config.PrefixIDs, config.NativeIDs} {
 		t.Run(ids, func(t *testing.T) { play(t, *chaosSeed+uint64(i), ids) })
@@ -153,6 +152,9 @@ func play(t *testing.T, seed uint64, ids string) {
 	w.breakIt()
 	if *chaosReport != "" && !t.Failed() {
 		command := fmt.Sprintf("make chaos CHAOS_SEED=%d CHAOS_STEPS=%d", *chaosSeed, *chaosSteps)
+		if *chaosClock {
+			command += " CHAOS_CLOCK=1"
+		}
 		require.NoError(t, markdown.Section(*chaosReport, "With ids of the form "+ids, command, report.String()))
 	}
 }
@@ -350,6 +352,7 @@ func jump(w *world, i int) {
 	}
 	wall, steady := read(unix.CLOCK_REALTIME), read(unix.CLOCK_MONOTONIC)
 	right := func() time.Duration { return wall + read(unix.CLOCK_MONOTONIC) - steady }
+	defer w.witness.forget()
 	defer func() { require.NoError(w, set(right()), "THE CLOCK OF THIS MACHINE IS WRONG by hours") }()
 	for _, by := range []time.Duration{5 * time.Hour, -5 * time.Hour} {
 		w.require(set(right() + by)) // this takes CAP_SYS_TIME
