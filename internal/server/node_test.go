@@ -134,14 +134,6 @@ func inBothModes(t *testing.T, test func(t *testing.T, mode func(*config.Config)
 	}
 }
 
-// front returns the front id of the object that runtime i calls id.
-func (n *node) front(i int, id string) string {
-	if i == 0 || n.cfg.IDs == config.NativeIDs {
-		return id
-	}
-	return n.cfg.Backends[i].Name + "__" + id
-}
-
 // image returns the front name of the image that runtime i calls name.
 func (n *node) image(i int, name string) string {
 	if i == 0 {
