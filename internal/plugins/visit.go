@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -26,7 +27,8 @@ func (c *around) Call(ctx context.Context, call *codec.Call) error {
 	if of == nil || len(t.plugins) == 0 {
 		return c.Caller.Call(ctx, call)
 	}
-	v := &visit{Plugins: c.plugins, call: of, before: t.at[of.before], after: t.at[of.after], src: call.Request.Bytes()}
+	v := &visit{Plugins: c.plugins, call: of, src: call.Request.Bytes()}
+	defer v.hold()()
 	request, err := v.ask(ctx, call.Request)
 	if err != nil {
 		return err
@@ -54,6 +56,28 @@ type visit struct {
 	leftOut    []string
 	changes    []change
 	changedBy  []Asked // by the plugins that made changes
+}
+
+// hold sets before and after. Until release is called their connections stay open, also if a file is removed meanwhile.
+func (v *visit) hold() (release func()) {
+	for {
+		t := v.table.Load()
+		v.before, v.after = t.at[v.call.before], t.at[v.call.after]
+		all := slices.Concat(v.before, v.after)
+		closed := slices.IndexFunc(all, func(p *plugin) bool { return !p.conn.use() })
+		if closed >= 0 {
+			all = all[:closed]
+		}
+		release = func() {
+			for _, p := range all {
+				p.conn.release()
+			}
+		}
+		if closed < 0 || v.table.Load() == t { // otherwise a file has just been removed
+			return release
+		}
+		release()
+	}
 }
 
 type changedKey struct{}

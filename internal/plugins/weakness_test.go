@@ -102,6 +102,32 @@ func TestSlowRemoval(t *testing.T) {
 	w.run(podConfig("web"))
 }
 
+// A call finishes with the plugins that it began with.
+func TestARemovedFileRefusesNoCallUnderWay(t *testing.T) {
+	w := newWorld(t)
+	asked, answer := make(chan bool), make(chan bool)
+	w.plug(plugin.Plugin{Name: "first", PreRunPodSandbox: func(context.Context, *plugin.Pod) (*plugin.PodAnswer, error) {
+		asked <- true
+		<-answer
+		return nil, nil
+	}})
+	second := annotate("second", "tier", "x")
+	second.Fail = true
+	w.plug(second)
+	done := make(chan error)
+	go func() {
+		_, err := w.client.RunPodSandbox(w.ctx(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
+		done <- err
+	}()
+	<-asked
+	require.NoError(t, os.Remove(filepath.Join(w.cfg.Folder, "second.json")))
+	w.until("it is gone", func() bool { return len(w.plugins.State().Plugins) == 1 })
+	answer <- true
+	require.NoError(t, <-done)
+	got := w.runtime.Calls("RunPodSandbox")[0].Request.(*runtimeapi.RunPodSandboxRequest).GetConfig().GetAnnotations()
+	assert.Equal(t, "x", got["tier"])
+}
+
 // Crashes 1 and 9: a request about an unknown object went on in spite of Fail.
 func TestCrashOnAnUnknownSandbox(t *testing.T) {
 	w := newWorld(t)

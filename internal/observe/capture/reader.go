@@ -83,7 +83,7 @@ func Open(path string) (*Reader, error) {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err // it says what was opened
+		return nil, fmt.Errorf("%w; want a recording, as criproxy dump or capture writes it", err)
 	}
 	r, err := NewReader(file)
 	if err != nil {
