@@ -350,7 +350,7 @@ func TestWhyExplainsALineOfKubeletsLog(t *testing.T) {
 	err := cli.Why(t.Context(), []string{"the weather is fine today"}, io.Discard, io.Discard)
 	assert.Equal(t, 2, cli.ExitCode("why", err, io.Discard))
 	err = cli.Why(t.Context(), []string{"nothing.jsonl"}, io.Discard, io.Discard)
-	assert.EqualError(t, err, "open nothing.jsonl: no such file or directory")
+	assert.EqualError(t, err, "open nothing.jsonl: no such file or directory; want a recording, as criproxy dump or capture writes it")
 	assert.Equal(t, 2, cli.ExitCode("why", err, io.Discard), "it could not look")
 	socket := filepath.Join(t.TempDir(), "s")
 	err = cli.Why(t.Context(), []string{"-admin", socket, "web"}, io.Discard, io.Discard)
