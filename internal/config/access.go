@@ -14,8 +14,8 @@ import (
 // ReadOnly is the pattern that stands for the methods that only read.
 const ReadOnly = "read-only"
 
-// ownMethods is the pattern for the methods that criproxy serves itself.
-const ownMethods = "/grpc.health.v1.Health/*"
+// OwnMethods is the pattern for the methods that criproxy serves itself.
+const OwnMethods = "/grpc.health.v1.Health/*"
 
 // CheckMethods returns an error for each pattern of an access list that fits none of the known methods, which are full
 // names such as "/runtime.v1.RuntimeService/Version". Such a pattern allows nothing, and an administrator would notice
@@ -28,7 +28,7 @@ func (c *Config) CheckMethods(known []string, isCRI bool) error {
 				if checkPattern(pattern) != nil {
 					continue // Check reports it
 				}
-				if err := fits(pattern, append(known, path.Dir(ownMethods)+"/Check"), isCRI); err != nil {
+				if err := fits(pattern, append(known, path.Dir(OwnMethods)+"/Check"), isCRI); err != nil {
 					errs = append(errs, fmt.Errorf("listeners[%d].access[%d].methods[%d]: %w", i, j, k, err))
 				}
 			}

@@ -6,7 +6,6 @@ package cri
 import (
 	"fmt"
 	"path"
-	"slices"
 	"sync"
 
 	"github.com/distribution/reference"
@@ -29,8 +28,11 @@ var builtIn = sync.OnceValue(func() *director.Profile {
 // Separator returns the text between the name of a runtime and its ids.
 func Separator() string { return builtIn().Separator() }
 
-// Reads returns patterns of the short names of the methods of CRI that change nothing.
-func Reads() []string { return slices.Clone(builtIn().Reads) }
+// OnlyReads reports whether a method is one of CRI that changes nothing.
+func OnlyReads(method string) bool {
+	name, ok := ShortName(method)
+	return ok && builtIn().OnlyReads(name)
+}
 
 // services are the services of CRI in all versions: "/runtime.v1.RuntimeService".
 var services = sync.OnceValue(func() map[string]bool {

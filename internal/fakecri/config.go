@@ -72,8 +72,6 @@ type Config struct {
 	// ItemBytes is the approximate size in a list of each item that Fill makes. Zero means 900, as
 	// in a cluster that has been in use for a while.
 	ItemBytes int
-	// CallLog is how many calls Calls returns at most. Zero means 10000; negative means none.
-	CallLog int
 }
 
 func (c Config) withDefaults() Config {
@@ -85,7 +83,6 @@ func (c Config) withDefaults() Config {
 	c.BatchSize = cmp.Or(c.BatchSize, 5000)
 	c.Events = cmp.Or(c.Events, EventsOn)
 	c.ItemBytes = cmp.Or(c.ItemBytes, 900)
-	c.CallLog = cmp.Or(c.CallLog, 10000)
 	c.Seed = cmp.Or(c.Seed, rand.Uint64())
 	if c.Packages == nil {
 		c.Packages = []string{V1}

@@ -42,20 +42,19 @@ type Call struct {
 	Metadata metadata.MD
 }
 
+// mostCalls is how many calls Calls returns at most.
+const mostCalls = 10000
+
 type callLog struct {
 	mu    sync.Mutex
-	limit int
-	calls []Call // the latest calls, at most twice the limit
+	calls []Call // the latest calls, at most twice mostCalls
 }
 
 func (l *callLog) add(method string, req any, md metadata.MD) {
-	if l.limit < 0 {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.calls) >= 2*l.limit {
-		l.calls = append(l.calls[:0], l.calls[len(l.calls)-l.limit:]...)
+	if len(l.calls) >= 2*mostCalls {
+		l.calls = append(l.calls[:0], l.calls[len(l.calls)-mostCalls:]...)
 	}
 	message, _ := req.(proto.Message)
 	l.calls = append(l.calls, Call{Method: method, Request: message, Metadata: md})
@@ -68,7 +67,7 @@ func (rt *Runtime) Calls(methods ...string) []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var calls []Call
-	for _, c := range l.calls[max(0, len(l.calls)-max(0, l.limit)):] {
+	for _, c := range l.calls[max(0, len(l.calls)-mostCalls):] {
 		bare := c.Method[strings.LastIndexByte(c.Method, '/')+1:]
 		if len(methods) == 0 || slices.Contains(methods, bare) || slices.Contains(methods, c.Method) {
 			calls = append(calls, c)

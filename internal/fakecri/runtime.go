@@ -40,7 +40,7 @@ type Runtime struct {
 // New returns an empty runtime.
 func New(cfg Config) *Runtime {
 	cfg = cfg.withDefaults()
-	rt := &Runtime{
+	return &Runtime{
 		cfg:        cfg,
 		random:     rand.New(rand.NewPCG(cfg.Seed, cfg.Seed)),
 		pods:       newTable[pod]("pod sandbox"),
@@ -50,8 +50,6 @@ func New(cfg Config) *Runtime {
 		events:     newEventQueue(),
 		checkpoint: map[string][]string{},
 	}
-	rt.calls.limit = rt.cfg.CallLog
-	return rt
 }
 
 // newID returns 64 hex digits.

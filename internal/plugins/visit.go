@@ -22,9 +22,8 @@ type around struct {
 
 // Call asks the plugins about the call, makes it, and notifies them how it ended.
 func (c *around) Call(ctx context.Context, call *codec.Call) error {
-	t := c.plugins.table.Load()
 	of := c.plugins.program.calls[call.Method]
-	if of == nil || len(t.plugins) == 0 {
+	if of == nil || len(c.plugins.table.Load().plugins) == 0 {
 		return c.Caller.Call(ctx, call)
 	}
 	v := &visit{Plugins: c.plugins, call: of, src: call.Request.Bytes()}

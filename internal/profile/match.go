@@ -54,6 +54,12 @@ func Match(pattern, name string) bool {
 	return ok
 }
 
+// OnlyReads reports whether Reads has the method with a short name, or all methods that a pattern matches: a star in the pattern
+// matches only a star in Reads.
+func (p *Profile) OnlyReads(name string) bool {
+	return slices.ContainsFunc(p.Reads, func(pattern string) bool { return Match(pattern, name) })
+}
+
 // alternatives returns the names and patterns in a key.
 func alternatives(key string) []string { return strings.Split(key, "|") }
 

@@ -14,31 +14,28 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
 
 // access is what the access lists of all sockets need of the profile. It does not change: a reload makes another one.
 type access struct {
-	reads []string          // patterns of the full names of the methods for which read-only stands
-	hider *capture.Redactor // hides the secrets in replies; nil if no socket has rules: every client may see everything
+	profile  *director.Profile
+	services map[string]bool   // of the API, in all versions: "/runtime.v1.RuntimeService"
+	hider    *capture.Redactor // hides the secrets in replies; nil if no socket has rules: every client may see everything
 }
 
-// newAccess returns the access for the API: its reads are those of the profile, and those of criproxy's own services. What is
-// secret is what the profile calls so, in all versions. before is the access that it replaces, nil for the first.
+// newAccess returns the access for the API. What is secret is what the profile calls so, in all versions. before is the access
+// that it replaces, nil for the first.
 func newAccess(cfg *config.Config, a API, before *access) (*access, error) {
-	all := &access{reads: []string{"/grpc.health.v1.Health/*"}}
+	all := &access{profile: a.Profile, services: map[string]bool{}}
 	schema := a.Profile.AllVersions(a.Schema)
-	services := map[string]bool{}
 	for _, m := range schema.Methods() {
-		if service := path.Dir(m.Name); !services[service] {
-			services[service] = true
-			for _, pattern := range a.Profile.Reads {
-				all.reads = append(all.reads, service+"/"+pattern)
-			}
-		}
+		all.services[path.Dir(m.Name)] = true
 	}
 	if !slices.ContainsFunc(cfg.Listeners, func(l config.Listener) bool { return len(l.Access) > 0 }) {
 		if before != nil { // clients may still be connected to a socket that the reload removes
@@ -54,21 +51,23 @@ func newAccess(cfg *config.Config, a API, before *access) (*access, error) {
 	return all, nil
 }
 
+// reads reports whether read-only stands for a method, or for all that a pattern of full names matches: those that change nothing, of
+// the profile, also if the schema does not have them, and those of criproxy's own services.
+func (a *access) reads(method string) bool {
+	return a.services[path.Dir(method)] && a.profile.OnlyReads(path.Base(method)) || profile.Match(config.OwnMethods, method)
+}
+
 // matches reports whether the pattern matches the method. A pattern without a slash is about the short names of CRI's methods,
 // whatever the version; one that begins with a slash is about full names.
 func (a *access) matches(pattern, method string) bool {
-	if pattern == config.ReadOnly {
-		return slices.ContainsFunc(a.reads, func(one string) bool { return a.matches(one, method) })
-	}
-	if strings.HasPrefix(pattern, "/") {
-		ok, _ := path.Match(pattern, method)
-		return ok
+	switch {
+	case pattern == config.ReadOnly:
+		return a.reads(method)
+	case strings.HasPrefix(pattern, "/"):
+		return profile.Match(pattern, method)
 	}
 	name, ok := cri.ShortName(method) // other services on the socket may have methods of the same names
-	if ok {
-		ok, _ = path.Match(pattern, name)
-	}
-	return ok
+	return ok && profile.Match(pattern, name)
 }
 
 // allows reports whether the rules let the client call the method: whether one of them names the method, or none, and the

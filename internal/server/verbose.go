@@ -13,7 +13,6 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/buffers"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
@@ -38,16 +37,13 @@ func (a *access) onlyReads(rules []config.AccessRule, method string, peer *liste
 // includes reports whether read-only includes all methods that the pattern matches. A star in the
 // pattern matches only a star in the patterns of read-only.
 func (a *access) includes(pattern string) bool {
-	return pattern == config.ReadOnly || slices.ContainsFunc(a.reads, func(one string) bool {
-		if !strings.HasPrefix(pattern, "/") {
-			var ok bool
-			if one, ok = cri.ShortName(one); !ok {
-				return false
-			}
-		}
-		ok, _ := path.Match(one, pattern)
-		return ok
-	})
+	switch {
+	case pattern == config.ReadOnly:
+		return true
+	case strings.HasPrefix(pattern, "/"):
+		return a.reads(pattern)
+	}
+	return IsCRI(a.profile) && a.profile.OnlyReads(pattern)
 }
 
 // names reports whether the pattern is the name of the method.

@@ -123,7 +123,7 @@ func play(t *testing.T, seed uint64, ids string) {
 				err = before.leaked(now, more)
 			}
 			if err == nil {
-				most = most.most(now)
+				most = most.max(now)
 			}
 			return err
 		})

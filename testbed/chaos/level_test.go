@@ -61,8 +61,8 @@ func (l level) leaked(after, more level) error {
 	return nil
 }
 
-// most returns the larger of each value.
-func (l level) most(o level) level {
+// max returns the larger of each value.
+func (l level) max(o level) level {
 	return level{max(l.goroutines, o.goroutines), max(l.files, o.files), max(l.live, o.live), max(l.resident, o.resident)}
 }
 

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,10 +50,7 @@ func (p *replayPlan) choose(recorded []*replay.Call) {
 }
 
 // changes reports whether a method may change something: true unless it is known to only read.
-func changes(method string) bool {
-	name, ofCRI := cri.ShortName(method)
-	return !ofCRI || !slices.ContainsFunc(cri.Reads(), func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
-}
+func changes(method string) bool { return !cri.OnlyReads(method) }
 
 // writes returns how many of the calls to send change something, and their methods.
 func (p *replayPlan) writes() (n int, methods []string) {

@@ -27,8 +27,7 @@ type Machine struct {
 	stop  func()
 	fault atomic.Pointer[fakecri.Fault]
 	Ice   atomic.Pointer[chan struct{}]
-	Wire  *Wire                         // its connections; nil means ordinary sockets
-	Seen  atomic.Pointer[fakecri.Fault] // sees each call before any fault
+	Wire  *Wire // its connections; nil means ordinary sockets
 }
 
 func NewMachine(t testing.TB, name, path string, cfg fakecri.Config) *Machine {
@@ -42,9 +41,6 @@ func NewMachine(t testing.TB, name, path string, cfg fakecri.Config) *Machine {
 func (m *Machine) Replace(cfg fakecri.Config) {
 	m.Runtime = fakecri.New(cfg)
 	m.Fault(func(ctx context.Context, method string, request any) error {
-		if seen := m.Seen.Load(); seen != nil {
-			_ = (*seen)(ctx, method, request) // only observes
-		}
 		if ice := m.Ice.Load(); ice != nil {
 			select {
 			case <-*ice:
