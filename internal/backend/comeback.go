@@ -180,9 +180,7 @@ func (c *Link) stillGone(err error) {
 		c.backend.state.Err = failedError(c.cfg.Alive, err)
 	}
 	if !c.backend.notified || fmt.Sprint(was) != fmt.Sprint(c.backend.state.Err) {
-		s := c.backend.state
-		s.First, c.backend.notified = !c.backend.notified, true
-		c.backend.queueNotice(s)
+		c.backend.notifyState()
 	}
 }
 

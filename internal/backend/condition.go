@@ -178,20 +178,8 @@ func (c *Link) reconsider() {
 
 // become changes the condition. Run calls Watch later: a Watch that blocks, as a log can, must not stop a call. mu is held.
 func (c *Link) become(condition Condition, why error) {
-	c.backend.state = State{Condition: condition, Since: c.began(condition), Seen: c.backend.listedSinceBoot, Err: why}
-	first := c.backend.state
-	first.First = !c.backend.notified
-	c.backend.notified = true
-	c.backend.queueNotice(first)
-}
-
-// began returns since when a condition holds that has just been noticed: the first of which Watch is notified may go on from an
-// earlier process. mu is held.
-func (c *Link) began(condition Condition) time.Time {
-	if before := c.cfg.Before; !c.backend.notified && before.Condition == condition && !before.Since.IsZero() {
-		return before.Since
-	}
-	return time.Now()
+	c.backend.state = State{Condition: condition, Since: time.Now(), Seen: c.backend.listedSinceBoot, Err: why}
+	c.backend.notifyState()
 }
 
 // notifyFirst notifies Watch of the condition of a backend that has answered a list, if it was not notified yet. mu is held.
@@ -208,6 +196,13 @@ func (c *Link) notifySlow() {
 	if !c.replaced() && !c.backend.notified && c.backend.state.Condition == Slow && slices.ContainsFunc(c.lags, again) {
 		c.become(Slow, c.whyLate())
 	}
+}
+
+// notifyState notifies Watch of the state as it is now. b.mu is held.
+func (b *Backend) notifyState() {
+	s := b.state
+	s.First, b.notified = !b.notified, true
+	b.queueNotice(s)
 }
 
 // queueNotice queues a state for Watch, which Run calls. b.mu is held.

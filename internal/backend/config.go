@@ -87,8 +87,8 @@ type Config struct {
 	// Watch. Optional.
 	Watch func(State)
 
-	// Before is the state that an earlier process had last. A backend that was gone begins as gone. If the backend is in the same
-	// condition at first, the condition goes on, with the time of Before. Optional.
+	// Before is the state that an earlier process had last. A backend that was gone begins as gone, since then. The time of any
+	// other condition that goes on is for Watch to know. Optional.
 	Before State
 
 	// CacheHit is called for each answer from the cache, with the context of its call and the method's full name. It must

@@ -32,7 +32,7 @@ func (c *Link) Reached(err error) {
 	case err == nil, !c.cfg.Pass:
 	case c.backend.state.Condition == Gone:
 		c.backend.state.Err = err
-		c.backend.queueNotice(c.backend.state)
+		c.backend.notifyState()
 	default:
 		c.goneNow(err, false)
 	}
