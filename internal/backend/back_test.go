@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/backend"
@@ -18,18 +17,19 @@ import (
 // browsed is a library with another list, which is no gate and comes at once.
 type browsed struct{ *near }
 
-func (b browsed) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	if name == muxtest.Method("Browse") {
-		return codec.Decode(reply, &codec.Frame{})
+func (b browsed) Call(ctx context.Context, call *codec.Call) error {
+	if call.Method == muxtest.Method("Browse") {
+		call.Reply = &codec.Frame{}
+		return nil
 	}
-	return b.near.Invoke(ctx, name, args, reply, opts...)
+	return b.near.Call(ctx, call)
 }
 
 // The history said that a runtime was slow, because it was gone, if it came back while criproxy was restarted.
 func TestABackendThatIsBackIsNotSlow(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		config := func(c *settings) {
-			c.Conn = browsed{n}
+			c.Conn = codec.Conn{Caller: browsed{n}}
 			c.Spec.Lists = append(c.Spec.Lists, inventory.List{List: "Browse", ID: "id", Every: time.Second})
 		}
 		old := n.watch(t, config)

@@ -68,9 +68,8 @@ type Config struct {
 	// no such evidence.
 	Absent func(context.Context) bool
 
-	// Required makes lists wait for a backend even if it is absent, for at most RequiredWait, and then fail.
-	Required     bool
-	RequiredWait time.Duration // zero means Silence
+	// Required makes lists wait for a backend even if it is absent, for at most Silence, and then fail.
+	Required bool
 
 	Budget   time.Duration // how long an answer may take before the cache answers in its place; zero means DefaultBudget
 	Silence  time.Duration // how long a backend may answer nothing at all before it is gone; zero means DefaultSilence

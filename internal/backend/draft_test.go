@@ -25,7 +25,7 @@ func removing(c *settings) {
 func TestAListThatFailsShowsWhatWasCreated(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{
 		"fails": func(context.Context, string) error { return errors.New("no lists today") },
-		"hangs": func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() },
+		"hangs": hang,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inNoTime(t, func(t *testing.T, n *near) {
@@ -45,7 +45,7 @@ func TestAListThatFailsShowsWhatWasCreated(t *testing.T) {
 func TestAChangeHoldsUpListsOnlyOnce(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
-		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		n.when(only("List", hang))
 		require.NoError(t, w.bind(t.Context(), "a"))
 		time.Sleep(backend.DefaultSilence - 3*time.Second)
 		began := time.Now()
@@ -65,7 +65,7 @@ func TestAChangeHoldsUpListsOnlyOnce(t *testing.T) {
 // The backend answers the status of a book while its lists hang.
 func TestABackendThatAnsweredAnythingMayHaveItems(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		n.when(only("List", hang))
 		w := n.watch(t, nil)
 		_, err := w.get(t, "a")
 		require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestAFileThatCouldNotBeWrittenIsNotBelieved(t *testing.T) {
 func TestAHandoverHoldsUpNoList(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
-		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		n.when(only("List", hang))
 		_, err := w.list(t, "")
 		require.NoError(t, err)
 		data, err := w.Encode()

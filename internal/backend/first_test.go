@@ -3,7 +3,6 @@ package backend_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -37,72 +36,67 @@ func TestTheFirstListOfAClientIsRemembered(t *testing.T) {
 }
 
 func TestAListThatDidNotFitIsNotEmptyAfterARestart(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "beta.io.known")
-	l := newLibrary(t)
-	for i := range 100 {
-		l.books[fmt.Sprint("b", i)] = fmt.Sprintf("title: %q", strings.Repeat("x", 100))
-	}
-	cfg := func(c *settings) {
-		c.MaxBytes, c.Backend = 5000, backend.Open("beta.io", backend.File{Path: file})
-	}
-	w := watch(t, l, cfg)
-	require.Eventually(t, func() bool { _, err := os.Stat(file); return err == nil }, 10*time.Second, 10*time.Millisecond)
-	l.stop()
-	w.until(t, backend.Gone)
-	w.stop()
-	w = watch(t, l, cfg)
-	got, err := w.list(t, "")
-	assert.Equal(t, codes.Unavailable, status.Code(err), "nor after a restart; got %q", got)
+	inNoTime(t, func(t *testing.T, n *near) {
+		file := filepath.Join(t.TempDir(), "beta.io.known")
+		for i := range 100 {
+			n.library.books[fmt.Sprint("b", i)] = fmt.Sprintf("title: %q", strings.Repeat("x", 100))
+		}
+		cfg := func(c *settings) {
+			c.MaxBytes, c.Backend = 5000, backend.Open("beta.io", backend.File{Path: file})
+		}
+		w := n.watch(t, cfg)
+		require.FileExists(t, file)
+		n.goes(t, w)
+		w.stop()
+		w = n.watch(t, cfg)
+		got, err := w.list(t, "")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "nor after a restart; got %q", got)
+	})
 }
 
 // containerd answers Unimplemented if its CRI plugin did not load.
 func TestABackendWithoutTheServiceIsDown(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "beta.io.known")
-	withFile := func(c *settings) { c.Backend = backend.Open("beta.io", backend.File{Path: file}) }
-	l := newLibrary(t, "a1")
-	w := watch(t, l, withFile)
-	settled(t, w, l)
-	l.stop()
-	w.until(t, backend.Gone)
-	l.with(func() {
-		l.fault = func(context.Context, string) error {
+	inNoTime(t, func(t *testing.T, n *near) {
+		file := filepath.Join(t.TempDir(), "beta.io.known")
+		withFile := func(c *settings) { c.Backend = backend.Open("beta.io", backend.File{Path: file}) }
+		w := n.watch(t, withFile)
+		n.goes(t, w)
+		n.when(func(context.Context, string) error {
 			return status.Error(codes.Unimplemented, "unknown service library.v1.Library")
+		})
+		n.library.with(func() { n.down = false }) // as containerd with a CRI plugin that does not load
+		for range 2 {                             // and after a restart of ours
+			got, err := w.list(t, "")
+			require.NoError(t, err)
+			assert.Equal(t, `books {id: "a1"}`, got)
+			assert.NotEqual(t, backend.Up, w.State().Condition)
+			w.stop()
+			w = n.watch(t, withFile)
 		}
-	})
-	l.start(t)    // as containerd with a CRI plugin that does not load
-	for range 2 { // and after a restart of ours
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a1"}`, got)
-		assert.NotEqual(t, backend.Up, w.State().Condition)
-		w.stop()
-		w = watch(t, l, withFile)
-	}
+	}, "a1")
 }
 
 func TestAStreamThatWasCancelledIsNotKept(t *testing.T) {
 	type key struct{}
-	l := newLibrary(t, "a1")
-	w := watch(t, l, patient)
-	settled(t, w, l)
-	const n = 20
-	gone := make(chan struct{}, n)
-	for range n {
+	n := &near{library: &library{}}
+	b := n.config(t, nil).begin(t)
+	const streams = 20
+	gone := make(chan struct{}, streams)
+	for range streams {
 		func() {
 			val := &struct{ b [1 << 16]byte }{}
 			runtime.AddCleanup(val, func(struct{}) { gone <- struct{}{} }, struct{}{})
 			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, val))
-			cs, err := w.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"))
+			_, err := b.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"))
 			require.NoError(t, err)
-			require.NoError(t, cs.SendMsg(&codec.Frame{}))
 			cancel() // suffices by the documentation of grpc.ClientConnInterface
 		}()
 	}
 	assert.Eventually(t, func() bool {
 		runtime.GC()
-		return len(gone) == n
+		return len(gone) == streams
 	}, 10*time.Second, 50*time.Millisecond, "what its context holds is kept")
-	assert.Equal(t, backend.Up, w.State().Condition)
+	assert.Equal(t, backend.Up, b.State().Condition)
 }
 
 // passed is a context whose deadline passes by the clock before its timer fires, as on a busy machine.
@@ -116,7 +110,7 @@ func (p passed) Deadline() (time.Time, bool) { return p.deadline, true }
 func TestADeadlineThatPassesWithoutItsTimerIsAnError(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		n.down = true
-		w := n.watch(t, func(cfg *settings) { cfg.Required, cfg.RequiredWait = true, 10*time.Second })
+		w := n.watch(t, func(cfg *settings) { cfg.Required = true })
 		ctx := passed{t.Context(), time.Now().Add(10 * time.Second)}
 		err := w.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, &codec.Frame{})
 		require.Equal(t, codes.DeadlineExceeded, status.Code(err), err)

@@ -90,7 +90,6 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 	cfg.Budget = cmp.Or(cfg.Budget, DefaultBudget)
 	cfg.Silence = max(cmp.Or(cfg.Silence, DefaultSilence), cfg.Budget)
 	cfg.Interval = cmp.Or(cfg.Interval, DefaultInterval)
-	cfg.RequiredWait = cmp.Or(cfg.RequiredWait, cfg.Silence)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.Pass {
 		cfg.Alive = cmp.Or(cfg.Alive, HealthCheck)

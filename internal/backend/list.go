@@ -335,7 +335,7 @@ func (c *Link) hasNothing(ctx context.Context) bool {
 // comesBack waits for a backend that may just be starting, and reports whether it came back.
 func (c *Link) comesBack(ctx context.Context) bool {
 	c.backend.mu.Lock()
-	wait := c.cfg.RequiredWait
+	wait := c.cfg.Silence
 	if c.backend.hopeless || c.cfg.Primary {
 		wait = 0 // a client has waited for it already, or would get an error at once without us
 	}
@@ -361,7 +361,7 @@ func (c *Link) unknown(why error) error {
 	switch {
 	case !c.backend.listedSinceBoot && c.cfg.Required:
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s is required, has not been seen since this node was booted, and did not come within %s: %v",
-			c.cfg.Name, c.cfg.RequiredWait, why)
+			c.cfg.Name, c.cfg.Silence, why)
 	case c.backend.unsure != nil:
 		what = c.backend.unsure.Error()
 	case c.backend.listedSinceBoot:

@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -36,11 +37,7 @@ func (unreachable) GRPCStatus() *status.Status {
 	return status.New(codes.Unavailable, "connection refused")
 }
 
-func (n *near) Invoke(ctx context.Context, name string, args, reply any, _ ...grpc.CallOption) error {
-	request, err := codec.FrameOf(args)
-	if err != nil {
-		return err
-	}
+func (n *near) Call(ctx context.Context, call *codec.Call) error {
 	var down bool
 	var after func(string)
 	var fault func(context.Context, string) error
@@ -49,45 +46,42 @@ func (n *near) Invoke(ctx context.Context, name string, args, reply any, _ ...gr
 		return unreachable{}
 	}
 	if fault != nil {
-		if err := fault(ctx, name); err != nil {
+		if err := fault(ctx, call.Method); err != nil {
 			return err
 		}
 	}
-	s := &exchange{ctx: ctx, request: codec.NewFrame(append([]byte{}, request.Bytes()...))}
-	err = n.library.serve(name, s)
+	reply, err := n.library.answer(ctx, filepath.Base(call.Method), call.Request)
 	if after != nil {
-		after(name)
+		after(call.Method)
 	}
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
 	}
-	if err != nil {
-		return err
-	}
-	return codec.Decode(reply, s.reply)
+	call.Reply = reply
+	return err
 }
 
-func (n *near) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, status.Error(codes.Unimplemented, "it has no streams")
+func (n *near) Open(ctx context.Context, _ *grpc.StreamDesc, name string, _ *codec.Frame) (codec.Stream, error) {
+	if name == muxtest.Method("Chat") {
+		return chat{ctx: ctx}, nil
+	}
+	return nil, status.Error(codes.Unimplemented, "it streams no lists")
+}
+
+// chat is a stream on which nobody says anything.
+type chat struct {
+	codec.Stream
+	ctx context.Context
+}
+
+func (c chat) Recv() (*codec.Frame, error) {
+	<-c.ctx.Done()
+	return nil, status.FromContextError(c.ctx.Err()).Err()
 }
 
 func (n *near) absent(context.Context) (down bool) {
 	n.library.with(func() { down = n.down })
 	return down
-}
-
-// exchange is the library's side of a unary call.
-type exchange struct {
-	grpc.ServerStream
-	ctx            context.Context
-	request, reply *codec.Frame
-}
-
-func (e *exchange) Context() context.Context { return e.ctx }
-func (e *exchange) RecvMsg(m any) error      { return codec.Decode(m, e.request) }
-func (e *exchange) SendMsg(m any) (err error) {
-	e.reply, err = codec.FrameOf(m)
-	return err
 }
 
 // inNoTime runs a test with a library on a simulated clock.
@@ -105,7 +99,7 @@ func inNoTime(t *testing.T, test func(t *testing.T, n *near), ids ...string) {
 func (n *near) config(t testing.TB, change func(*settings)) settings {
 	t.Helper()
 	cfg := settings{Config: backend.Config{
-		Name: "beta.io", Conn: n, Schema: muxtest.Library, Package: muxtest.Package,
+		Name: "beta.io", Conn: codec.Conn{Caller: n}, Schema: muxtest.Library, Package: muxtest.Package,
 		Spec:   muxtest.LibraryProfile(t).Known,
 		Absent: n.absent,
 		Alive:  muxtest.Method("Get"),
@@ -116,19 +110,27 @@ func (n *near) config(t testing.TB, change func(*settings)) settings {
 	return cfg
 }
 
-// watch is [watch] with the defaults, for a backend without a socket.
+// watch runs a Backend in front of the library until the test ends or stop is called.
 func (n *near) watch(t *testing.T, change func(*settings)) *watched {
 	t.Helper()
 	w := &watched{states: make(chan backend.State, 1000)}
-	cfg := n.config(t, change)
-	cfg.Watch = func(s backend.State) { w.states <- s }
-	w.Backend = cfg.begin(t)
+	w.Backend = n.config(t, w.told(change)).begin(t)
 	w.run(t)
 	time.Sleep(5 * time.Second) // memory has the list and all statuses
 	return w
 }
 
-// run runs the Backend until the test ends.
+// told returns change after w is to get the states.
+func (w *watched) told(change func(*settings)) func(*settings) {
+	return func(c *settings) {
+		c.Watch = func(s backend.State) { w.states <- s }
+		if change != nil {
+			change(c)
+		}
+	}
+}
+
+// run runs the Backend until the test ends or stop is called.
 func (w *watched) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -136,18 +138,17 @@ func (w *watched) run(t *testing.T) {
 		defer close(ended)
 		assert.NoError(t, w.Run(ctx))
 	}()
-	t.Cleanup(func() {
+	w.stop = func() {
 		cancel()
 		<-ended
-	})
+	}
+	t.Cleanup(w.stop)
 }
 
 // reload replaces the link of w by one to n, and returns it.
 func (n *near) reload(t *testing.T, w *watched, change func(*settings)) *backend.Link {
 	t.Helper()
-	cfg := n.config(t, change)
-	cfg.Watch = func(s backend.State) { w.states <- s }
-	c, err := w.Stage(cfg.Config)
+	c, err := w.Stage(n.config(t, w.told(change)).Config)
 	require.NoError(t, err)
 	c.Commit()
 	return c
@@ -164,6 +165,11 @@ func (n *near) goes(t *testing.T, w *watched) {
 	n.library.with(func() { n.down = true })
 	_, _ = w.get(t, "nothing") // fails
 	require.Equal(t, backend.Gone, w.State().Condition)
+}
+
+// comes lets the library be there again after a time.
+func (n *near) comes(after time.Duration) {
+	time.AfterFunc(after, func() { n.library.with(func() { n.down = false }) })
 }
 
 // bind makes a call that changes a book in a way that no list shows.

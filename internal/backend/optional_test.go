@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -22,14 +21,12 @@ type measured struct {
 	err error
 }
 
-func (m *measured) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	switch {
-	case name != muxtest.Method("Browse"):
-		return m.near.Invoke(ctx, name, args, reply, opts...)
-	case m.err != nil:
-		return m.err
+func (m *measured) Call(ctx context.Context, call *codec.Call) error {
+	if call.Method != muxtest.Method("Browse") {
+		return m.near.Call(ctx, call)
 	}
-	return codec.Decode(reply, muxtest.Bytes("BrowseResponse", `books {id: "a"}`))
+	call.Reply = muxtest.Bytes("BrowseResponse", `books {id: "a"}`)
+	return m.err
 }
 
 // One NotFound in ListContainerStats, as while a container is removed, made a healthy runtime slow (issue 40).
@@ -39,7 +36,7 @@ func TestAnOptionalListThatFailsMakesNothingSlow(t *testing.T) {
 			inNoTime(t, func(t *testing.T, n *near) {
 				m := &measured{near: n}
 				w := n.watch(t, func(c *settings) {
-					c.Conn = m
+					c.Conn = codec.Conn{Caller: m}
 					c.Spec.Lists = append(c.Spec.Lists, inventory.List{List: "Browse", ID: "id", Optional: true})
 				})
 				browse := func() string {

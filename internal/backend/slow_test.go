@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/internal/backend"
-	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 func TestABackendWhoseListsAreLateIsNeverGone(t *testing.T) {
@@ -143,26 +142,12 @@ func TestThePrimaryIsNeverLeftOut(t *testing.T) {
 	})
 }
 
-// frozen returns a fault that holds up all calls until thaw is called.
-func frozen() (fault func(context.Context, string) error, thaw func()) {
-	warm := make(chan struct{})
-	return func(ctx context.Context, _ string) error {
-		select {
-		case <-warm:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}, func() { close(warm) }
-}
-
 func TestASecondHangIsFoundAsSoonAsTheFirst(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		for _, lasts := range []time.Duration{38 * time.Second, 60 * time.Second} {
-			fault, thaw := frozen()
 			began := time.Now()
-			n.when(fault)
+			thaw := n.freezes()
 			w.until(t, backend.Gone)
 			assert.Less(t, time.Since(began), backend.DefaultSilence+5*time.Second)
 			time.Sleep(lasts - time.Since(began))
@@ -191,28 +176,15 @@ func TestAHangEndsTheCallsOfBeforeAReload(t *testing.T) {
 }
 
 func TestAWatchThatBlocksStopsNoCall(t *testing.T) {
-	l := newLibrary(t, "a")
-	release := make(chan struct{})
-	w := watch(t, l, func(c *settings) { c.Watch = func(backend.State) { <-release } })
-	settled(t, w, l)
-	l.stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range 3 {
-			got, err := w.list(t, "")
-			assert.NoError(t, err)
-			assert.Equal(t, `books {id: "a"}`, got)
-		}
-	}()
-	select {
-	case <-done:
-		testkit.Eventually(t, "the library is gone", func() bool { return w.State().Condition == backend.Gone })
-	case <-time.After(testkit.Patience):
-		t.Error("a list waits for Watch")
-	}
-	close(release)
-	<-done
+	inNoTime(t, func(t *testing.T, n *near) {
+		release := make(chan struct{})
+		w := n.watch(t, func(c *settings) { c.Watch = func(backend.State) { <-release } })
+		n.goes(t, w)
+		got, err := w.list(t, "")
+		assert.NoError(t, err)
+		assert.Equal(t, `books {id: "a"}`, got)
+		close(release)
+	}, "a")
 }
 
 // A runtime that is not installed has no pods. The process before and after a handover agree.
