@@ -9,12 +9,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func (s runtimeService) CheckpointContainer(_ context.Context, r *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
-	return answer(s.Runtime, s.named(r), func(*container) (*runtimeapi.CheckpointContainerResponse, error) {
-		return &runtimeapi.CheckpointContainerResponse{}, nil
-	})
-}
-
 func (s runtimeService) CheckpointPod(_ context.Context, r *runtimeapi.CheckpointPodRequest) (*runtimeapi.CheckpointPodResponse, error) {
 	return answer(s.Runtime, s.pods.named(r.GetPodSandboxId()), func(p *pod) (*runtimeapi.CheckpointPodResponse, error) {
 		var saved []string

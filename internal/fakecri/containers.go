@@ -44,27 +44,17 @@ func (s runtimeService) CreateContainer(_ context.Context, r *runtimeapi.CreateC
 
 func (rt *Runtime) createContainer(p *pod, config *runtimeapi.ContainerConfig, podConfig *runtimeapi.PodSandboxConfig) (*container, error) {
 	md, podMD := config.GetMetadata(), podConfig.GetMetadata()
-	switch {
-	case !p.ready:
+	if !p.ready {
 		return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", p.id)
-	case md == nil:
-		return nil, status.Error(codes.Unknown, "the container's config has no metadata")
-	case podMD == nil:
-		return nil, status.Error(codes.Unknown, "the sandbox's config has no metadata")
 	}
 	image, err := rt.images.find(config.GetImage().GetImage())
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range config.GetMounts() {
-		if name := m.GetImage().GetImage(); name != "" {
-			if _, err := rt.images.find(name); err != nil {
-				return nil, err
-			}
+	if ns := config.GetLinux().GetSecurityContext().GetNamespaceOptions(); ns.GetPid() == runtimeapi.NamespaceMode_TARGET {
+		if _, err := rt.containers.get(ns.GetTargetId()); err != nil {
+			return nil, err
 		}
-	}
-	if err := rt.checkTarget(p, config.GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
-		return nil, err
 	}
 	c := &container{
 		id: rt.newID(), pod: p, config: config, imageID: image.id, createdAt: rt.now(),
@@ -80,24 +70,6 @@ func (rt *Runtime) createContainer(p *pod, config *runtimeapi.ContainerConfig, p
 	rt.containers.add(c.id, c)
 	rt.send(c.id, p, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return c, nil
-}
-
-// checkTarget checks a target container, whose processes a new container wants to see (kubectl debug
-// --target). It returns an error unless the target runs in the same pod.
-func (rt *Runtime) checkTarget(p *pod, ns *runtimeapi.NamespaceOption) error {
-	if ns.GetPid() != runtimeapi.NamespaceMode_TARGET {
-		return nil
-	}
-	target, err := rt.containers.get(ns.GetTargetId())
-	switch {
-	case err != nil:
-		return err
-	case target.pod != p:
-		return status.Errorf(codes.Unknown, "target container %q is in another sandbox", ns.GetTargetId())
-	case target.state != runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return status.Errorf(codes.Unknown, "target container %q is not running", ns.GetTargetId())
-	}
-	return nil
 }
 
 func (s runtimeService) StartContainer(_ context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
@@ -122,17 +94,6 @@ func (s runtimeService) StopContainer(_ context.Context, r *runtimeapi.StopConta
 		code = terminated
 	}
 	return &runtimeapi.StopContainerResponse{}, s.containers.ifThere(r.GetContainerId(), func(c *container) { s.stopContainer(c, code) })
-}
-
-// Exit makes a running container exit.
-func (rt *Runtime) Exit(containerID string, code int32) error {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	c, err := rt.running(containerID)
-	if err == nil {
-		rt.stopContainer(c, code)
-	}
-	return err
 }
 
 // stopContainer ends c if it runs.

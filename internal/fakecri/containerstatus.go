@@ -46,8 +46,6 @@ func (rt *Runtime) containerStatus(c *container) *runtimeapi.ContainerStatus {
 		Labels:      c.config.GetLabels(),
 		Annotations: c.config.GetAnnotations(),
 		Mounts:      c.config.GetMounts(),
-		User:        c.user(),
-		StopSignal:  c.config.GetStopSignal(),
 	}
 	if c.state == runtimeapi.ContainerState_CONTAINER_EXITED {
 		status.Reason = "Completed"
@@ -58,22 +56,10 @@ func (rt *Runtime) containerStatus(c *container) *runtimeapi.ContainerStatus {
 	if log := c.config.GetLogPath(); log != "" {
 		status.LogPath = path.Join(c.pod.config.GetLogDirectory(), log)
 	}
-	if status.StopSignal == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
-		status.StopSignal = runtimeapi.Signal_SIGNAL_SIGTERM
-	}
 	if c.resources != nil {
 		status.Resources = &runtimeapi.ContainerResources{Linux: c.resources}
 	}
 	return status
-}
-
-func (c *container) user() *runtimeapi.ContainerUser {
-	sc := c.config.GetLinux().GetSecurityContext()
-	return &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{
-		Uid:                sc.GetRunAsUser().GetValue(),
-		Gid:                sc.GetRunAsGroup().GetValue(),
-		SupplementalGroups: sc.GetSupplementalGroups(),
-	}}
 }
 
 func (c *container) listed() *runtimeapi.Container {

@@ -25,13 +25,13 @@ func (rt *Runtime) streamURL(what string) string {
 }
 
 func (s runtimeService) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
-	return answer(s.Runtime, func() (*container, error) { return s.streamed(r) }, func(*container) (*runtimeapi.ExecResponse, error) {
+	return answer(s.Runtime, s.named(r), func(*container) (*runtimeapi.ExecResponse, error) {
 		return &runtimeapi.ExecResponse{Url: s.streamURL("exec")}, nil
 	})
 }
 
 func (s runtimeService) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	return answer(s.Runtime, func() (*container, error) { return s.streamed(r) }, func(*container) (*runtimeapi.AttachResponse, error) {
+	return answer(s.Runtime, s.named(r), func(*container) (*runtimeapi.AttachResponse, error) {
 		return &runtimeapi.AttachResponse{Url: s.streamURL("attach")}, nil
 	})
 }
@@ -43,29 +43,6 @@ func (s runtimeService) PortForward(_ context.Context, r *runtimeapi.PortForward
 		}
 		return &runtimeapi.PortForwardResponse{Url: s.streamURL("portforward")}, nil
 	})
-}
-
-// streamsRequest is a request of Exec, or of Attach.
-type streamsRequest interface {
-	GetContainerId() string
-	GetTty() bool
-	GetStdin() bool
-	GetStdout() bool
-	GetStderr() bool
-}
-
-// streamed returns the container of a request, or an error if it cannot have the requested streams.
-func (rt *Runtime) streamed(r streamsRequest) (*container, error) {
-	c, err := rt.running(r.GetContainerId())
-	switch {
-	case err != nil:
-		return nil, err
-	case !r.GetStdin() && !r.GetStdout() && !r.GetStderr():
-		return nil, status.Error(codes.InvalidArgument, "one of stdin, stdout, or stderr must be set")
-	case r.GetTty() && r.GetStderr():
-		return nil, status.Error(codes.InvalidArgument, "tty and stderr cannot both be true")
-	}
-	return c, nil
 }
 
 func hostname(config *runtimeapi.PodSandboxConfig) string {

@@ -75,10 +75,3 @@ func (rt *Runtime) Calls(methods ...string) []Call {
 	}
 	return calls
 }
-
-// ForgetCalls empties the log of calls.
-func (rt *Runtime) ForgetCalls() {
-	rt.calls.mu.Lock()
-	defer rt.calls.mu.Unlock()
-	rt.calls.calls = nil
-}

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 func TestRunningContainersPrintToTheirLogs(t *testing.T) {
-	c := start(t, fakecri.Config{})
+	c := start(t)
 	logs := t.TempDir()
 	c.pull("busybox")
-	config := podConfig("web")
+	config := testkit.PodConfig("web")
 	config.LogDirectory = logs
 	pod, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
 	require.NoError(t, err)
@@ -27,7 +27,8 @@ func TestRunningContainersPrintToTheirLogs(t *testing.T) {
 	c.rt.Print("early")
 	id := c.begin(created.GetContainerId())
 	c.rt.Print("tick")
-	require.NoError(t, c.rt.Exit(id, 0))
+	_, err = c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id})
+	require.NoError(t, err)
 	c.rt.Print("late")
 	log, err := os.ReadFile(filepath.Join(logs, "main/0.log"))
 	require.NoError(t, err)

@@ -12,16 +12,6 @@ import (
 // maxMessage is the limit of containerd and of kubelet.
 const maxMessage = 16 << 20
 
-// Serve serves the runtime on a unix socket until ctx ends, and returns when all its goroutines have
-// ended. A runtime can be served again: it keeps its pods, containers and images.
-func (rt *Runtime) Serve(ctx context.Context, socketPath string) error {
-	l, err := Listen(socketPath)
-	if err != nil {
-		return err
-	}
-	return rt.ServeOn(ctx, l)
-}
-
 // Listen listens on a unix socket. It replaces a socket that a dead process has left behind.
 func Listen(socketPath string) (net.Listener, error) {
 	l, err := net.Listen("unix", socketPath)
@@ -41,7 +31,8 @@ func Listen(socketPath string) (net.Listener, error) {
 	return net.Listen("unix", socketPath)
 }
 
-// ServeOn is Serve for a listener, which it closes.
+// ServeOn serves the runtime on a listener, which it closes, until ctx ends, and returns when all its goroutines have
+// ended. A runtime can be served again: it keeps its pods, containers and images.
 func (rt *Runtime) ServeOn(ctx context.Context, l net.Listener) error {
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true),
 		grpc.UnaryInterceptor(rt.interceptUnary), grpc.StreamInterceptor(rt.interceptStream))

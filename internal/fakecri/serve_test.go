@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 func TestServeReplacesAnAbandonedSocket(t *testing.T) {
-	path := filepath.Join(dir(t), "cri.sock")
+	path := filepath.Join(testkit.SocketDir(t), "cri.sock")
 	l, err := fakecri.Listen(path)
 	require.NoError(t, err)
 	_, err = fakecri.Listen(path)
@@ -23,9 +24,12 @@ func TestServeReplacesAnAbandonedSocket(t *testing.T) {
 	require.NoError(t, l.Close())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.NoError(t, fakecri.New(fakecri.Config{}).Serve(ctx, path))
+	l, err = fakecri.Listen(path)
+	require.NoError(t, err)
+	assert.NoError(t, fakecri.New(fakecri.Config{}).ServeOn(ctx, l))
 	assert.NoFileExists(t, path)
 
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	assert.ErrorContains(t, fakecri.New(fakecri.Config{}).Serve(t.Context(), path), "opening a socket", "Serve does not replace other files")
+	_, err = fakecri.Listen(path)
+	assert.ErrorContains(t, err, "opening a socket", "it does not replace other files")
 }

@@ -146,7 +146,6 @@ func TestTheItemsOfARuntimeThatIsGoneStayInAllLists(t *testing.T) {
 					}
 					return
 				}
-				n.runtimes[1].ForgetCalls()
 				for what, err := range n.callsAbout(1, one) {
 					testkit.AssertCode(t, codes.Unavailable, err)
 					assert.ErrorContains(t, err, "beta.io", what)
