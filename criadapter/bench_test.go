@@ -125,28 +125,28 @@ func BenchmarkCheckList(b *testing.B) {
 	}
 }
 
-// always is a runtime that gives every call the same answer.
-type always struct {
+// answering is a connection to a runtime that answers at once, with the same bytes.
+type answering struct {
 	grpc.ClientConnInterface
-	answer []byte
+	reply *codec.Frame
 }
 
-func (a always) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
-	return codec.Decode(reply, codec.NewFrame(a.answer))
+func (a answering) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
+	return codec.Decode(reply, a.reply.Ref())
 }
 
 // BenchmarkMergeLists measures the merge of two lists, without sockets.
 func BenchmarkMergeLists(b *testing.B) {
 	for _, n := range []int{5, 500} {
 		b.Run(fmt.Sprintf("%d+%d containers", n, n), func(b *testing.B) {
-			in, err := proto.Marshal(containers(n))
+			list, err := codec.FrameOf(containers(n))
 			require.NoError(b, err)
 			cfg, err := criadapter.Config(criadapter.Options{})
 			require.NoError(b, err)
-			cfg.Backends = []director.Backend{{Conn: always{answer: in}}, {Name: "two.test", Conn: always{answer: in}}}
+			cfg.Backends = []director.Backend{{Conn: answering{reply: list}}, {Name: "two.test", Conn: answering{reply: list}}}
 			d, err := director.New(cfg)
 			require.NoError(b, err)
-			b.SetBytes(int64(2 * len(in)))
+			b.SetBytes(int64(2 * list.Len()))
 			b.ReportAllocs()
 			for b.Loop() {
 				reply := &codec.Frame{}

@@ -27,16 +27,6 @@ const (
 	allocsOfOneRuntime = 7  // of a call if there is only one runtime
 )
 
-// answering is a connection to a runtime that answers at once, with the same bytes.
-type answering struct {
-	grpc.ClientConnInterface
-	reply *codec.Frame
-}
-
-func (a answering) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
-	return codec.Decode(reply, a.reply.Ref())
-}
-
 // calling is the stream of a client that has sent a request.
 type calling struct {
 	grpc.ServerStream

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -26,12 +25,12 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // A witness is a resync with the runtime that it looks at.
 type witness struct {
-	testing.TB
-	*fakecri.Runtime
+	*testkit.Machine
 	runtimeapi.RuntimeServiceClient
 	director.Resync
 	images runtimeapi.ImageServiceClient
@@ -43,20 +42,10 @@ type witness struct {
 }
 
 func newWitness(t *testing.T) *witness {
-	path := filepath.Join(muxtest.Dir(t), "0.sock")
-	w := &witness{TB: t, Runtime: fakecri.New(fakecri.Config{})}
-	l, err := fakecri.Listen(path)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- w.ServeOn(ctx, l) }()
-	t.Cleanup(func() { cancel(); assert.NoError(t, <-ended) })
-	cc := muxtest.Connect(t, path)
-	w.conn = cc
-	messages, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	t.Cleanup(func() { messages.Close() }) // the error would change nothing
-	w.RuntimeServiceClient, w.images = runtimeapi.NewRuntimeServiceClient(messages), runtimeapi.NewImageServiceClient(messages)
+	w := &witness{Machine: testkit.NewMachine(t, "", filepath.Join(muxtest.Dir(t), "0.sock"), fakecri.Config{})}
+	w.Start()
+	cc := testkit.Dialed(t, w.Path)
+	w.conn, w.RuntimeServiceClient, w.images = cc, runtimeapi.NewRuntimeServiceClient(cc), runtimeapi.NewImageServiceClient(cc)
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
 	w.Resync = cfg.Resyncs["container-events"]()

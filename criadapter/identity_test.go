@@ -1,36 +1,78 @@
 package criadapter_test
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/director/dial"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
-// mirror answers each call with what reply returns, and keeps the request.
-func mirror(got *[]byte, reply *[]byte) muxtest.Handler {
-	return func(_ string, stream grpc.ServerStream) error {
-		request := &codec.Frame{}
-		if err := stream.RecvMsg(request); err != nil {
-			return err
-		}
-		*got = append([]byte{}, request.Bytes()...)
-		return stream.SendMsg(codec.NewFrame(append([]byte{}, *reply...)))
+// A relay is a proxy in front of runtimes that answer each call with reply. got is the latest request of one of them.
+type relay struct {
+	cc         *grpc.ClientConn
+	got, reply []byte
+}
+
+// newRelay returns a relay to a runtime for each of versions, the only version of CRI that it has.
+func newRelay(t *testing.T, o criadapter.Options, versions ...string) *relay {
+	t.Helper()
+	r := &relay{}
+	cfg, err := criadapter.Config(o)
+	require.NoError(t, err)
+	var runtimes []muxtest.Handler
+	for _, version := range versions {
+		runtimes = append(runtimes, muxtest.Unary(func(_ context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
+			if strings.HasPrefix(method, "/runtime.") && profile.PackageOf(method) != version {
+				return nil, status.Errorf(codes.Unimplemented, "unknown service %s", method)
+			}
+			r.got = bytes.Clone(request.Bytes())
+			return codec.NewFrame(bytes.Clone(r.reply)), nil
+		}))
 	}
+	r.cc = muxtest.Mux(t, cfg, runtimes...)
+	return r
+}
+
+// call makes a call of any kind with one message each way.
+func (r *relay) call(t *testing.T, name string, request []byte) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cs, err := r.cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
+	require.NoError(t, err)
+	if err := cs.SendMsg(codec.NewFrame(request)); err != nil {
+		require.ErrorIs(t, err, io.EOF)
+	}
+	require.NoError(t, cs.CloseSend())
+	reply := &codec.Frame{}
+	require.NoError(t, cs.RecvMsg(reply), "%s %x", name, request)
+	require.ErrorIs(t, cs.RecvMsg(&codec.Frame{}), io.EOF, "after the reply")
+	return reply.Bytes()
+}
+
+// passes makes a call, and fills received with the request that the runtime gets.
+func (r *relay) passes(t *testing.T, name string, request, received proto.Message) (reply []byte) {
+	t.Helper()
+	b, err := proto.Marshal(request)
+	require.NoError(t, err)
+	reply = r.call(t, name, b)
+	require.NoError(t, proto.Unmarshal(r.got, received))
+	return reply
 }
 
 // With a single backend the director changes no byte, of any method, even if the
@@ -39,13 +81,9 @@ func TestASingleBackendGetsAndGivesTheSameBytes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	var got, reply []byte
-	dir := muxtest.Dir(t)
-	cfg, err := criadapter.Config(criadapter.Options{})
-	require.NoError(t, err)
-	cc := front(t, dir, cfg, mirror(&got, &reply))
+	relay := newRelay(t, criadapter.Options{}, "runtime.v1")
 
-	methods := cfg.Schema.Methods()
+	methods := criadapter.Schema().Methods()
 	require.Len(t, methods, 43)
 	names := []string{}
 	for _, m := range methods {
@@ -59,53 +97,13 @@ func TestASingleBackendGetsAndGivesTheSameBytes(t *testing.T) {
 				input, output = methods[i].Input, methods[i].Output
 			}
 			request := muxtest.Random(r, input)
-			reply = muxtest.Random(r, output)
+			relay.reply = muxtest.Random(r, output)
 			if filepath.Base(name) == "Exec" || filepath.Base(name) == "Attach" || filepath.Base(name) == "PortForward" {
-				reply = []byte("\x0a\x1fhttp://127.0.0.1:35000/exec/abc")
+				relay.reply = []byte("\x0a\x1fhttp://127.0.0.1:35000/exec/abc")
 			}
-			answer, err := invoke(t, cc, name, request)
-			require.NoError(t, err, "%s %x", name, request)
-			require.Equal(t, string(request), string(got), name)
-			require.Equal(t, string(reply), string(answer), name)
+			answer := relay.call(t, name, request)
+			require.Equal(t, string(request), string(relay.got), name)
+			require.Equal(t, string(relay.reply), string(answer), name)
 		}
 	}
-}
-
-// invoke makes a call of any kind with one message each way.
-func invoke(t testing.TB, cc *grpc.ClientConn, name string, request []byte) ([]byte, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
-	require.NoError(t, err)
-	if err := cs.SendMsg(codec.NewFrame(request)); err != nil {
-		require.ErrorIs(t, err, io.EOF)
-	}
-	require.NoError(t, cs.CloseSend())
-	reply := &codec.Frame{}
-	if err := cs.RecvMsg(reply); err != nil {
-		return nil, err
-	}
-	if err := cs.RecvMsg(&codec.Frame{}); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("after the reply: %w", err)
-	}
-	return reply.Bytes(), nil
-}
-
-// front starts the backends and a director in front of them; the second backend
-// is called two.test.
-func front(t testing.TB, dir string, cfg director.Config, handlers ...muxtest.Handler) *grpc.ClientConn {
-	t.Helper()
-	for i, h := range handlers {
-		name := []string{"", "two.test"}[i]
-		path := filepath.Join(dir, fmt.Sprintf("%d.sock", i))
-		muxtest.Serve(t, path, h)
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: path, Profile: cfg.Profile, Schema: cfg.Schema, Conversions: cfg.Conversions})
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, conn.Close()) })
-		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
-	}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
-	return muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "front.sock"), d))
 }

@@ -10,7 +10,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 func TestSeccompProfilesAreUnderstoodOnTheOtherSide(t *testing.T) {
@@ -28,31 +27,16 @@ func TestSeccompProfilesAreUnderstoodOnTheOtherSide(t *testing.T) {
 		{"runtime.v1", "runtime", `seccomp {profile_type: Unconfined}`, `seccomp {profile_type: Unconfined} seccomp_profile_path: "unconfined"`},
 		{"runtime.v1", "runtime.v1", `seccomp {profile_type: Unconfined}`, `seccomp {profile_type: Unconfined}`},
 	} {
-		var got, reply []byte
-		cfg, err := criadapter.Config(criadapter.Options{})
-		require.NoError(t, err)
-		cc := front(t, muxtest.Dir(t), cfg, onlyVersion(c.backend, mirror(&got, &reply)))
-
-		in, want := &runtimeapi.LinuxSandboxSecurityContext{}, &runtimeapi.LinuxSandboxSecurityContext{}
-		require.NoError(t, prototext.Unmarshal([]byte(c.in), in))
-		require.NoError(t, prototext.Unmarshal([]byte(c.want), want))
-		request, err := proto.Marshal(&runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: in}}})
-		require.NoError(t, err)
-		_, err = invoke(t, cc, "/"+c.client+".RuntimeService/RunPodSandbox", request)
-		require.NoError(t, err)
-		var run runtimeapi.RunPodSandboxRequest
-		require.NoError(t, proto.Unmarshal(got, &run))
-		assert.True(t, proto.Equal(want, run.GetConfig().GetLinux().GetSecurityContext()), "%s to %s: %s became %v", c.client, c.backend, c.in, run.GetConfig().GetLinux().GetSecurityContext())
-
-		inC, wantC := &runtimeapi.LinuxContainerSecurityContext{}, &runtimeapi.LinuxContainerSecurityContext{}
-		require.NoError(t, prototext.Unmarshal([]byte(c.in), inC))
-		require.NoError(t, prototext.Unmarshal([]byte(c.want), wantC))
-		request, err = proto.Marshal(&runtimeapi.CreateContainerRequest{Config: &runtimeapi.ContainerConfig{Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: inC}}})
-		require.NoError(t, err)
-		_, err = invoke(t, cc, "/"+c.client+".RuntimeService/CreateContainer", request)
-		require.NoError(t, err)
-		var create runtimeapi.CreateContainerRequest
-		require.NoError(t, proto.Unmarshal(got, &create))
-		assert.True(t, proto.Equal(wantC, create.GetConfig().GetLinux().GetSecurityContext()), "%s to %s: %s", c.client, c.backend, c.in)
+		r := newRelay(t, criadapter.Options{}, c.backend)
+		for method, request := range map[string]proto.Message{"RunPodSandbox": &runtimeapi.RunPodSandboxRequest{}, "CreateContainer": &runtimeapi.CreateContainerRequest{}} {
+			of := func(context string) proto.Message {
+				m := request.ProtoReflect().New().Interface()
+				require.NoError(t, prototext.Unmarshal([]byte("config {linux {security_context {"+context+"}}}"), m))
+				return m
+			}
+			got := of("")
+			r.passes(t, "/"+c.client+".RuntimeService/"+method, of(c.in), got)
+			assert.True(t, proto.Equal(of(c.want), got), "%s to %s: %s became %v", c.client, c.backend, c.in, got)
+		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 func TestOnlyStreamURLsWithoutAHostAreCompleted(t *testing.T) {
@@ -25,23 +24,17 @@ func TestOnlyStreamURLsWithoutAHostAreCompleted(t *testing.T) {
 		{"https://node:11250/", "http://%zz", "http://%zz"},
 		{"https://[fd00::1]:11250/", "http://0.0.0.0:35000/exec/abc", "http://[fd00::1]:35000/exec/abc"},
 	} {
-		var got, reply []byte
-		cfg, err := criadapter.Config(criadapter.Options{StreamURL: c.base})
+		r := newRelay(t, criadapter.Options{StreamURL: c.base}, "runtime.v1", "runtime.v1")
+		var err error
+		r.reply, err = proto.Marshal(&runtimeapi.ExecResponse{Url: c.url})
 		require.NoError(t, err)
-		reply, err = proto.Marshal(&runtimeapi.ExecResponse{Url: c.url})
-		require.NoError(t, err)
-		cc := front(t, muxtest.Dir(t), cfg, mirror(&got, &reply), mirror(&got, &reply))
 		for method, request := range map[string]proto.Message{
-			runtimeapi.RuntimeService_Exec_FullMethodName:        &runtimeapi.ExecRequest{ContainerId: "two.test__7f"},
+			runtimeapi.RuntimeService_Exec_FullMethodName:        &runtimeapi.ExecRequest{ContainerId: "beta.io__7f"},
 			runtimeapi.RuntimeService_Attach_FullMethodName:      &runtimeapi.AttachRequest{ContainerId: "7f"},
-			runtimeapi.RuntimeService_PortForward_FullMethodName: &runtimeapi.PortForwardRequest{PodSandboxId: "two.test__7f"},
+			runtimeapi.RuntimeService_PortForward_FullMethodName: &runtimeapi.PortForwardRequest{PodSandboxId: "beta.io__7f"},
 		} {
-			b, err := proto.Marshal(request)
-			require.NoError(t, err)
-			answer, err := invoke(t, cc, method, b)
-			require.NoError(t, err)
 			var exec runtimeapi.ExecResponse
-			require.NoError(t, proto.Unmarshal(answer, &exec))
+			require.NoError(t, proto.Unmarshal(r.passes(t, method, request, request.ProtoReflect().New().Interface()), &exec))
 			assert.Equal(t, c.want, exec.GetUrl(), c.url)
 		}
 	}

@@ -26,7 +26,6 @@ type call struct {
 	number   int
 	method   string
 	about    string // which item
-	front    string // the item's front name; empty: the call is not about one
 	cfg      *config
 	proxy    *proxy
 	began    time.Time
@@ -70,7 +69,7 @@ func (c *client) do(method, about string, timeout time.Duration, f func(ctx cont
 	}
 	c.calls++
 	p := c.now
-	one := &call{number: c.calls, method: method, about: about, front: nameIn(method, about), cfg: p.cfg, proxy: p, began: time.Now(), deadline: time.Now().Add(timeout), done: make(chan struct{})}
+	one := &call{number: c.calls, method: method, about: about, cfg: p.cfg, proxy: p, began: time.Now(), deadline: time.Now().Add(timeout), done: make(chan struct{})}
 	c.underWay[one] = struct{}{}
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(c.ctx, timeout)
@@ -94,10 +93,6 @@ func (c *client) do(method, about string, timeout time.Duration, f func(ctx cont
 	c.meets(one)
 	if one.err == nil {
 		one.proxy.ok[method]++
-	}
-	c.counts[method]++
-	if one.err != nil {
-		c.counts[method+" failed"]++
 	}
 	if *verbose || one.err != nil && one.took() > 0 || one.took() > time.Second {
 		c.trace("%s: %s %s, begun at %.3f, took %s: %v", c.name, method, about, one.began.Sub(c.world.began).Seconds(), one.took().Round(time.Millisecond), one.err)
@@ -204,20 +199,13 @@ func (c *client) list(k kind, stream bool, f filter, timeout time.Duration) map[
 func receiveAll(ctx context.Context, conn grpc.ClientConnInterface, method string, request *codec.Frame) (*codec.Frame, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+	s, err := codec.CallerOf(conn).Open(ctx, &grpc.StreamDesc{ServerStreams: true}, method, request)
 	if err != nil {
-		return nil, err
-	}
-	if err := cs.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	if err := cs.CloseSend(); err != nil {
 		return nil, err
 	}
 	var parts []*codec.Frame
 	for {
-		f := &codec.Frame{}
-		err := cs.RecvMsg(f)
+		f, err := s.Recv()
 		if errors.Is(err, io.EOF) {
 			return codec.Concat(parts), nil
 		}
@@ -464,13 +452,4 @@ func (c *client) sloth() {
 		}
 		cancel()
 	}
-}
-
-// nameIn returns what a call is about, if that is the name of an item.
-func nameIn(method, about string) string {
-	switch method {
-	case "PodSandboxStatus", "ContainerStatus", "StartContainer", "StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox", "ExecSync", "CreateContainer":
-		return about
-	}
-	return ""
 }

@@ -59,24 +59,19 @@ func (c *client) follow(p *proxy) error {
 			}
 		}
 	})
-	cs, err := codec.Conn{Caller: c.conn}.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
+	s, err := c.conn.Open(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod, &codec.Frame{})
 	if err != nil {
-		return err
-	}
-	if err := cs.SendMsg(&codec.Frame{}); err != nil {
-		return err
-	}
-	if err := cs.CloseSend(); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	c.watcher = watcher{proxy: p, since: time.Now(), events: map[string]time.Time{}, judged: map[*item]int{}}
 	c.mu.Unlock()
 	for {
-		event := &runtimeapi.ContainerEventResponse{}
-		if err := cs.RecvMsg(event); err != nil {
+		f, err := s.Recv()
+		if err != nil {
 			return err
 		}
+		event := decode(f.Bytes(), &runtimeapi.ContainerEventResponse{})
 		c.mu.Lock()
 		if c.watcher.events != nil {
 			c.watcher.events[event.ContainerId] = time.Now()

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,43 +26,23 @@ import (
 )
 
 var (
-	first    = flag.Uint64("model.seed", 0, "run the model with this `seed`, or begin with it; with -model.seeds, 0 begins with a random one")
-	lasts    = flag.Duration("model.time", 0, "run each seed for this `time`, of the simulated clock")
-	many     = flag.Int("model.seeds", 0, "run a `number` of seeds, one after another, until one finds a violation")
-	disorder = flag.Bool("model.disorder", false, "let runtimes answer lists in any order, with their state at any moment since the request")
+	first    = flag.Uint64("model.seed", 0, "let TestSimulatedSeed run this `seed`")
+	lasts    = flag.Duration("model.time", 0, "run it for this `time`, of the simulated clock")
 	verbose  = flag.Bool("model.calls", false, "trace all calls")
 	without  = flag.String("model.without", "", "leave out `faults`: their ids, separated by commas")
 	logTo    = flag.String("model.log", "", "write all events to a `file`")
 	runtimes = flag.Int("model.runtimes", 3, "simulate this `number` of runtimes, two to five")
-	events   = flag.Int("model.trace", 60, "show this `number` of events before a violation")
 )
 
 func TestWhatKubeletGetsIsTrue(t *testing.T) {
-	seeds := []uint64{2, 6, 7, 20, 49} // each has found a defect; -model.seeds draws others
+	seeds := []uint64{2, 6, 7, 20, 49} // each has found a defect; TestSimulation draws others
 	if testing.Short() {
 		seeds = seeds[:2]
 	}
-	if *first != 0 || *many > 0 {
-		from := *first
-		if from == 0 {
-			from = rand.Uint64N(1 << 32)
-		}
-		seeds = nil
-		for i := range max(*many, 1) {
-			seeds = append(seeds, from+uint64(i))
-		}
-	}
 	for _, seed := range seeds {
-		if *many > 0 && t.Failed() {
-			return
-		}
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			w := run(t, seed, cmp.Or(*lasts, 5*time.Minute), strings.Split(*without, ","))
-			if w.wrong != "" {
-				t.Errorf("seed %d: %s\n\n%s", seed, w.wrong, w.story(*events))
-			}
-			if testing.Verbose() {
-				t.Log(w.counts)
+			if w := run(t, seed, 5*time.Minute, nil); w.wrong != "" {
+				t.Errorf("seed %d: %s\n\n%s", seed, w.wrong, w.story())
 			}
 		})
 	}
@@ -85,7 +64,7 @@ func run(t *testing.T, seed uint64, lasts time.Duration, without []string) *worl
 
 // newWorld returns a world that has not begun.
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{seed: seed, front: newFront(), counts: map[string]int{}, met: map[situation]int{}, underWay: map[*call]struct{}{}, keeps: true, unordered: *disorder}
+	w := &world{seed: seed, front: newFront(), met: map[situation]int{}, underWay: map[*call]struct{}{}, keeps: true}
 	w.root = t.TempDir()
 	w.dir = filepath.Join(w.root, "state")
 	require.NoError(t, os.Mkdir(w.dir, 0o700))

@@ -210,33 +210,20 @@ func (b *entry) latin(c *call) bool {
 func (b *entry) hasNothing(c *call) bool {
 	for k := range b.knows.shown {
 		for _, all := range b.knows.shown[k] {
-			if latest(all, c.began) >= 0 {
+			if slices.ContainsFunc(all, func(t telling) bool { return !t.at.After(c.began) }) {
 				return false
 			}
 		}
 	}
-	return b.absentDuring(c.began, c.ended)
+	return slices.ContainsFunc(b.runtime.during(c.began, c.ended), b.away)
 }
 
-// absentDuring reports whether there was a moment during a call at which no process listened at the
-// address of a backend.
-func (b *entry) absentDuring(from, to time.Time) bool {
-	for _, p := range b.runtime.during(from, to) {
-		if p.down || p.address != b.address {
-			return true
-		}
-	}
-	return false
-}
+// away reports whether no process listens at the address of a backend in a phase of its runtime.
+func (b *entry) away(p phase) bool { return p.down || p.address != b.address }
 
 // absentThroughout reports whether no process listened there during the whole call.
 func (b *entry) absentThroughout(from, to time.Time) bool {
-	for _, p := range b.runtime.during(from, to) {
-		if !p.down && p.address == b.address {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(b.runtime.during(from, to), func(p phase) bool { return !b.away(p) })
 }
 
 // steadySince returns the weather of a backend that has answered everything for a while, and the time

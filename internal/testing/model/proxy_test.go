@@ -105,17 +105,6 @@ func (k *knowledge) before(t time.Time) *knowledge {
 	return left
 }
 
-// latest returns the latest version that a client has seen before a time, or -1 if there is none.
-func latest(all []telling, before time.Time) int {
-	v := -1
-	for _, one := range all {
-		if !one.at.After(before) {
-			v = max(v, one.version)
-		}
-	}
-	return v
-}
-
 // proxy is one process.
 type proxy struct {
 	world     *world

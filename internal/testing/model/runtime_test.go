@@ -237,10 +237,8 @@ func (r *runtime) add(k kind, pod string, state int32) *item {
 }
 
 func (r *runtime) find(k kind, id string) *item {
-	for _, i := range r.items[k] {
-		if i.id == id && i.removed.IsZero() {
-			return i
-		}
+	if i := r.item(k, id); i != nil && i.removed.IsZero() {
+		return i
 	}
 	return nil
 }
@@ -357,7 +355,7 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) (_ []byte, e
 		took = fast
 	}
 	before := time.Duration(rnd.Float64() * float64(took))
-	if isList && !r.world.unordered { // it looks at its items for one list after another, as if under a lock
+	if isList { // it looks at its items for one list after another, as if under a lock
 		r.looks[k] = later(r.looks[k], asked.Add(before))
 		before = r.looks[k].Sub(asked)
 		took = max(took, before)

@@ -69,7 +69,7 @@ func TestSimulatedSeed(t *testing.T) {
 	goruntime.KeepAlive(stirred)
 	o := outcome{Seed: *first, Runtimes: *runtimes, Wrong: w.wrong, Faults: w.faults, Hours: w.lived.Hours(), Calls: w.calls}
 	if w.wrong != "" {
-		o.Story = w.story(*events)
+		o.Story = w.story()
 	}
 	for s, n := range w.met {
 		o.Met = append(o.Met, meeting{s.fault, s.operation, s.condition, n})

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"strings"
 	"time"
 )
@@ -63,8 +62,8 @@ func (w *world) meets(c *call) {
 		w.met[situation{cutClient, operation, ""}]++
 	}
 	concerned := c.cfg.all()
-	if id := cmp.Or(c.front, ""); id != "" {
-		i, _ := c.cfg.locate(id)
+	if c.about != "" && operation != "list with a filter" { // it is about one item
+		i, _ := c.cfg.locate(c.about)
 		concerned = concerned[i : i+1]
 	}
 	for _, b := range concerned {

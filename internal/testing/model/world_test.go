@@ -29,9 +29,6 @@ type world struct {
 	dir    string     // of the state
 	random *rand.Rand // of the chaos
 
-	// unordered lets runtimes answer lists out of order: a later request may get an older list.
-	unordered bool
-
 	without []string // ids of faults that do not happen
 
 	runtimes []*runtime
@@ -51,7 +48,6 @@ type world struct {
 	clients    []*transport.Client
 	tokens     int
 	wrong      string
-	counts     map[string]int
 	met        map[situation]int
 	faults     []string  // ids of those that have happened
 	cut        time.Time // when a client's connection was cut
@@ -96,10 +92,10 @@ func (w *world) must(err error) {
 }
 
 // story returns the latest events.
-func (w *world) story(n int) string {
+func (w *world) story() string {
 	w.writing.Lock()
 	defer w.writing.Unlock()
-	return strings.Join(w.events[max(0, len(w.events)-n):], "\n")
+	return strings.Join(w.events[max(0, len(w.events)-60):], "\n")
 }
 
 // sleep waits, and reports whether the world goes on.
