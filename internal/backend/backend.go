@@ -49,7 +49,7 @@ type Backend struct {
 	news              bool                 // the file is out of date, apart from the inventory
 	successor         func(inventory.Note) // passes the calls of this process to its successor; nil if there is none
 
-	state       State
+	state       State         // without Seen: see stateNow
 	back        chan struct{} // closed when the backend comes back; nil unless it is gone
 	hopeless    bool          // it is gone, and waiting for it is useless: it has answered nothing, or must be mended
 	attempts    []*attempt    // the unary calls under way, of all links, in no order
@@ -102,7 +102,14 @@ func (b *Backend) Err() error {
 func (b *Backend) State() State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.state
+	return b.stateNow()
+}
+
+// stateNow is State for the holder of b.mu.
+func (b *Backend) stateNow() State {
+	s := b.state
+	s.Seen = b.listedSinceBoot
+	return s
 }
 
 // Back returns a channel that is closed when the backend comes back, or when waiting for it becomes useless. It is nil if
@@ -130,7 +137,10 @@ func (b *Backend) Age() time.Duration {
 }
 
 // Unasked reports whether Run asks HealthCheck, because no method of the configuration says that the backend is back.
-func (b *Backend) Unasked() bool { return b.current.Load().unasked }
+func (b *Backend) Unasked() bool {
+	cfg := &b.current.Load().cfg
+	return !cfg.Pass && cfg.Alive == HealthCheck
+}
 
 // Check asks Run to begin its next round now, because something has changed.
 func (b *Backend) Check() { wake(b.check) }

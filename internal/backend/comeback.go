@@ -232,6 +232,5 @@ func (c *Link) noteListed() {
 	complete := slices.ContainsFunc(c.gates, func(l *list) bool { return l.Complete })
 	if (complete || len(c.gates) == 0) && (!c.backend.listedSinceBoot || c.backend.unsure != nil) {
 		c.backend.listedSinceBoot, c.backend.unsure, c.backend.news = true, nil, true
-		c.backend.state.Seen = true
 	}
 }

@@ -178,7 +178,7 @@ func (c *Link) reconsider() {
 
 // become changes the condition. Run calls Watch later: a Watch that blocks, as a log can, must not stop a call. mu is held.
 func (c *Link) become(condition Condition, why error) {
-	c.backend.state = State{Condition: condition, Since: time.Now(), Seen: c.backend.listedSinceBoot, Err: why}
+	c.backend.state = State{Condition: condition, Since: time.Now(), Err: why}
 	c.backend.notifyState()
 }
 
@@ -200,7 +200,7 @@ func (c *Link) notifySlow() {
 
 // notifyState notifies Watch of the state as it is now. b.mu is held.
 func (b *Backend) notifyState() {
-	s := b.state
+	s := b.stateNow()
 	s.First, b.notified = !b.notified, true
 	b.queueNotice(s)
 }

@@ -200,9 +200,9 @@ func (b *Backend) Release() {
 
 // Forget removes the file of a backend that is no longer configured.
 func (b *Backend) Forget() error {
-	b.Release()
 	b.file.Lock()
 	defer b.file.Unlock()
+	b.file.released = true
 	if err := os.Remove(b.file.Path); b.file.Path != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forgetting a backend that is no longer configured: %w", err)
 	}

@@ -40,8 +40,6 @@ type Link struct {
 	roles   map[string]role // :: full method
 	pulse   pulse
 
-	unasked bool // see Unasked
-
 	// Commit sets the fields below.
 	generation uint64
 	serving    context.Context // ends when another link replaces this one, or the backend is taken away
@@ -129,7 +127,7 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 		c.roles[p.Method.Name] = role{cached: k}
 	}
 	if cfg.Alive == "" && len(c.gates) == 0 {
-		c.cfg.Alive, c.unasked = HealthCheck, true
+		c.cfg.Alive = HealthCheck
 	}
 	return c, nil
 }
@@ -175,11 +173,10 @@ func (c *Link) Commit() {
 		c.reconsider()
 	case c.cfg.Before.Condition == Gone && (c.cfg.Pass || c.backend.listedSinceBoot): // it was so for the previous process, as below
 		c.backend.state, c.backend.back = c.cfg.Before, make(chan struct{})
-		c.backend.state.Seen = c.backend.listedSinceBoot
 	case why != nil:
-		c.backend.state = State{Condition: Slow, Since: time.Now(), Seen: c.backend.listedSinceBoot, Err: why}
+		c.backend.state = State{Condition: Slow, Since: time.Now(), Err: why}
 	default:
-		c.backend.state = State{Since: time.Now(), Seen: c.backend.listedSinceBoot}
+		c.backend.state = State{Since: time.Now()}
 	}
 	c.backend.Check()
 }

@@ -105,7 +105,7 @@ func (b *Backend) save() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil && !b.failing {
-		s := b.state
+		s := b.stateNow()
 		s.Err = err
 		b.queueNotice(s)
 	}

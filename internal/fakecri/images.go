@@ -39,12 +39,8 @@ func (s *imageStore) find(name string) (*image, error) {
 	return s.get(name)
 }
 
-// name gives a name to the image, and takes it from any other image.
+// name gives a name to the image. No other image has it: see digests.
 func (s *imageStore) name(i *image, name string) {
-	if old := s.names[name]; old != nil && old != i {
-		is := func(other string) bool { return other == name }
-		old.tags, old.digests = slices.DeleteFunc(slices.Clone(old.tags), is), slices.DeleteFunc(slices.Clone(old.digests), is)
-	}
 	s.names[name] = i
 	list := &i.tags
 	if isDigest(name) {

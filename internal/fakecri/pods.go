@@ -37,6 +37,9 @@ func (s runtimeService) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSan
 
 func (rt *Runtime) runPod(config *runtimeapi.PodSandboxConfig, handler string) (*pod, error) {
 	md := config.GetMetadata()
+	if md == nil {
+		return nil, status.Error(codes.Unknown, "the sandbox's config has no metadata")
+	}
 	if !slices.Contains(handlers, handler) {
 		return nil, status.Errorf(codes.Unknown, "no runtime for %q is configured", handler)
 	}

@@ -163,11 +163,5 @@ func (f *tombstones) remove(id string) {
 
 // all returns the ids, the older generation first. If another tombstones gets them in this order, it forgets the same first.
 func (f *tombstones) all() []string {
-	ids := make([]string, 0, len(f.old)+len(f.now))
-	for _, some := range []map[string]struct{}{f.old, f.now} {
-		for id := range some {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	return slices.AppendSeq(slices.AppendSeq([]string{}, maps.Keys(f.old)), maps.Keys(f.now))
 }

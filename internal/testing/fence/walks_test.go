@@ -24,3 +24,19 @@ func TestArchitectureNamesFilesThatExist(t *testing.T) {
 		assert.FileExists(t, filepath.Join(root, m[1]))
 	}
 }
+
+// Each test that the docs name exists.
+func TestDocsNameTestsThatExist(t *testing.T) {
+	var sources strings.Builder
+	eachFile(t, "_test.go", func(_, text string) { sources.WriteString(text) })
+	all := sources.String()
+	for _, doc := range []string{"security.md", "evidence/robustness.md"} {
+		data, err := os.ReadFile(filepath.Join(root, "docs", doc))
+		require.NoError(t, err)
+		names := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w{5,}`).FindAllString(string(data), -1)
+		require.NotEmpty(t, names)
+		for _, name := range names {
+			assert.Contains(t, all, "func "+name, "%s", doc) // or a longer name, as with -run
+		}
+	}
+}

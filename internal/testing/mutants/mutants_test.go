@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -101,29 +100,6 @@ func mistakes(t *testing.T, folder string, mutants []mutant) (all []error) {
 type nothing struct{}
 
 func (nothing) Import(string) (*types.Package, error) { return nil, errors.New("left out") }
-
-// Each test that the docs name exists.
-func TestDocsNameTestsThatExist(t *testing.T) {
-	var sources strings.Builder
-	require.NoError(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, "_test.go") {
-			data, err := os.ReadFile(path)
-			require.NoError(t, err)
-			sources.Write(data)
-		}
-		return err
-	}))
-	all := sources.String()
-	for _, doc := range []string{"security.md", "evidence/robustness.md"} {
-		data, err := os.ReadFile(filepath.Join(root, "docs", doc))
-		require.NoError(t, err)
-		names := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w{5,}`).FindAllString(string(data), -1)
-		require.NotEmpty(t, names)
-		for _, name := range names {
-			assert.Contains(t, all, "func "+name, "%s", doc) // or a longer name, as with -run
-		}
-	}
-}
 
 // module writes a module with a function, whose result one test checks and another ignores.
 func module(t *testing.T) runner {

@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,6 +26,7 @@ import (
 	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/base/dump"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/transport/grpcgo"
 )
 
@@ -192,14 +192,10 @@ func Connect(t testing.TB, path string, opts ...grpc.DialOption) *grpc.ClientCon
 	return cc
 }
 
-// Dir returns a folder for sockets. Its path is short: the path of a unix socket has at most 107
-// bytes, and t.TempDir may be longer.
+// Dir returns a folder for sockets.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mux")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // an error changes nothing
-	return dir
+	return testkit.SocketDir(t)
 }
 
 // Mux starts a server for each handler and a director in front of them, on real sockets, and returns

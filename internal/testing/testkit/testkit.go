@@ -42,9 +42,11 @@ func AssertCode(t testing.TB, want codes.Code, err error) {
 	assert.Equal(t, want.String(), status.Code(err).String(), "%v", err)
 }
 
+// SocketDir returns a folder for sockets. Its path is short: the path of a unix socket has at most 107 bytes, and t.TempDir may
+// be longer.
 func SocketDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "api") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "api")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) }) // an error changes nothing
 	return dir
