@@ -56,7 +56,7 @@ func fakeContainerd() {
 	defer stop()
 	var serving sync.WaitGroup
 	for _, path := range os.Args[1:] {
-		l, err := fakecri.Listen(path)
+		l, err := net.Listen("unix", path)
 		if err != nil {
 			panic(err)
 		}

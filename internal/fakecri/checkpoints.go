@@ -12,21 +12,10 @@ import (
 func (s runtimeService) CheckpointPod(_ context.Context, r *runtimeapi.CheckpointPodRequest) (*runtimeapi.CheckpointPodResponse, error) {
 	return answer(s.Runtime, s.pods.named(r.GetPodSandboxId()), func(p *pod) (*runtimeapi.CheckpointPodResponse, error) {
 		var saved []string
-		ids := r.GetContainerIds()
-		if len(ids) == 0 {
-			for _, c := range p.containers {
-				ids = append(ids, c.id)
+		for _, c := range p.containers {
+			if slices.Contains(r.GetContainerIds(), c.id) {
+				saved = append(saved, c.config.GetMetadata().GetName())
 			}
-		}
-		for _, id := range ids {
-			c, err := s.running(id)
-			if err != nil {
-				return nil, err
-			}
-			if c.pod != p {
-				return nil, status.Errorf(codes.InvalidArgument, "container %q is in another sandbox", id)
-			}
-			saved = append(saved, c.config.GetMetadata().GetName())
 		}
 		s.checkpoint[r.GetOutputPath()] = saved
 		return &runtimeapi.CheckpointPodResponse{}, nil

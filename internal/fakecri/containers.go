@@ -11,12 +11,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The exit codes of processes that SIGKILL and SIGTERM have ended.
-const (
-	killed     = 128 + 9
-	terminated = 128 + 15
-)
-
 // A container belongs to a Runtime, whose mutex guards it.
 type container struct {
 	id         string
@@ -28,7 +22,6 @@ type container struct {
 	createdAt  int64
 	startedAt  int64
 	finishedAt int64
-	exitCode   int32
 	resources  *runtimeapi.LinuxContainerResources
 }
 
@@ -89,19 +82,15 @@ func (s runtimeService) StartContainer(_ context.Context, r *runtimeapi.StartCon
 func (s runtimeService) StopContainer(_ context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var code int32 = killed
-	if r.GetTimeout() > 0 {
-		code = terminated
-	}
-	return &runtimeapi.StopContainerResponse{}, s.containers.ifThere(r.GetContainerId(), func(c *container) { s.stopContainer(c, code) })
+	return &runtimeapi.StopContainerResponse{}, s.containers.ifThere(r.GetContainerId(), s.stopContainer)
 }
 
 // stopContainer ends c if it runs.
-func (rt *Runtime) stopContainer(c *container, code int32) {
+func (rt *Runtime) stopContainer(c *container) {
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
 	}
-	c.state, c.finishedAt, c.exitCode = runtimeapi.ContainerState_CONTAINER_EXITED, rt.now(), code
+	c.state, c.finishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, rt.now()
 	rt.send(c.id, c.pod, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
@@ -113,7 +102,7 @@ func (s runtimeService) RemoveContainer(_ context.Context, r *runtimeapi.RemoveC
 
 // removeContainer stops c and removes it.
 func (rt *Runtime) removeContainer(c *container) {
-	rt.stopContainer(c, killed)
+	rt.stopContainer(c)
 	rt.containers.remove(c.id)
 	delete(rt.names, c.name)
 	c.pod.containers = slices.DeleteFunc(slices.Clone(c.pod.containers), func(other *container) bool { return other == c })
@@ -125,9 +114,6 @@ func (s runtimeService) UpdateContainerResources(_ context.Context, r *runtimeap
 	return answer(s.Runtime, s.containers.named(r.GetContainerId()), func(c *container) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 		resources := &runtimeapi.LinuxContainerResources{}
 		proto.Merge(resources, c.resources)
-		if len(r.GetLinux().GetHugepageLimits()) > 0 {
-			resources.HugepageLimits = nil // Merge would append
-		}
 		proto.Merge(resources, r.GetLinux())
 		c.resources = resources
 		return &runtimeapi.UpdateContainerResourcesResponse{}, nil

@@ -39,7 +39,6 @@ func (rt *Runtime) containerStatus(c *container) *runtimeapi.ContainerStatus {
 		CreatedAt:   c.createdAt,
 		StartedAt:   c.startedAt,
 		FinishedAt:  c.finishedAt,
-		ExitCode:    c.exitCode,
 		Image:       spec,
 		ImageRef:    ref,
 		ImageId:     c.imageID,
@@ -48,10 +47,7 @@ func (rt *Runtime) containerStatus(c *container) *runtimeapi.ContainerStatus {
 		Mounts:      c.config.GetMounts(),
 	}
 	if c.state == runtimeapi.ContainerState_CONTAINER_EXITED {
-		status.Reason = "Completed"
-		if c.exitCode != 0 {
-			status.Reason = "Error"
-		}
+		status.ExitCode, status.Reason = 128+9, "Error" // as after SIGKILL
 	}
 	if log := c.config.GetLogPath(); log != "" {
 		status.LogPath = path.Join(c.pod.config.GetLogDirectory(), log)

@@ -2,7 +2,7 @@
 // images in memory, and answers calls of the Container Runtime Interface as containerd 2 does.
 //
 //	rt := fakecri.New(fakecri.Config{Name: "alpha", Seed: 1})
-//	l, err := fakecri.Listen("/run/alpha.sock")
+//	l, err := net.Listen("unix", "/run/alpha.sock")
 //	err = rt.ServeOn(ctx, l)
 //
 // `criproxy demo` runs it behind the proxy. Tests compare the proxy with it: they read what a

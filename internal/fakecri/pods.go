@@ -22,7 +22,6 @@ type pod struct {
 	createdAt  int64
 	ip         string // empty on the host's network
 	containers []*container
-	updated    bool // UpdatePodSandboxResources was called
 }
 
 func (s runtimeService) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
@@ -67,7 +66,7 @@ func (s runtimeService) StopPodSandbox(_ context.Context, r *runtimeapi.StopPodS
 
 func (rt *Runtime) stopPod(p *pod) {
 	for _, c := range p.containers {
-		rt.stopContainer(c, killed)
+		rt.stopContainer(c)
 	}
 	if p.ready {
 		p.ready, p.ip = false, ""
@@ -102,7 +101,7 @@ func (s runtimeService) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSan
 				reply.ContainersStatuses = append(reply.ContainersStatuses, s.containerStatus(c))
 			}
 		}
-		if r.GetVerbose() || p.updated {
+		if r.GetVerbose() {
 			reply.Info = verbose("sandboxID", p.id, "runtimeHandler", p.handler, "config", p.config)
 		}
 		return reply, nil
@@ -122,7 +121,7 @@ func (s runtimeService) UpdatePodSandboxResources(_ context.Context, r *runtimea
 		if r.GetResources() != nil {
 			config.Linux.Resources = r.GetResources()
 		}
-		p.config, p.updated = config, true
+		p.config = config
 		return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 	})
 }

@@ -4,32 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 
 	"google.golang.org/grpc"
 )
 
 // maxMessage is the limit of containerd and of kubelet.
 const maxMessage = 16 << 20
-
-// Listen listens on a unix socket. It replaces a socket that a dead process has left behind.
-func Listen(socketPath string) (net.Listener, error) {
-	l, err := net.Listen("unix", socketPath)
-	if err == nil {
-		return l, nil
-	}
-	if info, statErr := os.Lstat(socketPath); statErr != nil || info.Mode().Type() != os.ModeSocket {
-		return nil, fmt.Errorf("opening a socket: %w", err)
-	}
-	if conn, dialErr := net.Dial("unix", socketPath); dialErr == nil {
-		conn.Close() //nolint:errcheck // it was only a probe
-		return nil, fmt.Errorf("opening a socket: a process already listens on %s", socketPath)
-	}
-	if err := os.Remove(socketPath); err != nil {
-		return nil, fmt.Errorf("opening a socket: %w", err)
-	}
-	return net.Listen("unix", socketPath)
-}
 
 // ServeOn serves the runtime on a listener, which it closes, until ctx ends, and returns when all its goroutines have
 // ended. A runtime can be served again: it keeps its pods, containers and images.

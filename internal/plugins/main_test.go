@@ -2,6 +2,7 @@ package plugins_test
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,7 +95,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	dir := testkit.SocketDir(t)
 	w := &world{TB: t, dir: dir, runtime: fakecri.New(fakecri.Config{Seed: 1}), timeout: patience}
-	l, err := fakecri.Listen(filepath.Join(dir, "r.sock"))
+	l, err := net.Listen("unix", filepath.Join(dir, "r.sock"))
 	require.NoError(t, err)
 	background(t, func(ctx context.Context) error { return w.runtime.ServeOn(ctx, l) })
 	cc, err := grpc.NewClient("unix:"+filepath.Join(dir, "r.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),

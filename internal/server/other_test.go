@@ -68,7 +68,7 @@ func (q *queue) Close() error { return nil }
 
 // serveLikeCRIO serves CRI and HTTP at one socket until the test ends.
 func serveLikeCRIO(t *testing.T, path string, handler http.Handler) {
-	l, err := fakecri.Listen(path)
+	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	s := sorted{l, &queue{Listener: l, conns: make(chan net.Conn), done: make(chan struct{})}}
 	server := &http.Server{Handler: handler}

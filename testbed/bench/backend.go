@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"strings"
 
@@ -15,7 +16,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 // bigOutput is the length of ExecSync's output: just below the limit of CRI's clients, 16 MiB.
@@ -120,7 +120,7 @@ func serveBackend(args []string) error {
 	if err != nil {
 		return err
 	}
-	l, err := fakecri.Listen(*socket)
+	l, err := net.Listen("unix", *socket)
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
+	"net"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
@@ -20,15 +19,9 @@ func serveFake(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	rt := fakecri.New(fakecri.Config{})
-	go func() {
-		for ctx.Err() == nil {
-			time.Sleep(time.Second)
-			rt.ForgetCalls() // there are many
-		}
-	}()
-	if err := rt.Serve(ctx, *socket); err != nil && !errors.Is(err, context.Canceled) {
+	l, err := net.Listen("unix", *socket)
+	if err != nil {
 		return err
 	}
-	return nil
+	return fakecri.New(fakecri.Config{}).ServeOn(ctx, l)
 }

@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"flag"
+	"net"
 
 	"github.com/mwitkow/grpc-proxy/proxy"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 // serveStock is the process of a proxy built with github.com/mwitkow/grpc-proxy according to its README: it decodes
@@ -26,7 +25,7 @@ func serveStock(args []string) error {
 	if err != nil {
 		return err
 	}
-	l, err := fakecri.Listen(*socket)
+	l, err := net.Listen("unix", *socket)
 	if err != nil {
 		return err
 	}

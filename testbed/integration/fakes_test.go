@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 	"testing"
 
@@ -24,7 +25,7 @@ func fake(t testing.TB, config fakecri.Config) (*fakecri.Runtime, string) {
 // serveFake serves a runtime at a socket until the test ends.
 func serveFake(t testing.TB, rt *fakecri.Runtime, socket string) {
 	t.Helper()
-	l, err := fakecri.Listen(socket)
+	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

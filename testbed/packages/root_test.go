@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -176,7 +177,7 @@ func (r *root) serveContainerd() {
 	r.Helper()
 	const path, name = "/run/containerd/containerd.sock", "/proc/self/comm"
 	require.NoError(r, os.MkdirAll(filepath.Dir(r.at(path)), 0o755))
-	l, err := fakecri.Listen(r.at(path))
+	l, err := net.Listen("unix", r.at(path))
 	require.NoError(r, err)
 	was, err := os.ReadFile(name)
 	require.NoError(r, err)

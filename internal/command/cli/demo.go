@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -141,7 +142,7 @@ func (m *machine) bringBack() error {
 	if m.stop != nil {
 		return nil
 	}
-	l, err := fakecri.Listen(m.path)
+	l, err := net.Listen("unix", m.path)
 	if err != nil {
 		return err
 	}

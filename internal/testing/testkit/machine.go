@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -57,7 +58,7 @@ func (m *Machine) Replace(cfg fakecri.Config) {
 
 func (m *Machine) Start() {
 	m.Helper()
-	l, err := fakecri.Listen(m.Path)
+	l, err := net.Listen("unix", m.Path)
 	require.NoError(m, err)
 	if m.Wire != nil {
 		l = m.Wire.listen(l)
