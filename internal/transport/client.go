@@ -188,12 +188,8 @@ func (c *Client) Connect() {
 func (c *Client) ResetConnectBackoff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state != connectivity.TransientFailure {
-		return
-	}
-	select {
-	case c.hurry <- struct{}{}:
-	default: // there is a token already
+	if c.state == connectivity.TransientFailure {
+		signal(c.hurry)
 	}
 }
 
