@@ -86,15 +86,7 @@ type Config struct {
 // a message, which says how long the message is; HTTP/2 flow control keeps the sender from sending
 // much more before the Conn has the memory. The context is that of the call. Several goroutines
 // call the methods at once; TryReserve and Release must not wait.
-type Budget interface {
-	// TryReserve takes n bytes if they are free now, and reports whether it did.
-	TryReserve(ctx context.Context, n int) bool
-	// Reserve waits for n bytes and takes them. Its error must be a gRPC status, with which the
-	// call fails.
-	Reserve(ctx context.Context, n int) error
-	// Release returns n bytes.
-	Release(ctx context.Context, n int)
-}
+type Budget = transport.Budget
 
 // A Conn is a connection to one backend. It takes the methods of the API's newest version, and
 // calls the backend in the newest version that the backend has; it asks the backend for its
@@ -134,10 +126,7 @@ func New(cfg Config) (*Conn, error) {
 	}
 	if cfg.Profile != nil {
 		methods := cfg.Profile.Describes(cfg.Schema)
-		v, err := profile.VersionsOf(cfg.Profile, methods, func(name string) (profile.Conversion, bool) {
-			c, ok := cfg.Conversions[name]
-			return profile.Conversion(c), ok
-		})
+		v, err := profile.VersionsOf(cfg.Profile, methods, cfg.Conversions)
 		if err != nil {
 			return nil, err
 		}

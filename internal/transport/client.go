@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -48,16 +49,21 @@ type ClientConfig struct {
 	// context of the call. Nil means no bound.
 	Budget Budget
 
-	// Backoff is the pause between attempts to connect. The zero value means those of
-	// k8s.io/cri-client: from 100ms to 3s.
+	// Backoff is the pause between attempts to connect. The zero value means that of Reconnect.
 	Backoff backoff.Config
 
-	// ConnectTimeout bounds one attempt to connect. Zero means 5s.
+	// ConnectTimeout bounds one attempt to connect. Zero means that of Reconnect.
 	ConnectTimeout time.Duration
 
 	// StallTimeout is how long the server may be silent in the middle of a frame, or of a message
 	// for which the client has reserved memory. Zero means 30s.
 	StallTimeout time.Duration
+}
+
+// Reconnect has the pauses with which clients connect, which are those of k8s.io/cri-client, and how long an attempt may take.
+var Reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
 }
 
 // A Client keeps a connection to one server. It connects on its first call or on Connect, and again
@@ -95,9 +101,9 @@ func NewClient(cfg ClientConfig) *Client {
 	cfg.Authority = cmp.Or(cfg.Authority, "localhost")
 	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, DefaultMaxMessage)
 	cfg.MaxHeaders = cmp.Or(cfg.MaxHeaders, defaultMaxReply)
-	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 5*time.Second)
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, Reconnect.MinConnectTimeout)
 	cfg.StallTimeout = cmp.Or(cfg.StallTimeout, stallTimeout)
-	cfg.Backoff = cmp.Or(cfg.Backoff, backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second})
+	cfg.Backoff = cmp.Or(cfg.Backoff, Reconnect.Backoff)
 	if cfg.Lost == nil {
 		cfg.Lost = func(Loss) {}
 	}
