@@ -76,8 +76,7 @@ func TestAHandlerFindsGRPCsUsualContext(t *testing.T) {
 			return h(srv, ss)
 		}
 	}
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{
+	l := servedAs(t, transport.ServerConfig{
 		Interceptors: []grpc.StreamServerInterceptor{note("outer"), note("inner")},
 		Handler: func(srv any, ss grpc.ServerStream) error {
 			ctx := ss.Context()
