@@ -120,8 +120,7 @@ known: {lists: [{list: List, id: id}]}
 	live := codec.Conn{Caller: answering{reply: prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"} total: 7 of: "it"`), cached: false}}
 	ask := func(id string, backends ...director.Backend) string {
 		t.Helper()
-		d, err := director.New(director.Config{Schema: schema, Profile: p, Backends: backends})
-		require.NoError(t, err)
+		d := muxtest.New(t, director.Config{Schema: schema, Profile: p, Backends: backends})
 		got := &codec.Frame{}
 		require.NoError(t, d.Invoke(t.Context(), desc.Name, codec.NewFrame(prototest.Marshal(t, desc.Input, id)), got))
 		return string(dump.Text{}.Append(nil, desc.Output, got.Bytes()))
