@@ -109,22 +109,6 @@ func TestConcatJoinsWithoutCopyingAndTakesOver(t *testing.T) {
 	assert.Zero(t, p.Out())
 }
 
-func TestConcatenatedMessagesAreTheMergedMessage(t *testing.T) {
-	marshal := func(m proto.Message) *codec.Frame {
-		f, err := codec.FrameOf(m)
-		require.NoError(t, err)
-		return f
-	}
-	all := codec.Concat([]*codec.Frame{
-		marshal(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 1}}}),
-		marshal(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 2}}}),
-	})
-	got := &testpb.StreamingOutputCallRequest{}
-	require.NoError(t, codec.Decode(got, all))
-	require.Len(t, got.GetResponseParameters(), 2)
-	assert.EqualValues(t, 2, got.GetResponseParameters()[1].GetSize())
-}
-
 func TestBytesJoinsThePiecesOnce(t *testing.T) {
 	p := newPool(t)
 	f := codec.Concat([]*codec.Frame{p.frame('a', large), p.frame('b', large)})

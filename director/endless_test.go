@@ -364,8 +364,9 @@ func TestAnEndCutsOffNoMessages(t *testing.T) {
 		return status.Error(codes.Aborted, "it ends")
 	})
 	d := muxtest.New(t, director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{b}})
-	cs := open(t, t.Context(), d, &serverStream, muxtest.Method("Stream")) // without the buffers of a connection
-	cs.Trailer() // waits for the end
+	// Without the buffers of a connection. Trailer waits for the end.
+	cs := open(t, t.Context(), d, &serverStream, muxtest.Method("Stream"))
+	_ = cs.Trailer()
 	for i := range messages {
 		f := &codec.Frame{}
 		require.NoError(t, cs.RecvMsg(f))
