@@ -166,19 +166,8 @@ func TestCallsWaitForMemoryAndGoOn(t *testing.T) {
 	p.empty(t)
 }
 
-// Five bytes could take memory from other calls for ever.
-func TestAStalledMessageGivesItsMemoryBack(t *testing.T) {
-	p := newPurse(megabyte)
-	l := servedAs(t, transport.ServerConfig{Handler: echo, Budget: p, StallTimeout: 50 * time.Millisecond})
-	c := rawClient(t, l)
-	c.headers(1, false, c.request())
-	c.data(1, false, prefixed(make([]byte, megabyte))[:5])
-	require.NoError(t, c.say())
-	assert.Equal(t, "8", c.status(1)["grpc-status"])
-	p.empty(t)
-}
-
-// A client that sends a byte now and then is treated like one that sends nothing.
+// Five bytes could take memory from other calls for ever. A client that sends a byte now and then is treated like one that sends
+// nothing.
 func TestATrickleKeepsNeitherMemoryNorConnection(t *testing.T) {
 	p := newPurse(megabyte)
 	l := servedAs(t, transport.ServerConfig{Handler: echo, Budget: p, StallTimeout: 50 * time.Millisecond})

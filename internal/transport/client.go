@@ -166,15 +166,16 @@ func (c *Client) Close() error {
 }
 
 // set calls f, which changes the state, and wakes the waiting calls if f reports that it did. f
-// runs with mu held; set does not call it once the client is closed.
-func (c *Client) set(f func() bool) {
+// runs with mu held; set does not call it once the client is closed. It reports whether the state changed.
+func (c *Client) set(f func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state == connectivity.Shutdown || !f() {
-		return
+		return false
 	}
 	close(c.changed)
 	c.changed = make(chan struct{})
+	return true
 }
 
 // Connect begins to connect, unless there is a connection or an attempt is under way.
@@ -243,9 +244,7 @@ func (c *Client) attempt() error {
 		_ = nc.Close() // the handshake has failed
 		return err
 	}
-	taken := false
-	c.set(func() bool {
-		taken = true
+	taken := c.set(func() bool {
 		c.state, c.err = connectivity.Ready, nil
 		c.conns[conn] = struct{}{}
 		c.now.Store(conn)

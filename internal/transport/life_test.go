@@ -196,25 +196,6 @@ func rawClientSilent(t *testing.T, l net.Listener) *rawPeer {
 	return newRawPeer(t, nc)
 }
 
-func TestADrainEndsWithItsContext(t *testing.T) {
-	l := listen(t)
-	began, ended := make(chan struct{}), make(chan struct{})
-	s := serve(t, l, transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
-		close(began)
-		<-ss.Context().Done()
-		close(ended)
-		return nil
-	}})
-	p := rawClient(t, l)
-	p.call(1, nil)
-	require.NoError(t, p.say())
-	<-began
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	s.Drain(ctx, nil)
-	<-ended
-}
-
 func TestTooManyPingsEndTheConnection(t *testing.T) {
 	l := servedAs(t, transport.ServerConfig{Handler: echo})
 	p := rawClient(t, l)
