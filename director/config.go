@@ -10,6 +10,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/rewrite"
 )
 
 // DefaultMaxMessage is 16 MiB, in bytes: what k8s.io/cri-client accepts.
@@ -173,7 +174,10 @@ type Mirroring struct {
 
 // A Conversion converts messages of an older version of the API to the newest one with Up, and
 // back with Down. Either may be nil, and then changes nothing.
-type Conversion = profile.Conversion
+type Conversion struct {
+	Fields   []string // the fields that Up and Down edit, as "Message.field"; the first has class 1, and so on
+	Up, Down rewrite.Edit
+}
 
 // check finds the mistakes in what needs no schema.
 func (c *Config) check() error {

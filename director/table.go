@@ -145,7 +145,10 @@ func (t *table) compileProfile(cfg Config) error {
 	if len(methods) == 0 {
 		return errors.Join(errs[0], fmt.Errorf("versions[0].package: the schema has no service in package %s%s", cfg.Profile.Versions[0].Package, profile.PackagesOf(cfg.Schema)))
 	}
-	versions, err := profile.VersionsOf(cfg.Profile, methods, cfg.Conversions)
+	versions, err := profile.VersionsOf(cfg.Profile, methods, func(name string) (profile.Conversion, bool) {
+		c, ok := cfg.Conversions[name]
+		return profile.Conversion(c), ok
+	})
 	if err != nil {
 		return errors.Join(errs[0], err)
 	}

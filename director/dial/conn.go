@@ -85,7 +85,9 @@ type Config struct {
 // A Budget is memory for messages, in bytes. A [Conn] reserves memory when it has the beginning of
 // a message, which says how long the message is; HTTP/2 flow control keeps the sender from sending
 // much more before the Conn has the memory. The context is that of the call. Several goroutines
-// call the methods at once; TryReserve and Release must not wait.
+// call the methods at once. TryReserve takes n bytes if they are free now, and reports whether it did.
+// Reserve waits for n bytes and takes them; its error must be a gRPC status, with which the call fails.
+// Release returns n bytes. TryReserve and Release must not wait.
 type Budget = transport.Budget
 
 // A Conn is a connection to one backend. It takes the methods of the API's newest version, and
@@ -126,7 +128,10 @@ func New(cfg Config) (*Conn, error) {
 	}
 	if cfg.Profile != nil {
 		methods := cfg.Profile.Describes(cfg.Schema)
-		v, err := profile.VersionsOf(cfg.Profile, methods, cfg.Conversions)
+		v, err := profile.VersionsOf(cfg.Profile, methods, func(name string) (profile.Conversion, bool) {
+			c, ok := cfg.Conversions[name]
+			return profile.Conversion(c), ok
+		})
 		if err != nil {
 			return nil, err
 		}

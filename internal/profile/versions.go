@@ -38,13 +38,13 @@ type step struct {
 
 // A Conversion is the code for a name under versions.convert: director.Conversion.
 type Conversion struct {
-	Fields   []string // the fields that Up and Down edit, as "Message.field"; the first has class 1, and so on
+	Fields   []string
 	Up, Down rewrite.Edit
 }
 
-// VersionsOf returns the versions that p has, for its methods. code has the conversions, by name.
-// Everything that is wrong with p's versions is in the error.
-func VersionsOf(p *Profile, methods []*codec.Method, code map[string]Conversion) (*Versions, error) {
+// VersionsOf returns the versions that p has, for its methods. code returns the conversion with a
+// name, and whether there is one. Everything that is wrong with p's versions is in the error.
+func VersionsOf(p *Profile, methods []*codec.Method, code func(name string) (Conversion, bool)) (*Versions, error) {
 	v := &Versions{toNewest: map[string]*Translation{}, toEach: map[string][]*Translation{}}
 	newest := p.Versions[0].Package
 	api := MessagesOf(methods)
@@ -74,14 +74,14 @@ func VersionsOf(p *Profile, methods []*codec.Method, code map[string]Conversion)
 
 // conversions returns a function that returns the conversions between one version
 // of a message and the newest.
-func conversions(version Version, api *rewrite.Messages, code map[string]Conversion) (func(protoreflect.MessageDescriptor) []step, error) {
+func conversions(version Version, api *rewrite.Messages, code func(string) (Conversion, bool)) (func(protoreflect.MessageDescriptor) []step, error) {
 	type compiled struct {
 		Conversion
 		classes *rewrite.Classes
 	}
 	var all []compiled
 	for _, name := range version.Convert {
-		c, ok := code[name]
+		c, ok := code(name)
 		if !ok {
 			return nil, fmt.Errorf("convert: there is no code called %q", name)
 		}
