@@ -64,32 +64,6 @@ func TestABufferGoesBackWhenItsLastFrameIsFreed(t *testing.T) {
 	second.Free() // freeing it again does nothing
 }
 
-func TestSendingKeepsTheSendersFrame(t *testing.T) {
-	p := newPool(t)
-	f := p.frame('a', large)
-	for range 2 { // as to two backends
-		data, err := codec.Raw.Marshal(f)
-		require.NoError(t, err)
-		data.Free() // as gRPC does when it is on the wire
-	}
-	assert.Equal(t, 1, p.Out())
-	f.Free()
-	assert.Zero(t, p.Out())
-}
-
-func TestReceivingTakesOneReference(t *testing.T) {
-	p := newPool(t)
-	b := p.Get(large)
-	data := mem.BufferSlice{mem.NewBuffer(b, p)}
-	var f codec.Frame
-	require.NoError(t, codec.Raw.Unmarshal(data, &f))
-	data.Free() // as gRPC does after Unmarshal
-	assert.Equal(t, 1, p.Out())
-	assertSameMemory(t, *b, f.Bytes())
-	f.Free()
-	assert.Zero(t, p.Out())
-}
-
 func TestConcatJoinsWithoutCopyingAndTakesOver(t *testing.T) {
 	p := newPool(t)
 	a, b := p.frame('a', large), p.frame('b', large)

@@ -89,9 +89,6 @@ var edits = []struct {
 	}},
 	{"empty", func(dst, _ []byte) ([]byte, error) { return dst, nil }},
 	{"drop", func(dst, _ []byte) ([]byte, error) { return append(dst, "garbage"...), rewrite.ErrDrop }},
-	{"long", func(dst, v []byte) ([]byte, error) {
-		return append(append(dst, v...), bytes.Repeat([]byte("x"), 20000)...), nil
-	}},
 	{"fail", func(dst, _ []byte) ([]byte, error) { return dst, errRefused }},
 	{"upper", func(dst, v []byte) ([]byte, error) { return append(dst, bytes.ToUpper(v)...), nil }},
 }
@@ -151,7 +148,7 @@ func assertSame(t testing.TB, md protoreflect.MessageDescriptor, want, got []byt
 }
 
 func TestAnErrorOfAnEditComesBackAsItIs(t *testing.T) {
-	md, plan := planOf(t, []rewrite.Rule{{Field: "Top.id", Class: 6}})
+	md, plan := planOf(t, []rewrite.Rule{{Field: "Top.id", Class: 5}})
 	_, err := plan.Apply(nil, parse(t, md, `id: "x"`), edit)
 	assert.Same(t, errRefused, err)
 }
@@ -199,13 +196,6 @@ func TestOversizedVarintsSurviveWhereNothingChanges(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assertSame(t, md, parse(t, md, `item {id: "ab!" size: 1} id: "xyz!"`), out)
-}
-
-func TestASmallMessageBecomesALargeOne(t *testing.T) {
-	md, plan := planOf(t, []rewrite.Rule{{Field: "Item.id", Class: 5}})
-	out, err := plan.Apply(nil, parse(t, md, `top {item {id: "a" plain: "p"}} size: 3`), edit)
-	require.NoError(t, err)
-	assertSame(t, md, parse(t, md, `top {item {id: "a`+strings.Repeat("x", 20000)+`" plain: "p"}} size: 3`), out)
 }
 
 func TestHostileNestingIsRefused(t *testing.T) {
