@@ -64,32 +64,6 @@ func TestABufferGoesBackWhenItsLastFrameIsFreed(t *testing.T) {
 	second.Free() // freeing it again does nothing
 }
 
-func TestSendingKeepsTheSendersFrame(t *testing.T) {
-	p := newPool(t)
-	f := p.frame('a', large)
-	for range 2 { // as to two backends
-		data, err := codec.Raw.Marshal(f)
-		require.NoError(t, err)
-		data.Free() // as gRPC does when it is on the wire
-	}
-	assert.Equal(t, 1, p.Out())
-	f.Free()
-	assert.Zero(t, p.Out())
-}
-
-func TestReceivingTakesOneReference(t *testing.T) {
-	p := newPool(t)
-	b := p.Get(large)
-	data := mem.BufferSlice{mem.NewBuffer(b, p)}
-	var f codec.Frame
-	require.NoError(t, codec.Raw.Unmarshal(data, &f))
-	data.Free() // as gRPC does after Unmarshal
-	assert.Equal(t, 1, p.Out())
-	assertSameMemory(t, *b, f.Bytes())
-	f.Free()
-	assert.Zero(t, p.Out())
-}
-
 func TestConcatJoinsWithoutCopyingAndTakesOver(t *testing.T) {
 	p := newPool(t)
 	a, b := p.frame('a', large), p.frame('b', large)
@@ -107,22 +81,6 @@ func TestConcatJoinsWithoutCopyingAndTakesOver(t *testing.T) {
 	data.Free()
 	all.Free()
 	assert.Zero(t, p.Out())
-}
-
-func TestConcatenatedMessagesAreTheMergedMessage(t *testing.T) {
-	marshal := func(m proto.Message) *codec.Frame {
-		f, err := codec.FrameOf(m)
-		require.NoError(t, err)
-		return f
-	}
-	all := codec.Concat([]*codec.Frame{
-		marshal(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 1}}}),
-		marshal(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 2}}}),
-	})
-	got := &testpb.StreamingOutputCallRequest{}
-	require.NoError(t, codec.Decode(got, all))
-	require.Len(t, got.GetResponseParameters(), 2)
-	assert.EqualValues(t, 2, got.GetResponseParameters()[1].GetSize())
 }
 
 func TestBytesJoinsThePiecesOnce(t *testing.T) {

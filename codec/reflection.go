@@ -97,16 +97,14 @@ func reflectBy(ctx context.Context, cc grpc.ClientConnInterface, method string) 
 		if have[name] {
 			continue
 		}
-		have[name] = true // ask once, whatever the answer
 		reply, err := ask(&rpb.ServerReflectionRequest{MessageRequest: &rpb.ServerReflectionRequest_FileByFilename{FileByFilename: name}})
 		if err != nil {
 			return nil, err
 		}
-		delete(have, name) // so that take accepts it
 		if err := take(reply); err != nil {
 			return nil, err
 		}
-		have[name] = true
+		have[name] = true // ask once, whatever the answer
 	}
 	return schemaOf(set)
 }

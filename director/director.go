@@ -102,25 +102,12 @@ func (d *Director) Call(ctx context.Context, call *codec.Call) error {
 	return d.table.Load().call(ctx, call)
 }
 
-// method returns what to do with the calls of a method. It is nil if the profile does not describe the
-// method.
-func (t *table) method(name string) *method {
-	m := t.methods[name]
-	if m == nil && t.elsewhere(name) {
-		m = &method{Method: &codec.Method{Name: name}} // a lookup is unary
-	}
-	return m
-}
-
 // call makes a unary call.
 func (t *table) call(ctx context.Context, call *codec.Call) error {
 	m := t.methods[call.Method]
 	if m == nil {
 		if err := t.refuse(call.Method); err != nil {
 			return err
-		}
-		if t.elsewhere(call.Method) {
-			return t.lookUp(ctx, call)
 		}
 		return t.calls[0].Call(ctx, call)
 	}
@@ -160,7 +147,7 @@ type front struct {
 }
 
 func (f front) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if f.director.table.Load().method(name) != nil {
+	if f.director.table.Load().methods[name] != nil {
 		desc = &grpc.StreamDesc{ServerStreams: desc.ServerStreams} // the stream opens with the first message
 	}
 	return f.Conn.NewStream(ctx, desc, name, opts...)

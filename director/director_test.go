@@ -240,22 +240,14 @@ func TestABackendWithoutTheMethodMayBeSkipped(t *testing.T) {
 
 func TestABackendThatIsDownIsNamed(t *testing.T) {
 	dir := muxtest.Dir(t)
-	up := muxtest.Serve(t, dir+"/up.sock", shelf(`books {id: "1"}`))
-	var backends []director.Backend
-	for name, path := range map[string]string{"": up.Path} {
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: path})
-		require.NoError(t, err)
-		defer conn.Close()
-		backends = append(backends, director.Backend{Name: name, Conn: conn})
-	}
+	up := muxtest.Backend(t, dir+"/up.sock", "", shelf(`books {id: "1"}`))
 	down, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: "beta.io", Address: dir + "/down.sock"})
 	require.NoError(t, err)
 	defer down.Close()
-	d, err := director.New(director.Config{
+	d := muxtest.New(t, director.Config{
 		Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library,
-		Backends: append(backends, director.Backend{Name: "beta.io", Conn: down}),
+		Backends: []director.Backend{up, {Name: "beta.io", Conn: down}},
 	})
-	require.NoError(t, err)
 	cc := muxtest.Connect(t, muxtest.ServeDirector(t, dir+"/mux.sock", d))
 
 	for _, request := range []string{"", `book_id: "beta.io__1"`} {
@@ -329,6 +321,8 @@ backends[8]: backend name "i_": ends in an underscore, which runs into the separ
 			"26:12: methods.Upload.all: the client sends a stream, which can go to one backend only"},
 		{"endless", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: endless}\n  Stream: {all: endless, resync: gossip}"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"24:10: methods.List.all: is \"endless\", which is for streams\n25:26: methods.Stream.resync: there is no code called \"gossip\""},
+		{"mirror", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: concat}\n  Stream: {all: mirror}"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
+			"25:12: methods.Stream.all: is \"mirror\", which is for methods with one request and one reply"},
 		{"another package", director.Config{Profile: muxtest.LibraryProfile(t, "library.v1", "library.v2"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"2:5: versions[0].package: the schema has no service in package library.v2; it has library.v1"},
 	} {
@@ -352,6 +346,7 @@ fields:
   A.b: c
 methods:
   "[": {all: first, missing: ignore, choose: [d: path], resync: x}
+  Tidy: {all: mirror, missing: skip}
 `))
 	assert.EqualError(t, err, `3:3: names.backend: this kind is built in, choose another name
 4:7: names.a.front: is "{name}", want "{backend}", a separator and "{name}"
@@ -363,6 +358,7 @@ methods:
 11:21: methods.[.missing: is "ignore", want "fail" or "skip"
 11:38: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
 11:57: methods.[.resync: is for all: endless
+12:23: methods.Tidy.missing: is not for all: mirror, which leaves out a backend that lacks the method
 versions: want at least one package`)
 
 	_, err = director.ParseProfile([]byte("versons: []\nmethods: {Put: {choose: [[a]]}}"))

@@ -20,7 +20,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -52,9 +51,7 @@ func listen(t testing.TB, cc *grpc.ClientConn) listener {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
-	cs, err := cc.NewStream(ctx, &serverStream, muxtest.Method("Stream"))
-	require.NoError(t, err)
-	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	cs := open(t, ctx, cc, &serverStream, muxtest.Method("Stream"))
 	require.NoError(t, cs.CloseSend())
 	return listener{t, cs}
 }
@@ -142,7 +139,7 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 	dir := muxtest.Dir(t)
 	opened, left := make(chan string, 10), make(chan string, 10)
 	backend := func(name, says string) director.Backend {
-		s := muxtest.Serve(t, filepath.Join(dir, says), func(_ string, stream grpc.ServerStream) error {
+		return muxtest.Backend(t, filepath.Join(dir, says), name, func(_ string, stream grpc.ServerStream) error {
 			if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: %q}", says))); err != nil {
 				return err
 			}
@@ -151,15 +148,10 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 			left <- says
 			return stream.Context().Err()
 		})
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // the error would change nothing
-		return director.Backend{Name: name, Conn: conn}
 	}
 	primary, beta := backend("", "one"), backend("beta.io", "two")
 	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{primary, beta}}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	assert.True(t, d.Endless(muxtest.Method("Stream")))
 	assert.False(t, d.Endless(muxtest.Method("List")))
 	l := listen(t, muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d)))
@@ -194,8 +186,7 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 
 	cfg.Profile = muxtest.LibraryProfile(t)
 	require.NoError(t, d.Reload(cfg))
-	err = l.cs.RecvMsg(&codec.Frame{})
-	assert.EqualError(t, err, "rpc error: code = Unavailable desc = criproxy: a reload has changed the profile, and with it this stream; open it again")
+	assert.EqualError(t, l.cs.RecvMsg(&codec.Frame{}), "rpc error: code = Unavailable desc = criproxy: a reload has changed the profile, and with it this stream; open it again")
 }
 
 func TestAPanicEndsNoEndlessStream(t *testing.T) {
@@ -204,18 +195,13 @@ func TestAPanicEndsNoEndlessStream(t *testing.T) {
 	dir := muxtest.Dir(t)
 	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Panicked: func(string, any, []byte) { told.Add(1) }}
 	for i, name := range []string{"", "beta.io"} {
-		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), ticking)
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // the error would change nothing
-		b := director.Backend{Name: name, Conn: conn}
+		b := muxtest.Backend(t, filepath.Join(dir, fmt.Sprint(i)), name, ticking)
 		if i > 0 {
-			b.Conn = panicky{conn, &at}
+			b.Conn = panicky{b.Conn, &at}
 		}
 		cfg.Backends = append(cfg.Backends, b)
 	}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	cc := muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d))
 	for _, point := range []string{"NewStream", "SendMsg", "CloseSend", "RecvMsg"} {
 		before := told.Load()
@@ -243,9 +229,7 @@ func TestAnEndlessStreamEndsWithItsClient(t *testing.T) {
 	}
 	cc := muxtest.Mux(t, director.Config{Profile: endlessProfile(t)}, flood, flood)
 	ctx, cancel := context.WithCancel(t.Context())
-	cs, err := cc.NewStream(ctx, &serverStream, muxtest.Method("Stream"))
-	require.NoError(t, err)
-	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	cs := open(t, ctx, cc, &serverStream, muxtest.Method("Stream"))
 	require.NoError(t, cs.RecvMsg(&codec.Frame{}))
 	<-opened
 	<-opened
@@ -285,19 +269,15 @@ func TestAResyncTellsWhatAStreamMissed(t *testing.T) {
 	}
 	dir := muxtest.Dir(t)
 	for i, name := range []string{"", "beta.io"} {
-		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), func(method string, stream grpc.ServerStream) error {
+		b := muxtest.Backend(t, filepath.Join(dir, fmt.Sprint(i)), name, func(method string, stream grpc.ServerStream) error {
 			if i == 0 || bad.Swap(false) {
 				return stream.SendMsg(muxtest.Bytes("ListResponse", "books {id: 'bad'}"))
 			}
 			return ticking(method, stream)
 		})
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // the error would change nothing
-		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
+		cfg.Backends = append(cfg.Backends, b)
 	}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	bad.Store(true)
 	l := listen(t, muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d)))
 	l.hears(`books {id: "missed"}`) // the primary's stream always ends
@@ -341,23 +321,17 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 	}
 	dir := muxtest.Dir(t)
 	for i, name := range []string{"", "beta.io"} {
-		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), func(_ string, stream grpc.ServerStream) error {
+		b := muxtest.Backend(t, filepath.Join(dir, fmt.Sprint(i)), name, func(_ string, stream grpc.ServerStream) error {
 			<-stream.Context().Done()
 			return stream.Context().Err()
 		})
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // the error would change nothing
-		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
+		cfg.Backends = append(cfg.Backends, b)
 	}
 	both := cfg.Backends
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	cs, err := d.NewStream(ctx, &serverStream, muxtest.Method("Stream")) // without the buffers of a connection
-	require.NoError(t, err)
-	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	cs := open(t, ctx, d, &serverStream, muxtest.Method("Stream")) // without the buffers of a connection
 	require.Eventually(t, func() bool { return members.Load() == 2 }, 10*time.Second, time.Millisecond)
 	for n := int32(2); n < 10; n++ {
 		cfg.Backends = both[:1]
@@ -381,7 +355,7 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 // A client that is slower than its only backend gets all messages that came before the end.
 func TestAnEndCutsOffNoMessages(t *testing.T) {
 	const messages = 20
-	s := muxtest.Serve(t, filepath.Join(muxtest.Dir(t), "s"), func(_ string, stream grpc.ServerStream) error {
+	b := muxtest.Backend(t, filepath.Join(muxtest.Dir(t), "s"), "", func(_ string, stream grpc.ServerStream) error {
 		for i := range messages {
 			if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: '%d'}", i))); err != nil {
 				return err
@@ -389,15 +363,10 @@ func TestAnEndCutsOffNoMessages(t *testing.T) {
 		}
 		return status.Error(codes.Aborted, "it ends")
 	})
-	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: s.Path})
-	require.NoError(t, err)
-	defer conn.Close()
-	d, err := director.New(director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
-	require.NoError(t, err)
-	cs, err := d.NewStream(t.Context(), &serverStream, muxtest.Method("Stream")) // without the buffers of a connection
-	require.NoError(t, err)
-	require.NoError(t, cs.SendMsg(&codec.Frame{}))
-	cs.Trailer() // waits for the end
+	d := muxtest.New(t, director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{b}})
+	// Without the buffers of a connection. Trailer waits for the end.
+	cs := open(t, t.Context(), d, &serverStream, muxtest.Method("Stream"))
+	_ = cs.Trailer()
 	for i := range messages {
 		f := &codec.Frame{}
 		require.NoError(t, cs.RecvMsg(f))
@@ -410,7 +379,7 @@ func TestAnEndCutsOffNoMessages(t *testing.T) {
 func TestLongMessagesWaitAtTheirBackend(t *testing.T) {
 	const size = 40_000
 	var sent atomic.Int32
-	s := muxtest.Serve(t, filepath.Join(muxtest.Dir(t), "s"), func(_ string, stream grpc.ServerStream) error {
+	b := muxtest.Backend(t, filepath.Join(muxtest.Dir(t), "s"), "", func(_ string, stream grpc.ServerStream) error {
 		for {
 			if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: '%s'}", strings.Repeat("x", size)))); err != nil {
 				return err
@@ -418,16 +387,10 @@ func TestLongMessagesWaitAtTheirBackend(t *testing.T) {
 			sent.Add(1)
 		}
 	})
-	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: s.Path})
-	require.NoError(t, err)
-	defer conn.Close()
-	d, err := director.New(director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
-	require.NoError(t, err)
+	d := muxtest.New(t, director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{b}})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cs, err := d.NewStream(ctx, &serverStream, muxtest.Method("Stream")) // without the buffers of a connection
-	require.NoError(t, err)
-	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	cs := open(t, ctx, d, &serverStream, muxtest.Method("Stream")) // without the buffers of a connection
 	muxtest.Parked(t, 1, "director.(*endless).pass")
 	for range 100 { // the stream goes on as soon as the client reads
 		require.NoError(t, cs.RecvMsg(&codec.Frame{}))
@@ -467,11 +430,7 @@ func (s *endingStream) RecvMsg(m any) error {
 func TestAReloadThatEndsTheOnlyStreamEndsNotAll(t *testing.T) {
 	dir := muxtest.Dir(t)
 	backend := func(name string) director.Backend {
-		s := muxtest.Serve(t, filepath.Join(dir, "backend"+name), ticking)
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // the error would change nothing
-		return director.Backend{Name: name, Conn: conn}
+		return muxtest.Backend(t, filepath.Join(dir, "backend"+name), name, ticking)
 	}
 	primary, beta := backend(""), backend("beta.io")
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -479,8 +438,7 @@ func TestAReloadThatEndsTheOnlyStreamEndsNotAll(t *testing.T) {
 		end := make(chan struct{})
 		alone := director.Backend{Conn: endingConn{primary.Conn, end}}
 		cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{alone}}
-		d, err := director.New(cfg)
-		require.NoError(t, err)
+		d := muxtest.New(t, cfg)
 		l := listen(t, muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, fmt.Sprint("mux", i)), d)))
 		l.hears(`books {id: "0"}`)
 		cfg.Backends = []director.Backend{primary, beta}

@@ -88,7 +88,7 @@ func (t *table) combine(m *method, parts []part, call *codec.Call) (err error) {
 	return err
 }
 
-// firstOf asks one backend after another until a reply has the field m.first. If no reply has it
+// firstOf asks one backend after another until a reply has the field m.first, or until one answers a lookup. If no reply has it
 // and a backend has failed, the call fails with the first failure, unless the request has the
 // field m.unsure. The client gets the header and trailer of the backend whose answer it gets.
 func (t *table) firstOf(ctx context.Context, m *method, call *codec.Call) error {
@@ -96,8 +96,14 @@ func (t *table) firstOf(ctx context.Context, m *method, call *codec.Call) error 
 	for b := range t.backends {
 		p := &part{Call: codec.Call{Method: m.Name, Request: call.Request}}
 		if p.err = t.unicast(ctx, m, b, &p.Call); p.err != nil {
-			failed = cmp.Or(failed, p)
+			if failed = cmp.Or(failed, p); ctx.Err() != nil {
+				break // nobody waits for an answer any more
+			}
 			continue
+		}
+		if m.lookup {
+			call.Answer(&p.Call)
+			return nil
 		}
 		if _, has, err := m.first.Lookup(p.Reply.Bytes()); has || err != nil {
 			call.Answer(&p.Call)

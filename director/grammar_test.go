@@ -45,8 +45,7 @@ func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
 	assert.ErrorContains(t, err, "each backend replies with a value of title, colour", "a profile must say all of its own schema")
 
 	cfg.Profile = base.Fit(muxtest.Library)
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	require.Len(t, d.Assumptions(), 1)
 	assert.Equal(t, "Get: each backend replies with a value of title, colour, the joined reply holds only one, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: "+
 		"{methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}}", d.Assumptions()[0])
@@ -66,8 +65,7 @@ func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
 
 func routes(t *testing.T, p *director.Profile) map[string]string {
 	t.Helper()
-	d, err := director.New(director.Config{Profile: p, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
-	require.NoError(t, err)
+	d := muxtest.New(t, director.Config{Profile: p, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
 	goes := map[string]string{}
 	for _, f := range d.Routes() {
 		goes[f.Method[len(muxtest.Method("")):]] = f.Goes
@@ -96,8 +94,7 @@ func TestTheMostExactKeyOfAMethodCounts(t *testing.T) {
 
 func TestHarmlessGoesBeforePatternsOfFields(t *testing.T) {
 	base := muxtest.LibraryProfile(t, `"*.lender_id": book`, `"*.*_id": book`, "  Book: [title, labels]", "  Book: [title, labels]\n  GetRequest: [lender_id]")
-	d, err := director.New(director.Config{Profile: base, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
-	require.NoError(t, err)
+	d := muxtest.New(t, director.Config{Profile: base, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
 	for _, f := range d.Routes() {
 		if f.Method == muxtest.Method("Get") {
 			assert.Equal(t, []director.Translated{{Path: "book_id", Kind: "book"}}, f.Request)
@@ -106,7 +103,7 @@ func TestHarmlessGoesBeforePatternsOfFields(t *testing.T) {
 			assert.Equal(t, []director.Translated{{Path: "book_id", Kind: "book"}, {Path: "lender_id", Kind: "book"}}, f.Request)
 		}
 	}
-	_, err = director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: muxtest.LibraryProfile(t,
+	_, err := director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: muxtest.LibraryProfile(t,
 		"  Book: [title, labels]", "  Book: [titel, labels]")})
 	assert.EqualError(t, err, `12:3: harmless.Book.titel: no such field (did you mean "title"?)`)
 }

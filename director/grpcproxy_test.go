@@ -16,7 +16,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -24,15 +23,11 @@ import (
 // on. (The director also sends the header before the first message; grpc-proxy does not.)
 func TestMessagesPassAsThroughGRPCProxy(t *testing.T) {
 	dir := muxtest.Dir(t)
-	backend := muxtest.Serve(t, filepath.Join(dir, "backend.sock"), anything)
-	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: backend.Path})
-	require.NoError(t, err)
-	defer conn.Close()
-	d, err := director.New(director.Config{Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
-	require.NoError(t, err)
+	b := muxtest.Backend(t, filepath.Join(dir, "backend.sock"), "", anything)
+	d := muxtest.New(t, director.Config{Schema: muxtest.Library, Backends: []director.Backend{b}})
 	front := muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux.sock"), d), grpc.WithAuthority("localhost"))
 
-	to := muxtest.Connect(t, backend.Path, grpc.WithAuthority("localhost"))
+	to := muxtest.Connect(t, filepath.Join(dir, "backend.sock"), grpc.WithAuthority("localhost"))
 	passing := proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		return metadata.NewOutgoingContext(ctx, md.Copy()), to, nil
@@ -62,7 +57,7 @@ func TestGRPCProxyPassesWhatIsUnaryByTheSchema(t *testing.T) {
 	dir := muxtest.Dir(t)
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
 	for _, name := range []string{"", "beta.io"} {
-		backend := muxtest.Serve(t, filepath.Join(dir, name+".sock"), muxtest.Unary(func(_ context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
+		b := muxtest.Backend(t, filepath.Join(dir, name+".sock"), name, muxtest.Unary(func(_ context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
 			switch method {
 			case muxtest.Method("List"):
 				return muxtest.Bytes("ListResponse", "books {id: 'of "+name+"'}"), nil
@@ -71,13 +66,9 @@ func TestGRPCProxyPassesWhatIsUnaryByTheSchema(t *testing.T) {
 			}
 			return muxtest.Frame(t, "VersionResponse", ""), nil
 		}))
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: backend.Path})
-		require.NoError(t, err)
-		defer conn.Close()
-		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
+		cfg.Backends = append(cfg.Backends, b)
 	}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	passing := proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
 		return ctx, d, nil
 	})
@@ -95,9 +86,7 @@ func TestGRPCProxyPassesWhatIsUnaryByTheSchema(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cs.CloseSend())
 	assert.Equal(t, codes.Internal, status.Code(cs.RecvMsg(&codec.Frame{})), "without a request")
-	cs, err = d.NewStream(t.Context(), both, muxtest.Method("List"))
-	require.NoError(t, err)
-	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	cs = open(t, t.Context(), d, both, muxtest.Method("List"))
 	assert.Equal(t, codes.Internal, status.Code(cs.SendMsg(&codec.Frame{})), "a second request")
 	require.NoError(t, cs.RecvMsg(&codec.Frame{}))
 	assert.Equal(t, io.EOF, cs.RecvMsg(&codec.Frame{}))

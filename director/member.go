@@ -76,15 +76,16 @@ func newMember(s *endless, at *place, late bool, after *member) *member {
 // move gives the member the place of its backend after a reload.
 func (m *member) move(at *place) {
 	before := m.at.Swap(at)
-	select {
-	case m.placed <- struct{}{}:
-	default:
+	signal(m.placed)
+	if before.link() != at.link() {
+		signal(m.moved)
 	}
-	if before.link() == at.link() {
-		return
-	}
+}
+
+// signal puts a token into a channel that has room for one, unless it holds one already.
+func signal(c chan<- struct{}) {
 	select {
-	case m.moved <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

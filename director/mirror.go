@@ -79,7 +79,7 @@ func (s *mirrors) put(key mirrorKey, r *mirrored, t *table) {
 	}
 	if m := s.underWay[key]; m != nil {
 		m.latest = r
-		m.retryNow()
+		signal(m.wake)
 		return
 	}
 	m := &mirror{mirrorKey: key, wake: make(chan struct{}, 1), latest: r}
@@ -88,14 +88,6 @@ func (s *mirrors) put(key mirrorKey, r *mirrored, t *table) {
 		defer s.leave(m, nil)
 		_ = t.panics.Run(key.method, func() { s.keep(m) }) // the hook reports a panic
 	})
-}
-
-// retryNow ends the pause of a mirror.
-func (m *mirror) retryNow() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
 }
 
 // keep sends the latest request until the backend has answered it. The pause between two attempts doubles. It is the shortest
@@ -176,7 +168,7 @@ func (s *mirrors) follow() {
 		if m.stop != nil {
 			m.stop()
 		}
-		m.retryNow()
+		signal(m.wake)
 	}
 }
 

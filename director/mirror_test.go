@@ -15,7 +15,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -172,11 +171,7 @@ func TestTheNewestRequestIsMirrored(t *testing.T) {
 
 // mirrorTo makes a backend of a hearer.
 func mirrorTo(t *testing.T, dir, name string, h *hearer) director.Backend {
-	s := muxtest.Serve(t, filepath.Join(dir, "s"+name), h.handle)
-	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-	require.NoError(t, err)
-	t.Cleanup(func() { conn.Close() }) // the error would change nothing
-	return director.Backend{Name: name, Conn: conn}
+	return muxtest.Backend(t, filepath.Join(dir, "s"+name), name, h.handle)
 }
 
 func TestAReloadTakesMirrorsAlong(t *testing.T) {
@@ -185,8 +180,7 @@ func TestAReloadTakesMirrorsAlong(t *testing.T) {
 	hangs, fails, next := newHearer(func(ctx context.Context) error { <-ctx.Done(); close(release); return ctx.Err() }), newHearer(badly(codes.Unavailable)), newHearer(well)
 	cfg, reports := mirroring(t)
 	cfg.Backends = []director.Backend{mirrorTo(t, dir, "", newHearer(well)), mirrorTo(t, dir, "beta.io", hangs), mirrorTo(t, dir, "gamma.io", fails)}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	defer d.Close()
 	require.NoError(t, doTidy(t, d, "a"))
 	<-hangs.heard
@@ -214,8 +208,7 @@ func TestARemovedBackendGetsNoMoreRequests(t *testing.T) {
 	hangs := newHearer(func(ctx context.Context) error { <-ctx.Done(); close(ended); return ctx.Err() })
 	cfg, reports := mirroring(t)
 	cfg.Backends = []director.Backend{mirrorTo(t, dir, "", newHearer(well)), mirrorTo(t, dir, "beta.io", hangs)}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	defer d.Close()
 	require.NoError(t, doTidy(t, d, "a"))
 	<-hangs.heard
@@ -237,8 +230,7 @@ func TestCloseEndsMirroring(t *testing.T) {
 	fails := newHearer(badly(codes.Unavailable))
 	cfg, reports := mirroring(t)
 	cfg.Backends = []director.Backend{mirrorTo(t, dir, "", newHearer(well)), mirrorTo(t, dir, "beta.io", hangs), mirrorTo(t, dir, "gamma.io", fails)}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	require.NoError(t, doTidy(t, d, "a"))
 	<-hangs.heard
 	assert.True(t, (<-reports).Again)
@@ -251,14 +243,4 @@ func TestCloseEndsMirroring(t *testing.T) {
 	require.NoError(t, doTidy(t, d, "b"), "calls go on")
 	d.Close()
 	assert.Empty(t, hangs.heard)
-}
-
-func TestMirrorIsForUnaryMethods(t *testing.T) {
-	_, err := director.New(director.Config{
-		Profile: muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: concat}\n  Stream: {all: mirror}"),
-		Schema:  muxtest.Library, Backends: []director.Backend{{}},
-	})
-	assert.ErrorContains(t, err, `methods.Stream.all: is "mirror", which is for methods with one request and one reply`)
-	_, err = director.ParseProfile([]byte("versions: [{package: library.v1}]\nmethods: {Tidy: {all: mirror, missing: skip}}"))
-	assert.ErrorContains(t, err, "methods.Tidy.missing: is not for all: mirror")
 }

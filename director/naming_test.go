@@ -38,8 +38,7 @@ func nativeDirector[C grpc.ClientConnInterface](t *testing.T, of *director.Profi
 		require.NoError(t, known.Use(backend.Config{Conn: conn, Schema: cfg.Schema, Package: muxtest.Package, Spec: of.Known}))
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: []string{"", "beta.io"}[i], Conn: known, Known: known})
 	}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	t.Cleanup(d.Close)
 	return d
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
@@ -24,21 +23,17 @@ func TestSeveralBackendsWriteNothingIntoOneOption(t *testing.T) {
 	profile := muxtest.LibraryProfile(t)
 	cfg := director.Config{Profile: profile, Schema: muxtest.Library}
 	for _, name := range []string{"", "beta.io"} {
-		s := muxtest.Serve(t, filepath.Join(muxtest.Dir(t), "s"), func(_ string, stream grpc.ServerStream) error {
+		b := muxtest.Backend(t, filepath.Join(muxtest.Dir(t), "s"), name, func(_ string, stream grpc.ServerStream) error {
 			if err := stream.RecvMsg(&codec.Frame{}); err != nil {
 				return err
 			}
 			return stream.SendMsg(muxtest.Bytes("ListResponse", `books {id: "7"}`))
 		})
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, conn.Close()) })
 		k := backend.Open(name, backend.File{})
-		require.NoError(t, k.Use(backend.Config{Name: name, Conn: conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known}))
+		require.NoError(t, k.Use(backend.Config{Name: name, Conn: b.Conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known}))
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: k, Known: k})
 	}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	var trailer metadata.MD
 	opts := append(make([]grpc.CallOption, 0, 4), grpc.Trailer(&trailer)) // with spare capacity, into which append would write
 	for range 20 {

@@ -20,7 +20,6 @@ import (
 type pages struct {
 	token, size *rewrite.Path
 	next, items *rewrite.Path
-	drop        *rewrite.Plan // finds next in a reply
 }
 
 const tokenSeparator = "/"
@@ -48,12 +47,6 @@ func compilePages(form profile.PageForm, desc *codec.Method) (*pages, error) {
 	if !p.token.IsText() || !p.next.IsText() || !p.items.Leaf().IsList() || strings.Contains(form.Next, ".") || !desc.Unary() {
 		return nil, errors.New("want a method with one reply, whose token and next are strings and whose items are a list; next must be a field of the reply itself")
 	}
-	rule := rewrite.Rule{Field: string(desc.Output.Name()) + "." + form.Next, Class: 1}
-	classes, err := rewrite.Classify([]protoreflect.MessageDescriptor{desc.Output}, []rewrite.Rule{rule})
-	if err != nil {
-		return nil, err
-	}
-	p.drop = classes.Plan(desc.Output)
 	return p, nil
 }
 
@@ -122,11 +115,11 @@ func (t *table) page(ctx context.Context, m *method, call *codec.Call) error {
 		if err := p.items.All(reply.Bytes(), func([]byte) error { n++; return nil }); err != nil {
 			return err
 		}
-		part, err := apply(p.drop, reply, func(dst []byte, _ rewrite.Class, _ []byte) ([]byte, error) { return dst, rewrite.ErrDrop })
+		part, err := rewrite.Without(nil, reply.Bytes(), func(n protoreflect.FieldNumber) bool { return n == p.next.Leaf().Number() })
 		if err != nil {
 			return err
 		}
-		parts = append(parts, part)
+		parts = append(parts, codec.NewFrame(part))
 		if token == "" {
 			b++
 		}

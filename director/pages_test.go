@@ -140,8 +140,7 @@ func TestMetadataChooses(t *testing.T) {
 func TestJoinedPagesAreAnAssumption(t *testing.T) {
 	const pages, concat = "all: pages, pages: {token: token, size: size, next: next, items: books}", "all: concat, winners: {next: first}"
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t, pages, concat), Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	require.Len(t, d.Assumptions(), 1)
 	assert.Contains(t, d.Assumptions()[0], "Browse: the list seems to come in pages, and the pages of all backends are joined: the next of one backend, which the client sends back as token, goes to all of them")
 

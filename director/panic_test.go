@@ -19,7 +19,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -68,7 +67,7 @@ func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
 	var at atomic.Value
 	at.Store("")
 	for i, name := range []string{"", "beta.io"} {
-		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), func(_ string, stream grpc.ServerStream) error {
+		b := muxtest.Backend(t, filepath.Join(dir, fmt.Sprint(i)), name, func(_ string, stream grpc.ServerStream) error {
 			for {
 				if err := stream.RecvMsg(&codec.Frame{}); errors.Is(err, io.EOF) {
 					break
@@ -78,17 +77,12 @@ func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
 			}
 			return stream.SendMsg(&codec.Frame{})
 		})
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // the error would change nothing
-		b := director.Backend{Name: name, Conn: conn}
 		if name != "" {
-			b.Conn = panicky{conn, &at}
+			b.Conn = panicky{b.Conn, &at}
 		}
 		cfg.Backends = append(cfg.Backends, b)
 	}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	cc := muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d))
 
 	do := func(method string, request *codec.Frame) error {

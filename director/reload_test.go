@@ -16,7 +16,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -35,17 +34,9 @@ func TestReloadKeepsCallsUnderWayOnTheirBackends(t *testing.T) {
 			return stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {title: '%s again'}", name)))
 		}
 	}
-	conns := map[string]*dial.Conn{}
-	for _, name := range []string{"old", "new"} {
-		s := muxtest.Serve(t, filepath.Join(dir, name), slow(name))
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: s.Path})
-		require.NoError(t, err)
-		defer conn.Close()
-		conns[name] = conn
-	}
-	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: conns["old"]}}}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	older, newer := muxtest.Backend(t, filepath.Join(dir, "old"), "", slow("old")), muxtest.Backend(t, filepath.Join(dir, "new"), "", slow("new"))
+	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, Backends: []director.Backend{older}}
+	d := muxtest.New(t, cfg)
 	cc := muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d))
 
 	first := func(cs grpc.ClientStream) string {
@@ -54,9 +45,7 @@ func TestReloadKeepsCallsUnderWayOnTheirBackends(t *testing.T) {
 		return muxtest.Text("ListResponse", reply)
 	}
 	open := func() grpc.ClientStream {
-		cs, err := cc.NewStream(t.Context(), &serverStream, muxtest.Method("Stream"))
-		require.NoError(t, err)
-		require.NoError(t, cs.SendMsg(&codec.Frame{}))
+		cs := open(t, t.Context(), cc, &serverStream, muxtest.Method("Stream"))
 		require.NoError(t, cs.CloseSend())
 		return cs
 	}
@@ -64,11 +53,11 @@ func TestReloadKeepsCallsUnderWayOnTheirBackends(t *testing.T) {
 	assert.Equal(t, `books {title: "old"}`, first(before))
 
 	bad := cfg
-	bad.Backends = []director.Backend{{Conn: conns["new"]}, {Name: "a/b"}}
+	bad.Backends = []director.Backend{newer, {Name: "a/b"}}
 	require.ErrorContains(t, d.Reload(bad), "backends[1]")
 	assert.Equal(t, `books {title: "old"}`, first(open()), "a bad configuration changes nothing")
 
-	cfg.Backends = []director.Backend{{Conn: conns["new"]}}
+	cfg.Backends = []director.Backend{newer}
 	require.NoError(t, d.Reload(cfg))
 	assert.Equal(t, `books {title: "new"}`, first(open()))
 	close(release)
@@ -80,14 +69,10 @@ func TestReloadUnderLoadFailsNoCall(t *testing.T) {
 	var calls atomic.Int32
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
 	for i, name := range []string{"", "beta.io"} {
-		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), echo(&calls))
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-		require.NoError(t, err)
-		defer conn.Close()
-		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
+		b := muxtest.Backend(t, filepath.Join(dir, fmt.Sprint(i)), name, echo(&calls))
+		cfg.Backends = append(cfg.Backends, b)
 	}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	cc := muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d))
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -120,7 +105,7 @@ func TestCallsUnderWayFinishOnTheirTable(t *testing.T) {
 	dir := muxtest.Dir(t)
 	began, release := make(chan string, 10), make(chan struct{})
 	backend := func(name string) director.Backend {
-		s := muxtest.Serve(t, filepath.Join(dir, "old"+name), func(method string, stream grpc.ServerStream) error {
+		return muxtest.Backend(t, filepath.Join(dir, "old"+name), name, func(method string, stream grpc.ServerStream) error {
 			if err := stream.RecvMsg(&codec.Frame{}); err != nil {
 				return err
 			}
@@ -139,14 +124,9 @@ func TestCallsUnderWayFinishOnTheirTable(t *testing.T) {
 				return stream.SendMsg(muxtest.Bytes("Page", "text: 'unknown'"))
 			}
 		})
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path})
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // the error would change nothing
-		return director.Backend{Name: name, Conn: conn}
 	}
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, Backends: []director.Backend{backend(""), backend("beta.io")}}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	cc := muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d))
 
 	beta := func(message string) string { return string(muxtest.Bytes(message, `book_id: "beta.io__1"`).Bytes()) }
@@ -175,13 +155,10 @@ func TestCallsUnderWayFinishOnTheirTable(t *testing.T) {
 			<-began
 		}
 	}
-	other := muxtest.Serve(t, filepath.Join(dir, "new"), func(string, grpc.ServerStream) error {
+	b := muxtest.Backend(t, filepath.Join(dir, "new"), "", func(string, grpc.ServerStream) error {
 		return status.Error(codes.DataLoss, "a call of before came to a new backend")
 	})
-	conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: other.Path})
-	require.NoError(t, err)
-	defer conn.Close()
-	cfg.Backends = []director.Backend{{Conn: conn}}
+	cfg.Backends = []director.Backend{b}
 	require.NoError(t, d.Reload(cfg))
 	close(release)
 	wg.Wait()
@@ -189,6 +166,6 @@ func TestCallsUnderWayFinishOnTheirTable(t *testing.T) {
 		assert.Empty(t, results[i].err, c.name)
 		assert.ElementsMatch(t, c.want, results[i].replies, c.name)
 	}
-	_, err = call(t, cc, "Get", "GetRequest", "book_id: '1'")
+	_, err := call(t, cc, "Get", "GetRequest", "book_id: '1'")
 	assert.Equal(t, codes.DataLoss, status.Code(err), "the next call goes there")
 }

@@ -41,8 +41,7 @@ func TestMemoryAnswersForAServerThatIsGone(t *testing.T) {
 		go func() { ended <- conn.Run(ctx) }()
 		cfg.Backends = append(cfg.Backends, b)
 	}
-	d, err := director.New(cfg)
-	require.NoError(t, err)
+	d := muxtest.New(t, cfg)
 	listed := func() (string, error) {
 		reply := &codec.Frame{}
 		err := d.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, reply)

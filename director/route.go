@@ -123,7 +123,7 @@ func (t *table) unclaimed(m *method) destination {
 		return destination{spread: toOne}
 	case m.all:
 		return destination{spread: toAll, among: t.everyone}
-	case m.first != nil:
+	case m.first != nil || m.lookup:
 		return destination{spread: toFirst}
 	default:
 		return destination{spread: toOne}

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -49,8 +48,6 @@ func (d *Director) serve(m *method, name string, c *client) error {
 		name = c.older.Method
 	}
 	switch {
-	case m == nil && t.elsewhere(name):
-		return serveUnary(d.front, name, c)
 	case m == nil || m.ClientStreams:
 		if t.pass != nil && c.older == nil { // it calls the method by the client's name
 			return t.pass(outgoing(c.ctx, c.sent), front{codec.Conn{Caller: d.front}, d}, c)

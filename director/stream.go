@@ -13,7 +13,7 @@ import (
 // Open is NewStream with frames.
 func (d *Director) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
 	t := d.table.Load()
-	m := t.method(name)
+	m := t.methods[name]
 	if m == nil {
 		if err := t.refuse(name); err != nil {
 			return nil, err

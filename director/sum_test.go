@@ -58,33 +58,36 @@ func TestOnlyWholeNumbersAreAddedUp(t *testing.T) {
 	}
 }
 
-// The total used to be that of the other backends alone: a list from the cache has items and no total.
-func TestASumCountsTheItemsOfACachedList(t *testing.T) {
+// lists is the method of an API that lists items.
+func lists(t *testing.T) (*codec.Schema, *codec.Method) {
 	schema := codec.NewSchema(prototest.Compile(t, map[string]string{"lists.proto": `syntax = "proto3";
 		package lists.v1;
 		service Lists { rpc List(Request) returns (Reply); }
-		message Request {}
+		message Request { string id = 1; }
 		message Item { string id = 1; }
 		message Reply { repeated Item items = 1; int32 total = 2; string of = 3; string earliest = 4; string latest = 5; }`}, "lists.proto"))
+	return schema, schema.Method("/lists.v1.Lists/List")
+}
+
+// askLists lists the items of some backends, all or those with an id.
+func askLists(t *testing.T, request string, backends ...director.Backend) string {
+	t.Helper()
+	schema, list := lists(t)
 	p, err := director.ParseProfile([]byte(`
 versions: [{package: lists.v1}]
+names: {item: {front: "{backend}__{name}", bare: anyone}}
+fields: {Item.id: item, Request.id: item}
 methods: {List: {all: concat, winners: {total: sum, of: primary, earliest: first, latest: last}}}
 known: {lists: [{list: List, id: id}]}
 `))
 	require.NoError(t, err)
-	desc := schema.Method("/lists.v1.Lists/List")
-	d, err := director.New(director.Config{Schema: schema, Profile: p, Backends: []director.Backend{
-		{Conn: codec.Conn{Caller: answering{reply: prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"}`), cached: true}}},
-		{Name: "beta.io", Conn: codec.Conn{Caller: answering{reply: prototest.Marshal(t, desc.Output, `items {id: "c"} total: 1 of: "beta" earliest: "beta" latest: "beta"`), cached: false}}},
-		{Name: "gamma.io", Conn: codec.Conn{Caller: answering{reply: nil, cached: true}}},
-	}})
-	require.NoError(t, err)
+	d := muxtest.New(t, director.Config{Schema: schema, Profile: p, Backends: backends})
 	got := &codec.Frame{}
-	require.NoError(t, d.Invoke(t.Context(), desc.Name, codec.NewFrame(nil), got))
-	assert.Equal(t, `items {id: "a"} items {id: "b"} items {id: "c"} earliest: "beta" latest: "beta" total: 3`, string(dump.Text{}.Append(nil, desc.Output, got.Bytes())))
+	require.NoError(t, d.Invoke(t.Context(), list.Name, codec.NewFrame(prototest.Marshal(t, list.Input, request)), got))
+	return string(dump.Text{}.Append(nil, list.Output, got.Bytes()))
 }
 
-// answering is a connection that answers every call, from the cache or not.
+// answering is a backend that answers every call, from the cache or not.
 type answering struct {
 	codec.Caller
 	reply  []byte
@@ -99,39 +102,25 @@ func (a answering) Call(_ context.Context, call *codec.Call) error {
 	return nil
 }
 
-// A list that goes to one backend is not joined. From the cache it had its items, and total 0.
+func answers(t *testing.T, name, reply string, cached bool) director.Backend {
+	_, list := lists(t)
+	return director.Backend{Name: name, Conn: codec.Conn{Caller: answering{reply: prototest.Marshal(t, list.Output, reply), cached: cached}}}
+}
+
+// The total used to be that of the other backends alone: a list from the cache has items and no total.
+func TestASumCountsTheItemsOfACachedList(t *testing.T) {
+	assert.Equal(t, `items {id: "a"} items {id: "b"} items {id: "beta.io__c"} earliest: "beta" latest: "beta" total: 3`, askLists(t, "",
+		answers(t, "", `items {id: "a"} items {id: "b"}`, true),
+		answers(t, "beta.io", `items {id: "c"} total: 1 of: "beta" earliest: "beta" latest: "beta"`, false),
+		answers(t, "gamma.io", "", true)))
+}
+
+// A list that goes to one backend is not joined. From the cache it had its items, and total 0. What a backend says itself is right.
 func TestACachedListOfOneBackendHasItsSum(t *testing.T) {
-	schema := codec.NewSchema(prototest.Compile(t, map[string]string{"lists.proto": `syntax = "proto3";
-		package lists.v1;
-		service Lists { rpc List(Request) returns (Reply); }
-		message Request { string id = 1; }
-		message Item { string id = 1; }
-		message Reply { repeated Item items = 1; int32 total = 2; string of = 3; }`}, "lists.proto"))
-	p, err := director.ParseProfile([]byte(`
-versions: [{package: lists.v1}]
-names: {item: {front: "{backend}__{name}", bare: anyone}}
-fields: {Item.id: item, Request.id: item}
-methods: {List: {all: concat, winners: {total: sum, of: first}}}
-known: {lists: [{list: List, id: id}]}
-`))
-	require.NoError(t, err)
-	desc := schema.Method("/lists.v1.Lists/List")
-	cached := codec.Conn{Caller: answering{reply: prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"}`), cached: true}}
-	live := codec.Conn{Caller: answering{reply: prototest.Marshal(t, desc.Output, `items {id: "a"} items {id: "b"} total: 7 of: "it"`), cached: false}}
-	ask := func(id string, backends ...director.Backend) string {
-		t.Helper()
-		d, err := director.New(director.Config{Schema: schema, Profile: p, Backends: backends})
-		require.NoError(t, err)
-		got := &codec.Frame{}
-		require.NoError(t, d.Invoke(t.Context(), desc.Name, codec.NewFrame(prototest.Marshal(t, desc.Input, id)), got))
-		return string(dump.Text{}.Append(nil, desc.Output, got.Bytes()))
-	}
-	for name, second := range map[string]codec.Conn{
-		`items {id: "beta.io__a"} items {id: "beta.io__b"} total: 2`:          cached,
-		`items {id: "beta.io__a"} items {id: "beta.io__b"} total: 7 of: "it"`: live, // what a backend says itself is right
-	} {
-		assert.Equal(t, name, ask(`id: "beta.io__a"`, director.Backend{Conn: live}, director.Backend{Name: "beta.io", Conn: second}), "its id is in the request")
-	}
-	assert.Equal(t, `items {id: "a"} items {id: "b"} total: 2`, ask("", director.Backend{Conn: cached}), "it is the only one")
-	assert.Equal(t, `items {id: "a"} items {id: "b"} total: 7 of: "it"`, ask("", director.Backend{Conn: live}), "it is the only one")
+	const items, live = `items {id: "a"} items {id: "b"}`, `items {id: "a"} items {id: "b"} total: 7 of: "it"`
+	primary := answers(t, "", live, false)
+	assert.Equal(t, `items {id: "beta.io__a"} items {id: "beta.io__b"} total: 2`, askLists(t, `id: "beta.io__a"`, primary, answers(t, "beta.io", items, true)), "its id is in the request")
+	assert.Equal(t, `items {id: "beta.io__a"} items {id: "beta.io__b"} total: 7 of: "it"`, askLists(t, `id: "beta.io__a"`, primary, answers(t, "beta.io", live, false)), "its id is in the request")
+	assert.Equal(t, items+" total: 2", askLists(t, "", answers(t, "", items, true)), "it is the only one")
+	assert.Equal(t, live, askLists(t, "", primary), "it is the only one")
 }

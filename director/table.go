@@ -25,7 +25,7 @@ type table struct {
 	backends   []Backend
 	calls      []codec.Caller     // :: backend → its connection
 	links      []link             // :: backend → where its connection led when the table came into use
-	methods    map[string]*method // :: full method of the newest version
+	methods    map[string]*method // :: full method of the newest version, or of a lookup
 	ordered    []*method          // in the order of the schema
 	classes    []*class           // :: rewrite.Class → what it is; 0 is none
 	versions   *profile.Versions
@@ -43,7 +43,6 @@ type table struct {
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of unknown methods that fail instead of going to the primary
-	lookups       []string // full methods that the schema does not have, and that look up an object
 	assumptions   []string // what the director assumes where the profile leaves something open
 
 	backEdits  []rewrite.Edit // by backend: turn front names into back names
@@ -76,6 +75,7 @@ type method struct {
 	shape          *rewrite.Shape // of replies that are merged; nil: they are not
 	pages          *pages         // a call without an owner goes through all backends page by page; or nil
 	first          *rewrite.Path  // a call without an owner goes to one backend after another until a reply has this; or nil
+	lookup         bool           // a call goes to one backend after another until one answers; the schema does not have the method, which is unary
 	unsure         *rewrite.Path  // a call with a value here succeeds though not every backend has answered; or nil
 	isNew          bool           // a call without an owner goes to the backend for new objects
 	unlessNew      *rewrite.Path  // unless it has a value here; nil: always
@@ -153,11 +153,14 @@ func (t *table) compileProfile(cfg Config) error {
 		return errors.Join(errs[0], err)
 	}
 	t.versions, t.unimplemented = versions, cfg.Profile.Unimplemented
-	for _, name := range cfg.Profile.Elsewhere {
-		t.lookups = append(t.lookups, "/"+name)
-	}
 	for _, v := range cfg.Profile.Versions {
 		t.packages = append(t.packages, v.Package)
+	}
+	for _, name := range cfg.Profile.Elsewhere {
+		if name = "/" + name; len(t.backends) > 1 && t.refuse(name) == nil {
+			none := make([]bool, len(t.backends))
+			t.methods[name] = &method{Method: &codec.Method{Name: name}, lookup: true, toBack: none, toFront: none}
+		}
 	}
 	byName, err := t.compileClasses(cfg)
 	if errs[0] != nil && err != nil {

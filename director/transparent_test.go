@@ -22,7 +22,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
@@ -77,6 +76,15 @@ func do(t testing.TB, cc *grpc.ClientConn, method string, desc grpc.StreamDesc, 
 	}
 }
 
+// open opens a stream, and sends an empty message.
+func open(t testing.TB, ctx context.Context, cc grpc.ClientConnInterface, desc *grpc.StreamDesc, method string) grpc.ClientStream {
+	t.Helper()
+	cs, err := cc.NewStream(ctx, desc, method)
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	return cs
+}
+
 // anything is a server that answers with what it got: metadata, deadline and messages. It ends the call as
 // the first message says.
 func anything(_ string, stream grpc.ServerStream) error {
@@ -118,15 +126,11 @@ func anything(_ string, stream grpc.ServerStream) error {
 
 func TestACallThroughTheDirectorIsAsOneToTheBackend(t *testing.T) {
 	dir := muxtest.Dir(t)
-	backend := muxtest.Serve(t, dir+"/backend.sock", anything)
+	backend := muxtest.Backend(t, dir+"/backend.sock", "", anything)
 	for i, profile := range []*director.Profile{nil, muxtest.LibraryProfile(t), endlessProfile(t)} {
-		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Address: backend.Path})
-		require.NoError(t, err)
-		defer conn.Close()
-		d, err := director.New(director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
-		require.NoError(t, err)
+		d := muxtest.New(t, director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{backend}})
 		front := muxtest.Connect(t, muxtest.ServeDirector(t, fmt.Sprintf("%s/mux%d.sock", dir, i), d), grpc.WithAuthority("localhost"))
-		direct := muxtest.Connect(t, backend.Path, grpc.WithAuthority("localhost"))
+		direct := muxtest.Connect(t, dir+"/backend.sock", grpc.WithAuthority("localhost"))
 
 		for _, kind := range kinds {
 			// Each is a valid message: field 2 with 0x12, and an instruction to the server.
@@ -188,9 +192,7 @@ func TestAHeaderComesBeforeTheFirstMessage(t *testing.T) {
 				cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, []muxtest.Handler{h, h}[:backends]...)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				cs, err := cc.NewStream(ctx, &kind.desc, kind.method)
-				require.NoError(t, err)
-				require.NoError(t, cs.SendMsg(&codec.Frame{}))
+				cs := open(t, ctx, cc, &kind.desc, kind.method)
 				header, err := cs.Header() // blocks until the header comes
 				require.NoError(t, err)
 				assert.Equal(t, []string{"early"}, header["x-header"])
@@ -240,9 +242,7 @@ func TestTheDeadlineAndTheEndOfAClientReachTheBackends(t *testing.T) {
 					ctx, end = due{t.Context(), passed}, sync.OnceFunc(func() { close(passed) })
 				}
 				defer end()
-				cs, err := cc.NewStream(ctx, &kind.desc, kind.method)
-				require.NoError(t, err)
-				require.NoError(t, cs.SendMsg(&codec.Frame{}))
+				cs := open(t, ctx, cc, &kind.desc, kind.method)
 				assert.Equal(t, how == "deadline", <-started)
 				end()
 				select {
@@ -250,7 +250,7 @@ func TestTheDeadlineAndTheEndOfAClientReachTheBackends(t *testing.T) {
 				case <-time.After(30 * time.Second):
 					require.Fail(t, "the call goes on at the backend")
 				}
-				err = cs.RecvMsg(&codec.Frame{})
+				err := cs.RecvMsg(&codec.Frame{})
 				assert.Equal(t, map[string]codes.Code{"deadline": codes.DeadlineExceeded, "cancel": codes.Canceled}[how], status.Code(err))
 			})
 		}
@@ -366,9 +366,7 @@ func TestASlowClientSlowsTheBackends(t *testing.T) {
 	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, flood, flood)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cs, err := cc.NewStream(ctx, &serverStream, muxtest.Method("Stream"))
-	require.NoError(t, err)
-	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	cs := open(t, ctx, cc, &serverStream, muxtest.Method("Stream"))
 	require.NoError(t, cs.RecvMsg(&codec.Frame{}))
 	held := 0
 	for quiet := false; !quiet; { // until nothing moves any more

@@ -21,8 +21,7 @@ func (instant) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallO
 
 // The call was over, and its context with it, before the stream was open: the client got Canceled.
 func TestAUnaryCallThatIsOverAtOnceHasItsReply(t *testing.T) {
-	d, err := director.New(director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: instant{}}}})
-	require.NoError(t, err)
+	d := muxtest.New(t, director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: instant{}}}})
 	for range 20_000 {
 		cs, err := d.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, muxtest.Method("Get"))
 		require.NoError(t, err)

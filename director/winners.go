@@ -11,6 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/suggest"
+	"github.com/criproxy/criproxy/internal/base/wire"
 	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
@@ -188,28 +189,18 @@ func (s *settled) frame(winners []winner) *codec.Frame {
 
 // fieldCount returns how many fields a well-formed message has: the items of a list from the cache.
 func fieldCount(message []byte) (n uint64) {
-	for len(message) > 0 {
-		_, _, size := protowire.ConsumeField(message)
-		if size < 0 {
-			return n
-		}
-		n, message = n+1, message[size:]
+	for range wire.Fields(message) {
+		n++
 	}
 	return n
 }
 
 // lastNumber returns the last value of a field in a well-formed message: the one that counts.
 func lastNumber(message []byte, field protoreflect.FieldNumber) (last uint64) {
-	for len(message) > 0 {
-		n, kind, size := protowire.ConsumeField(message)
-		if size < 0 {
-			return last
+	for f := range wire.Fields(message) {
+		if f.Number == field && f.Type == protowire.VarintType {
+			last = f.Uint()
 		}
-		if n == field && kind == protowire.VarintType {
-			_, _, tag := protowire.ConsumeTag(message)
-			last, _ = protowire.ConsumeVarint(message[tag:])
-		}
-		message = message[size:]
 	}
 	return last
 }

@@ -188,39 +188,34 @@ func classifiable(fd protoreflect.FieldDescriptor) error {
 // compile makes the nodes of all messages that lead to a class: those are live. It makes all nodes before it links
 // them, because messages may contain each other.
 func (c *Classes) compile(all []protoreflect.MessageDescriptor) nodes {
-	every, needed := nodes{}, nodes{}
-	for _, md := range all {
-		every[md.FullName()] = &node{name: md.FullName()}
-	}
-	live := map[protoreflect.FullName]bool{}
+	live := nodes{}
 	for again := true; again; { // messages may be recursive: repeat until nothing new is live
 		again = false
 		for _, md := range all {
-			if live[md.FullName()] {
+			if live[md.FullName()] != nil {
 				continue
 			}
 			for i := range md.Fields().Len() {
 				fd := md.Fields().Get(i)
-				if c.fields[fd.FullName()] != 0 || fd.Message() != nil && live[fd.Message().FullName()] {
-					live[md.FullName()], again = true, true
+				if c.fields[fd.FullName()] != 0 || fd.Message() != nil && live[fd.Message().FullName()] != nil {
+					live[md.FullName()], again = &node{}, true
 					break
 				}
 			}
 		}
 	}
 	for _, md := range all {
-		if !live[md.FullName()] {
+		n := live[md.FullName()]
+		if n == nil {
 			continue
 		}
-		n := every[md.FullName()]
-		needed[n.name] = n
 		for i := range md.Fields().Len() {
 			fd := md.Fields().Get(i)
 			class := c.fields[fd.FullName()]
 			switch {
 			case class != 0 && fd.IsMap():
 				// The value of every entry: an entry is a message with key 1 and value 2.
-				entry := &node{name: fd.Message().FullName()}
+				entry := &node{}
 				entry.set(fd.MapValue().Number(), step{class: class})
 				n.set(fd.Number(), step{into: entry})
 			case class != 0:
@@ -228,8 +223,8 @@ func (c *Classes) compile(all []protoreflect.MessageDescriptor) nodes {
 				if c.absent[fd.FullName()] {
 					n.absent = append(n.absent, absentField{fd.Number(), class})
 				}
-			case fd.Message() != nil && live[fd.Message().FullName()]:
-				into := every[fd.Message().FullName()]
+			case fd.Message() != nil && live[fd.Message().FullName()] != nil:
+				into := live[fd.Message().FullName()]
 				if fd.Kind() == protoreflect.GroupKind {
 					n.set(fd.Number(), step{group: into})
 				} else {
@@ -238,7 +233,7 @@ func (c *Classes) compile(all []protoreflect.MessageDescriptor) nodes {
 			}
 		}
 	}
-	return needed
+	return live
 }
 
 // set stores what to do with the field num. It is for the time before the plan is used.

@@ -73,15 +73,8 @@ func (m *Messages) named(name string) []protoreflect.MessageDescriptor {
 // fieldsNamed yields the fields of md with the name or pattern name.
 func fieldsNamed(md protoreflect.MessageDescriptor, name string) iter.Seq[protoreflect.FieldDescriptor] {
 	return func(yield func(protoreflect.FieldDescriptor) bool) {
-		fields := md.Fields()
-		if !isPattern(name) {
-			if fd := fields.ByName(protoreflect.Name(name)); fd != nil {
-				yield(fd)
-			}
-			return
-		}
-		for i := range fields.Len() {
-			if fd := fields.Get(i); matches(name, string(fd.Name())) && !yield(fd) {
+		for i := range md.Fields().Len() {
+			if fd := md.Fields().Get(i); matches(name, string(fd.Name())) && !yield(fd) {
 				return
 			}
 		}
@@ -92,7 +85,7 @@ func isPattern(name string) bool { return strings.ContainsAny(name, `*?[\`) }
 
 // matches reports whether name matches pattern. A malformed pattern matches nothing.
 func matches(pattern, name string) bool {
-	if pattern == "*" {
+	if pattern == "*" || pattern == name {
 		return true
 	}
 	ok, _ := path.Match(pattern, name)

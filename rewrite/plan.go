@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // A Class is the kind of content that a field holds, in the caller's own numbering. Zero means
@@ -38,7 +37,6 @@ type Plan struct {
 
 // node is what a plan knows about one message type.
 type node struct {
-	name   protoreflect.FullName
 	low    []step                     // :: field number → step; the zero step is "copy"
 	high   map[protowire.Number]*step // numbers too large for low
 	absent []absentField

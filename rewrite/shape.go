@@ -35,8 +35,8 @@ func (s *Shape) node(md protoreflect.MessageDescriptor, made nodes) *node {
 	if n != nil {
 		return n
 	}
-	n = &node{name: md.FullName()}
-	made[n.name] = n // messages may contain themselves
+	n = &node{}
+	made[md.FullName()] = n // messages may contain themselves
 	for i := range md.Fields().Len() {
 		fd := md.Fields().Get(i)
 		switch kind := fd.Kind(); {

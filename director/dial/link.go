@@ -4,10 +4,8 @@ import (
 	"context"
 	"net"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
@@ -36,12 +34,6 @@ type link interface {
 	Close() error
 }
 
-// reconnect are the pauses with which a link connects. They are those of k8s.io/cri-client.
-var reconnect = grpc.ConnectParams{
-	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
-	MinConnectTimeout: 5 * time.Second,
-}
-
 // link makes the link of c: with gRPC's own client if the configuration asks for it or there are
 // several servers to choose among, otherwise with ours.
 func (c *Conn) link(cfg Config) (link, error) {
@@ -59,7 +51,6 @@ func (c *Conn) link(cfg Config) (link, error) {
 	client := transport.ClientConfig{
 		Dial:      func(ctx context.Context) (net.Conn, error) { return c.dial(ctx, cfg.Address) },
 		Authority: authority, UserAgent: "criproxy", Via: cfg.Via, MaxMessage: c.maxMessage, Budget: cfg.Budget, Lost: cfg.Lost,
-		Backoff: reconnect.Backoff, ConnectTimeout: reconnect.MinConnectTimeout,
 	}
 	if creds := cfg.Credentials; creds != nil {
 		client.Handshake = func(ctx context.Context, nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -86,7 +77,7 @@ func (c *Conn) balanced(cfg Config) (link, error) {
 			grpc.MaxCallRecvMsgSize(c.maxMessage),
 			grpc.MaxCallSendMsgSize(c.maxMessage),
 		),
-		grpc.WithConnectParams(reconnect),
+		grpc.WithConnectParams(transport.Reconnect),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),

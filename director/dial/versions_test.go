@@ -36,16 +36,11 @@ func TestABackendThatSpeaksNoKnownVersionSaysSo(t *testing.T) {
 	assert.Regexp(t, `criproxy: backend primary \(.*\) serves none of library.v1, library.v0`, err.Error())
 }
 
-func TestRestartedBackendIsAskedForItsVersionAgain(t *testing.T) {
-	var asked atomic.Int32
-	dir := muxtest.Dir(t)
-	profile := muxtest.TwoVersions(t)
-	old := muxtest.Serve(t, dir+"/b.sock", muxtest.Speaking("v0", &asked))
-	states := make(chan error, 100)
+// running returns a connection to the server at path, which runs until the test ends.
+func running(t *testing.T, path string, watch func(error)) *dial.Conn {
 	conn, err := dial.New(dial.Config{
-		GRPC:    muxtest.OverGRPC,
-		Address: old.Path, Profile: profile, Schema: muxtest.Library, Conversions: muxtest.UpperCase,
-		Watch: func(err error) { states <- err },
+		GRPC: muxtest.OverGRPC, Address: path, Watch: watch,
+		Profile: muxtest.TwoVersions(t), Schema: muxtest.Library, Conversions: muxtest.UpperCase,
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -54,9 +49,17 @@ func TestRestartedBackendIsAskedForItsVersionAgain(t *testing.T) {
 		defer close(ended)
 		assert.NoError(t, conn.Run(ctx))
 	}()
-	defer func() { cancel(); <-ended }()
-	d, err := director.New(director.Config{Profile: profile, Schema: muxtest.Library, Conversions: muxtest.UpperCase, Backends: []director.Backend{{Conn: conn}}})
-	require.NoError(t, err)
+	t.Cleanup(func() { cancel(); <-ended })
+	return conn
+}
+
+func TestRestartedBackendIsAskedForItsVersionAgain(t *testing.T) {
+	var asked atomic.Int32
+	dir := muxtest.Dir(t)
+	old := muxtest.Serve(t, dir+"/b.sock", muxtest.Speaking("v0", &asked))
+	states := make(chan error, 100)
+	conn := running(t, old.Path, func(err error) { states <- err })
+	d := muxtest.New(t, director.Config{Profile: muxtest.TwoVersions(t), Schema: muxtest.Library, Conversions: muxtest.UpperCase, Backends: []director.Backend{{Conn: conn}}})
 	put := func() (string, error) {
 		var trailer metadata.MD
 		err := d.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{}, grpc.Trailer(&trailer))
@@ -86,22 +89,10 @@ func TestAReconnectThatRunMissedIsNoticed(t *testing.T) {
 		t.Run("as "+back, func(t *testing.T) {
 			var asked atomic.Int32
 			dir := muxtest.Dir(t)
-			profile := muxtest.TwoVersions(t)
 			old := muxtest.Serve(t, dir+"/b.sock", muxtest.Speaking("v0", &asked))
 			told, release := make(chan error), make(chan struct{})
-			conn, err := dial.New(dial.Config{
-				GRPC:    muxtest.OverGRPC,
-				Address: old.Path, Profile: profile, Schema: muxtest.Library, Conversions: muxtest.UpperCase,
-				Watch: func(err error) { told <- err; <-release },
-			})
-			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				assert.NoError(t, conn.Run(ctx))
-			}()
-			defer func() { cancel(); close(release); <-ended }()
+			conn := running(t, old.Path, func(err error) { told <- err; <-release })
+			defer close(release)
 			version := func() (string, error) {
 				var trailer metadata.MD
 				err := conn.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{}, grpc.Trailer(&trailer))
@@ -130,9 +121,7 @@ func TestACallInTheVersionBeforeIsNotUnimplemented(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	calls := map[string]func() error{
-		"unary": func() error {
-			return conn.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
-		},
+		"unary": func() error { return put(t, conn) },
 		"stream": func() error {
 			cs, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method("Stream"))
 			if err != nil {

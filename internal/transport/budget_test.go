@@ -67,8 +67,7 @@ const megabyte = 1 << 20
 
 func TestAWindowGrowsWhenThereIsMemoryForTheMessage(t *testing.T) {
 	p := newPurse(megabyte)
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo, Budget: p})
+	l := servedAs(t, transport.ServerConfig{Handler: echo, Budget: p})
 	require.True(t, p.TryReserve(t.Context(), megabyte)) // for other messages
 	c := rawClient(t, l)
 	c.headers(1, false, c.request())
@@ -111,8 +110,7 @@ func TestMemoryIsAlwaysGivenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for client, c := range map[string]end{"ours": ours, "grpc-go": grpcGo} {
 				p := newPurse(4 * megabyte)
-				l := listen(t)
-				serve(t, l, transport.ServerConfig{Handler: h, Budget: p, Pings: anyPings})
+				l := servedAs(t, transport.ServerConfig{Handler: h, Budget: p, Pings: anyPings})
 				cc := c.dial(t, dialer(l))
 				var all sync.WaitGroup
 				for range 8 {
@@ -168,24 +166,11 @@ func TestCallsWaitForMemoryAndGoOn(t *testing.T) {
 	p.empty(t)
 }
 
-// Five bytes could take memory from other calls for ever.
-func TestAStalledMessageGivesItsMemoryBack(t *testing.T) {
-	p := newPurse(megabyte)
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo, Budget: p, StallTimeout: 50 * time.Millisecond})
-	c := rawClient(t, l)
-	c.headers(1, false, c.request())
-	c.data(1, false, prefixed(make([]byte, megabyte))[:5])
-	require.NoError(t, c.say())
-	assert.Equal(t, "8", c.status(1)["grpc-status"])
-	p.empty(t)
-}
-
-// A client that sends a byte now and then is treated like one that sends nothing.
+// Five bytes could take memory from other calls for ever. A client that sends a byte now and then is treated like one that sends
+// nothing.
 func TestATrickleKeepsNeitherMemoryNorConnection(t *testing.T) {
 	p := newPurse(megabyte)
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo, Budget: p, StallTimeout: 50 * time.Millisecond})
+	l := servedAs(t, transport.ServerConfig{Handler: echo, Budget: p, StallTimeout: 50 * time.Millisecond})
 	drip := func(c *rawPeer, b ...byte) {
 		for range time.Tick(5 * time.Millisecond) {
 			if _, err := c.nc.Write(b); err != nil {
@@ -216,8 +201,7 @@ func TestATrickleKeepsNeitherMemoryNorConnection(t *testing.T) {
 }
 
 func TestAStalledFrameEndsTheConnection(t *testing.T) {
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo, StallTimeout: 50 * time.Millisecond})
+	l := servedAs(t, transport.ServerConfig{Handler: echo, StallTimeout: 50 * time.Millisecond})
 	for name, part := range map[string][]byte{
 		"a DATA frame":    {0, 1, 0, 0, 0, 0, 0, 0, 1, 'x'},
 		"a HEADERS frame": {0, 1, 0, 1, 4, 0, 0, 0, 3, 'x'},
@@ -244,9 +228,8 @@ func TestAStalledFrameEndsTheConnection(t *testing.T) {
 // A client that does not read blocks itself. The server holds nothing of its replies but the
 // messages that handlers are sending.
 func TestAClientThatReadsNothingIsBounded(t *testing.T) {
-	l := listen(t)
 	var running, ended atomic.Int64
-	serve(t, l, transport.ServerConfig{Handler: func(srv any, ss grpc.ServerStream) error {
+	l := servedAs(t, transport.ServerConfig{Handler: func(srv any, ss grpc.ServerStream) error {
 		running.Add(1)
 		defer ended.Add(1)
 		return answer(srv, ss)
@@ -281,9 +264,8 @@ func TestAClientThatReadsNothingIsBounded(t *testing.T) {
 
 // Messages that a handler does not receive stay with the client.
 func TestAHandlerThatReadsNothingStopsItsClient(t *testing.T) {
-	l := listen(t)
 	release := make(chan struct{})
-	serve(t, l, transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
+	l := servedAs(t, transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
 		<-release
 		return echo(nil, ss)
 	}, Pings: anyPings})
@@ -336,9 +318,8 @@ func TestSendersThatWaitForTheConnectionAllGoOn(t *testing.T) {
 // does not grow for a message that has already arrived when it gets its memory.
 func TestParkedBytesCountInTheWindow(t *testing.T) {
 	const window, size = 65535, 24_000
-	l := listen(t)
 	receive := make(chan struct{})
-	serve(t, l, transport.ServerConfig{Window: 1, Pings: anyPings, Handler: func(_ any, ss grpc.ServerStream) error {
+	l := servedAs(t, transport.ServerConfig{Window: 1, Pings: anyPings, Handler: func(_ any, ss grpc.ServerStream) error {
 		for range receive {
 			if err := ss.RecvMsg(&codec.Frame{}); err != nil {
 				return err
@@ -389,8 +370,7 @@ func TestAWindowGrowsWithAReceiverThatKeepsUp(t *testing.T) {
 			if !free {
 				require.True(t, purse.TryReserve(t.Context(), megabyte))
 			}
-			l := listen(t)
-			serve(t, l, transport.ServerConfig{Budget: purse, Pings: anyPings, Handler: func(_ any, ss grpc.ServerStream) error {
+			l := servedAs(t, transport.ServerConfig{Budget: purse, Pings: anyPings, Handler: func(_ any, ss grpc.ServerStream) error {
 				for {
 					if err := ss.RecvMsg(&codec.Frame{}); err != nil {
 						return err

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -48,16 +49,21 @@ type ClientConfig struct {
 	// context of the call. Nil means no bound.
 	Budget Budget
 
-	// Backoff is the pause between attempts to connect. The zero value means those of
-	// k8s.io/cri-client: from 100ms to 3s.
+	// Backoff is the pause between attempts to connect. The zero value means that of Reconnect.
 	Backoff backoff.Config
 
-	// ConnectTimeout bounds one attempt to connect. Zero means 5s.
+	// ConnectTimeout bounds one attempt to connect. Zero means that of Reconnect.
 	ConnectTimeout time.Duration
 
 	// StallTimeout is how long the server may be silent in the middle of a frame, or of a message
 	// for which the client has reserved memory. Zero means 30s.
 	StallTimeout time.Duration
+}
+
+// Reconnect has the pauses with which clients connect, which are those of k8s.io/cri-client, and how long an attempt may take.
+var Reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
 }
 
 // A Client keeps a connection to one server. It connects on its first call or on Connect, and again
@@ -95,9 +101,9 @@ func NewClient(cfg ClientConfig) *Client {
 	cfg.Authority = cmp.Or(cfg.Authority, "localhost")
 	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, DefaultMaxMessage)
 	cfg.MaxHeaders = cmp.Or(cfg.MaxHeaders, defaultMaxReply)
-	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 5*time.Second)
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, Reconnect.MinConnectTimeout)
 	cfg.StallTimeout = cmp.Or(cfg.StallTimeout, stallTimeout)
-	cfg.Backoff = cmp.Or(cfg.Backoff, backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second})
+	cfg.Backoff = cmp.Or(cfg.Backoff, Reconnect.Backoff)
 	if cfg.Lost == nil {
 		cfg.Lost = func(Loss) {}
 	}
@@ -160,15 +166,16 @@ func (c *Client) Close() error {
 }
 
 // set calls f, which changes the state, and wakes the waiting calls if f reports that it did. f
-// runs with mu held; set does not call it once the client is closed.
-func (c *Client) set(f func() bool) {
+// runs with mu held; set does not call it once the client is closed. It reports whether the state changed.
+func (c *Client) set(f func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state == connectivity.Shutdown || !f() {
-		return
+		return false
 	}
 	close(c.changed)
 	c.changed = make(chan struct{})
+	return true
 }
 
 // Connect begins to connect, unless there is a connection or an attempt is under way.
@@ -188,12 +195,8 @@ func (c *Client) Connect() {
 func (c *Client) ResetConnectBackoff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state != connectivity.TransientFailure {
-		return
-	}
-	select {
-	case c.hurry <- struct{}{}:
-	default: // there is a token already
+	if c.state == connectivity.TransientFailure {
+		signal(c.hurry)
 	}
 }
 
@@ -241,9 +244,7 @@ func (c *Client) attempt() error {
 		_ = nc.Close() // the handshake has failed
 		return err
 	}
-	taken := false
-	c.set(func() bool {
-		taken = true
+	taken := c.set(func() bool {
 		c.state, c.err = connectivity.Ready, nil
 		c.conns[conn] = struct{}{}
 		c.now.Store(conn)

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // peers may compress
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
@@ -52,12 +53,4 @@ func readCompressed(c encoding.Compressor, data []byte, most int) ([]byte, error
 		return nil, status.Errorf(codes.ResourceExhausted, "grpc: message after decompression larger than max (%d vs. %d)", len(whole), most)
 	}
 	return whole, nil
-}
-
-// encodings returns the encodings of messages that we accept, for grpc-accept-encoding.
-func encodings() string {
-	if encoding.GetCompressor("gzip") != nil {
-		return "identity,gzip"
-	}
-	return encoding.Identity
 }

@@ -138,10 +138,9 @@ func hanging(running *atomic.Int64) grpc.StreamHandler {
 func TestFloodsAreCutOff(t *testing.T) {
 	for _, f := range floods() {
 		t.Run(f.name, func(t *testing.T) {
-			l := listen(t)
 			var running, peak atomic.Int64
 			hang := hanging(&running)
-			serve(t, l, transport.ServerConfig{Pings: anyPings, MaxStreams: 2000, Handler: func(srv any, ss grpc.ServerStream) error {
+			l := servedAs(t, transport.ServerConfig{Pings: anyPings, MaxStreams: 2000, Handler: func(srv any, ss grpc.ServerStream) error {
 				peak.Store(max(peak.Load(), running.Load()))
 				return hang(srv, ss)
 			}})

@@ -18,24 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/transport"
 )
-
-func TestAPanicOfAHandlerEndsItsCall(t *testing.T) {
-	recovery.Notify(func(string, any, []byte) {})
-	l := served(t, func(_ any, ss grpc.ServerStream) error {
-		if name, _ := grpc.MethodFromServerStream(ss); name == "/s.S/Panic" {
-			panic("out of luck")
-		}
-		return echo(nil, ss)
-	})
-	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
-	err := c.Invoke(t.Context(), "/s.S/Panic", &codec.Frame{}, &codec.Frame{})
-	assert.Equal(t, codes.Internal, status.Code(err))
-	assert.NotContains(t, err.Error(), "luck")
-	assert.NoError(t, invoke(t, c))
-}
 
 func TestASecondMessageMayFollowTheOnlyOne(t *testing.T) {
 	l := served(t, func(_ any, ss grpc.ServerStream) error {
@@ -76,8 +60,7 @@ func TestAHandlerFindsGRPCsUsualContext(t *testing.T) {
 			return h(srv, ss)
 		}
 	}
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{
+	l := servedAs(t, transport.ServerConfig{
 		Interceptors: []grpc.StreamServerInterceptor{note("outer"), note("inner")},
 		Handler: func(srv any, ss grpc.ServerStream) error {
 			ctx := ss.Context()

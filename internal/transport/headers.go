@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
@@ -81,7 +82,7 @@ func (h *headerBlock) shorten(f *hpack.HeaderField) bool {
 
 // wrong returns why a field is malformed, or "" if it is not.
 func (h *headerBlock) wrong(f hpack.HeaderField) string {
-	if !validValue(f.Value) {
+	if !httpguts.ValidHeaderFieldValue(f.Value) {
 		return fmt.Sprintf("the value of the header field %q has a control character", f.Name)
 	}
 	if f.IsPseudo() {
@@ -116,33 +117,12 @@ func (h *headerBlock) wrong(f hpack.HeaderField) string {
 // validName reports whether s can be the name of a header field in HTTP/2: a token of RFC
 // 9110, in lower case.
 func validName(s string) bool {
-	for i := range len(s) {
-		if s[i] >= 0x80 || !nameBytes[s[i]] {
+	for _, r := range s {
+		if !httpguts.IsTokenRune(r) || 'A' <= r && r <= 'Z' {
 			return false
 		}
 	}
 	return s != ""
-}
-
-var nameBytes = func() (ok [0x80]bool) {
-	for c := range ok {
-		ok[c] = 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
-	}
-	for _, c := range "!#$%&'*+-.^_`|~" {
-		ok[c] = true
-	}
-	return ok
-}()
-
-// validValue reports whether s can be the value of a header field: it has no control characters
-// except the tab.
-func validValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 // readHeaders reads a HEADERS or a CONTINUATION frame. After the last one of a block it passes the

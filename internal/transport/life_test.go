@@ -63,6 +63,16 @@ func TestASilentPeerIsBoundedInTheHandshake(t *testing.T) {
 	}
 }
 
+// drain drains a server, and returns a channel that is closed when the server has drained.
+func drain(t *testing.T, s *transport.Server) <-chan struct{} {
+	drained := make(chan struct{})
+	go func() {
+		s.Drain(t.Context(), nil)
+		close(drained)
+	}()
+	return drained
+}
+
 func TestADrainLetsCallsEnd(t *testing.T) {
 	for name, c := range map[string]end{"ours": ours, "grpc-go": grpcGo} {
 		t.Run(name, func(t *testing.T) {
@@ -82,11 +92,7 @@ func TestADrainLetsCallsEnd(t *testing.T) {
 				}()
 			}
 			require.Eventually(t, func() bool { return began.Load() == 10 }, patience, time.Millisecond)
-			drained := make(chan struct{})
-			go func() {
-				s.Drain(t.Context(), nil)
-				close(drained)
-			}()
+			drained := drain(t, s)
 			muxtest.Parked(t, 1, "transport.(*Server).Drain")
 			select {
 			case <-drained:
@@ -116,11 +122,7 @@ func TestADrainSendsGOAWAYTwice(t *testing.T) {
 	p.call(1, []byte("x"))
 	require.NoError(t, p.say())
 	assert.Equal(t, "0", p.status(1)["grpc-status"])
-	drained := make(chan struct{})
-	go func() {
-		s.Drain(t.Context(), nil)
-		close(drained)
-	}()
+	drained := drain(t, s)
 	f := p.until(func(f http2.Frame) bool { _, ok := f.(*http2.GoAwayFrame); return ok })
 	assert.EqualValues(t, 1<<31-1, f.(*http2.GoAwayFrame).LastStreamID)
 	ping := p.until(func(f http2.Frame) bool { _, ok := f.(*http2.PingFrame); return ok }).(*http2.PingFrame)
@@ -151,11 +153,7 @@ func TestADrainDoesNotWaitForSilentClients(t *testing.T) {
 	defer silent.Close()
 	late := rawClientSilent(t, l)
 	require.Eventually(t, func() bool { _, greeting := s.Conns(); return greeting == 2 }, patience, time.Millisecond)
-	drained := make(chan struct{})
-	go func() {
-		s.Drain(t.Context(), nil)
-		close(drained)
-	}()
+	drained := drain(t, s)
 	late.out.WriteString(http2.ClientPreface)
 	_ = late.framer.WriteSettings()
 	require.NoError(t, late.say())
@@ -198,28 +196,8 @@ func rawClientSilent(t *testing.T, l net.Listener) *rawPeer {
 	return newRawPeer(t, nc)
 }
 
-func TestADrainEndsWithItsContext(t *testing.T) {
-	l := listen(t)
-	began, ended := make(chan struct{}), make(chan struct{})
-	s := serve(t, l, transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
-		close(began)
-		<-ss.Context().Done()
-		close(ended)
-		return nil
-	}})
-	p := rawClient(t, l)
-	p.call(1, nil)
-	require.NoError(t, p.say())
-	<-began
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	s.Drain(ctx, nil)
-	<-ended
-}
-
 func TestTooManyPingsEndTheConnection(t *testing.T) {
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo})
+	l := servedAs(t, transport.ServerConfig{Handler: echo})
 	p := rawClient(t, l)
 	for range 5 {
 		_ = p.framer.WritePing(false, [8]byte{})
@@ -339,24 +317,9 @@ func TestAnErrorAfterTheDeadlineIsDeadlineExceeded(t *testing.T) {
 	assert.Equal(t, "4", p.status(1)["grpc-status"])
 }
 
-func TestADeadlineEndsTheContextOfTheCall(t *testing.T) {
-	l := served(t, func(_ any, ss grpc.ServerStream) error {
-		_, ok := ss.Context().Deadline()
-		if !ok {
-			return status.Error(codes.Internal, "there is no deadline")
-		}
-		return ss.RecvMsg(&codec.Frame{})
-	})
-	p := rawClient(t, l)
-	p.headers(1, false, p.request("grpc-timeout", "20m"))
-	require.NoError(t, p.say())
-	assert.Equal(t, "4", p.status(1)["grpc-status"])
-}
-
 func TestResetConnectBackoffEndsThePause(t *testing.T) {
 	var there atomic.Bool
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo})
+	l := servedAs(t, transport.ServerConfig{Handler: echo})
 	tried := make(chan struct{}, 10)
 	c := transport.NewClient(transport.ClientConfig{
 		Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour},

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -57,7 +58,7 @@ func Sendable(md metadata.MD, lost func(name string)) metadata.MD { return only(
 
 // sendable reports whether HTTP/2 can carry a field. The values of a binary one are encoded, and so may have any bytes.
 func sendable(name string, values []string) bool {
-	return validName(name) && (strings.HasSuffix(name, binarySuffix) || !slices.ContainsFunc(values, func(v string) bool { return !validValue(v) }))
+	return validName(name) && (strings.HasSuffix(name, binarySuffix) || !slices.ContainsFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }))
 }
 
 // only returns the fields of md that fits accepts, and md itself if it accepts all.

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
@@ -37,8 +36,13 @@ func echo(_ any, ss grpc.ServerStream) error {
 
 // served returns the listener of a server with the given handler.
 func served(t testing.TB, h grpc.StreamHandler) net.Listener {
+	return servedAs(t, transport.ServerConfig{Handler: h, Pings: anyPings})
+}
+
+// servedAs returns the listener of a server with the given configuration.
+func servedAs(t testing.TB, cfg transport.ServerConfig) net.Listener {
 	l := listen(t)
-	serveOurs(t, l, h)
+	serve(t, l, cfg)
 	return l
 }
 
@@ -149,8 +153,7 @@ func TestMetadataReachesTheHandler(t *testing.T) {
 }
 
 func TestHeaderListsOverTheLimitAreRefused(t *testing.T) {
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo, MaxHeaders: 8 << 10})
+	l := servedAs(t, transport.ServerConfig{Handler: echo, MaxHeaders: 8 << 10})
 	long := strings.Repeat("v", 1000)
 	t.Run("many fields", func(t *testing.T) {
 		p := rawClient(t, l)
@@ -230,8 +233,7 @@ func TestLongMetadataPassesBothWays(t *testing.T) {
 }
 
 func TestMessagesThatCannotBeReceivedFail(t *testing.T) {
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo, MaxMessage: 1000})
+	l := servedAs(t, transport.ServerConfig{Handler: echo, MaxMessage: 1000})
 	squeezed := func(n int) []byte {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)

@@ -194,7 +194,7 @@ func (s *serverStream) decode(m message) (*codec.Frame, error) {
 	}
 	f, err := s.stream.decompress(m, s.encoding, s.conn.cfg.maxMessage, codes.Unimplemented)
 	if status.Code(err) == codes.Unimplemented {
-		_ = s.SetHeader(metadata.Pairs("grpc-accept-encoding", encodings())) // fails if the header has been sent
+		_ = s.SetHeader(metadata.Pairs("grpc-accept-encoding", "identity,gzip")) // fails if the header has been sent
 	}
 	return f, err
 }

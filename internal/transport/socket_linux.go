@@ -95,12 +95,7 @@ func (d *direction) ready() {
 }
 
 // wake wakes the goroutine that waits, or the next one that does. A token too many makes it check again for nothing.
-func (d *direction) wake() {
-	select {
-	case d.news <- struct{}{}:
-	default:
-	}
-}
+func (d *direction) wake() { signal(d.news) }
 
 // wait waits for news of a direction of s. It returns an error if s is closed or the deadline has
 // passed.

@@ -9,13 +9,6 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Conns returns the number of connections, and how many of them are in the handshake.
-func (s *Server) Conns() (all, greeting int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.conns) + len(s.greeting), len(s.greeting)
-}
-
 // Peers returns the AuthInfo of each connected client, and the listener of each connection in the
 // handshake.
 func (s *Server) Peers() (known []credentials.AuthInfo, greeting []net.Listener) {

@@ -68,19 +68,16 @@ func (s *stream) wakeReceiver() {
 	if s.quiet && !s.ended && s.err == nil {
 		return
 	}
-	select {
-	case s.ready <- struct{}{}:
-	default:
-	}
+	signal(s.ready)
 }
 
-// wake wakes the sender.
-func (s *stream) wake() {
-	if s.writable == nil {
-		return
-	}
+// wake wakes the sender, if one waits.
+func (s *stream) wake() { signal(s.writable) }
+
+// signal puts a token into a channel that has room for one, unless it holds one already. It does nothing for a nil channel.
+func signal(c chan<- struct{}) {
 	select {
-	case s.writable <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

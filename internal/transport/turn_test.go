@@ -28,9 +28,8 @@ import (
 
 // A call that gets its turn and cannot begin passes the turn to the next call.
 func TestACallThatCannotBeginPassesItsTurnOn(t *testing.T) {
-	l := listen(t)
 	began, release := make(chan struct{}, 3), make(chan struct{})
-	serve(t, l, transport.ServerConfig{MaxStreams: 1, Handler: func(_ any, ss grpc.ServerStream) error {
+	l := servedAs(t, transport.ServerConfig{MaxStreams: 1, Handler: func(_ any, ss grpc.ServerStream) error {
 		began <- struct{}{}
 		<-release
 		return echo(nil, ss)
@@ -60,8 +59,7 @@ func TestACallThatCannotBeginPassesItsTurnOn(t *testing.T) {
 
 // Half of the calls end at a random moment, most of them while they wait for their turn to begin.
 func TestCallsThatEndInTheQueuePassTheirTurnOn(t *testing.T) {
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo, MaxStreams: 2, Pings: anyPings})
+	l := servedAs(t, transport.ServerConfig{Handler: echo, MaxStreams: 2, Pings: anyPings})
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
 	var all sync.WaitGroup
 	for i := range 400 {
@@ -91,8 +89,7 @@ func TestStreamsThatAreCancelledPassTheirTurnOn(t *testing.T) {
 	const rounds, streams, messages, size = 15, 4, 6, 24_000
 	for sender, dial := range map[string]end{"the client": ours, "the server": grpcGo} {
 		t.Run(sender+" sends", func(t *testing.T) {
-			l := listen(t)
-			serve(t, l, transport.ServerConfig{Handler: echo, Window: 1, Pings: anyPings})
+			l := servedAs(t, transport.ServerConfig{Handler: echo, Window: 1, Pings: anyPings})
 			cc := dial.dial(t, dialer(l))
 			if sender == "the server" {
 				var err error

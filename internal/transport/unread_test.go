@@ -20,8 +20,7 @@ func TestUnreadStatusesAreBounded(t *testing.T) {
 	why := strings.Repeat("x", 4<<10)
 	for name, fields := range map[string][]string{"calls that fail": nil, "calls behind their deadline": {"grpc-timeout", "1u"}} {
 		t.Run(name, func(t *testing.T) {
-			l := listen(t)
-			serve(t, l, transport.ServerConfig{MaxStreams: 1000, Handler: func(_ any, ss grpc.ServerStream) error {
+			l := servedAs(t, transport.ServerConfig{MaxStreams: 1000, Handler: func(_ any, ss grpc.ServerStream) error {
 				return status.Error(codes.Aborted, why)
 			}})
 			p := rawClient(t, l)

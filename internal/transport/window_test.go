@@ -76,8 +76,7 @@ func TestWaitingMessagesDoNotBlockOthers(t *testing.T) {
 	for client, c := range map[string]end{"ours": ours, "grpc-go": grpcGo} {
 		t.Run(client, func(t *testing.T) {
 			budget := newPurse(megabyte) // for one message
-			l := listen(t)
-			serve(t, l, transport.ServerConfig{Handler: echo, Budget: budget, Pings: anyPings, StallTimeout: time.Minute})
+			l := servedAs(t, transport.ServerConfig{Handler: echo, Budget: budget, Pings: anyPings, StallTimeout: time.Minute})
 			cc := c.dial(t, dialer(l))
 			var all sync.WaitGroup
 			for range 40 {
@@ -97,8 +96,7 @@ func TestWaitingMessagesDoNotBlockOthers(t *testing.T) {
 func TestRefusedMessagesGiveTheirWindowBack(t *testing.T) {
 	budget := newPurse(megabyte)
 	require.True(t, budget.TryReserve(t.Context(), megabyte)) // by others
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo, Budget: budget, Pings: anyPings})
+	l := servedAs(t, transport.ServerConfig{Handler: echo, Budget: budget, Pings: anyPings})
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
 	for range 40 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -114,8 +112,7 @@ func TestRefusedMessagesGiveTheirWindowBack(t *testing.T) {
 func TestTooManyWaitingMessagesAreRefused(t *testing.T) {
 	budget := newPurse(megabyte)
 	require.True(t, budget.TryReserve(t.Context(), megabyte)) // by others
-	l := listen(t)
-	serve(t, l, transport.ServerConfig{Handler: echo, Budget: budget, Pings: anyPings})
+	l := servedAs(t, transport.ServerConfig{Handler: echo, Budget: budget, Pings: anyPings})
 	p := rawClient(t, l)
 	message := prefixed(make([]byte, megabyte))
 	for i := range uint32(64) {

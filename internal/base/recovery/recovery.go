@@ -27,8 +27,6 @@ type Hook func(doing string, value any, stack []byte)
 // value of the panic, which may be a part of a message and belongs in the log.
 type Panic struct {
 	Doing string // what the code was doing, such as the method of a call
-	Value any    // the value of the panic
-	Stack []byte
 }
 
 func (p *Panic) Error() string {
@@ -49,11 +47,10 @@ func (h Hook) To(err *error, doing string) {
 }
 
 func (h Hook) caught(v any, doing string) *Panic {
-	p := &Panic{doing, v, debug.Stack()}
 	if h != nil {
-		h(p.Doing, p.Value, p.Stack)
+		h(doing, v, debug.Stack())
 	}
-	return p
+	return &Panic{doing}
 }
 
 // Do calls f and returns its error, or a [*Panic] if f panics.

@@ -225,10 +225,25 @@ func Mux(t testing.TB, cfg director.Config, handlers ...Handler) *grpc.ClientCon
 		}
 		cfg.Backends[i].Conn = conn
 	}
+	return Connect(t, ServeDirector(t, filepath.Join(dir, "mux.sock"), New(t, cfg)))
+}
+
+// Backend starts a server at path, until the test ends, and returns it as a backend.
+func Backend(t testing.TB, path, name string, h Handler) director.Backend {
+	t.Helper()
+	conn, err := dial.New(dial.Config{GRPC: OverGRPC, Name: name, Address: Serve(t, path, h).Path})
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() }) // an error changes nothing
+	return director.Backend{Name: name, Conn: conn}
+}
+
+// New returns the director of cfg, until the test ends.
+func New(t testing.TB, cfg director.Config) *director.Director {
+	t.Helper()
 	d, err := director.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(d.Close)
-	return Connect(t, ServeDirector(t, filepath.Join(dir, "mux.sock"), d))
+	return d
 }
 
 // ServeDirector serves d on a socket at path, until the test ends, and returns path.

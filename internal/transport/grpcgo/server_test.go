@@ -37,13 +37,30 @@ func TestAGoAwayIsFoundHoweverTheBytesAreSplit(t *testing.T) {
 	}
 }
 
-// serve serves handler until the test ends, and returns a client and the socket's address.
-func serve(t *testing.T, handler grpc.StreamHandler, shake transport.Handshake) (*Server, *grpc.ClientConn, string) {
+// A server is that of a data path.
+type server interface {
+	Serve(l net.Listener, shake transport.Handshake) error
+	Drain(ctx context.Context, notified func())
+	Trim(of net.Listener, most int, silent func(net.Conn) bool) transport.Crowd
+	Stop()
+}
+
+// onBothPaths runs a test with the server of each data path.
+func onBothPaths(t *testing.T, test func(t *testing.T, newServer func(transport.ServerConfig) server)) {
+	t.Run("own", func(t *testing.T) {
+		test(t, func(cfg transport.ServerConfig) server { return transport.NewServer(cfg) })
+	})
+	t.Run("grpc", func(t *testing.T) {
+		test(t, func(cfg transport.ServerConfig) server { return NewServer(cfg) })
+	})
+}
+
+// serve serves with s until the test ends, and returns a client and the socket's address.
+func serve(t *testing.T, s server, shake transport.Handshake) (*grpc.ClientConn, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
-	s := NewServer(transport.ServerConfig{Handler: handler})
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l, shake) }()
 	t.Cleanup(func() {
@@ -53,7 +70,7 @@ func serve(t *testing.T, handler grpc.StreamHandler, shake transport.Handshake) 
 	cc, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)))
 	require.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
-	return s, cc, path
+	return cc, path
 }
 
 // A peer of a connection, for tests.
@@ -65,11 +82,12 @@ func shake(nc net.Conn) (net.Conn, credentials.AuthInfo, error) { return nc, pee
 
 func TestADrainTellsClientsBeforeCallsEnd(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	s, cc, _ := serve(t, func(_ any, ss grpc.ServerStream) error {
+	s := NewServer(transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
 		close(begun)
 		<-end
 		return ss.SendMsg(codec.NewFrame([]byte("late")))
-	}, shake)
+	}})
+	cc, _ := serve(t, s, shake)
 	answered := make(chan error, 1)
 	var reply codec.Frame
 	go func() { answered <- cc.Invoke(t.Context(), "/a/B", &codec.Frame{}, &reply) }()
@@ -85,7 +103,8 @@ func TestADrainTellsClientsBeforeCallsEnd(t *testing.T) {
 }
 
 func TestADrainWaitsForAClientThatHasNotBegun(t *testing.T) {
-	s, _, path := serve(t, func(any, grpc.ServerStream) error { return nil }, shake)
+	s := NewServer(transport.ServerConfig{})
+	_, path := serve(t, s, shake)
 	silent, err := net.Dial("unix", path)
 	require.NoError(t, err)
 	defer silent.Close()
@@ -105,23 +124,32 @@ func TestADrainWaitsForAClientThatHasNotBegun(t *testing.T) {
 }
 
 func TestADrainEndsWithItsContext(t *testing.T) {
-	begun := make(chan struct{})
-	s, cc, _ := serve(t, func(_ any, ss grpc.ServerStream) error {
-		close(begun)
-		<-ss.Context().Done()
-		return nil
-	}, nil)
-	answered := make(chan error, 1)
-	go func() { answered <- cc.Invoke(t.Context(), "/a/B", &codec.Frame{}, &codec.Frame{}) }()
-	<-begun
-	ctx, cancel := context.WithCancel(t.Context())
-	s.Drain(ctx, cancel)
-	assert.Equal(t, codes.Unavailable, status.Code(<-answered))
+	onBothPaths(t, func(t *testing.T, newServer func(transport.ServerConfig) server) {
+		begun, ended := make(chan struct{}), make(chan struct{})
+		s := newServer(transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
+			close(begun)
+			<-ss.Context().Done()
+			close(ended)
+			return nil
+		}})
+		cc, _ := serve(t, s, nil)
+		answered := make(chan error, 1)
+		go func() { answered <- cc.Invoke(t.Context(), "/a/B", &codec.Frame{}, &codec.Frame{}) }()
+		<-begun
+		ctx, cancel := context.WithCancel(t.Context())
+		s.Drain(ctx, cancel)
+		<-ended
+		assert.Equal(t, codes.Unavailable, status.Code(<-answered))
+	})
 }
 
 func TestAPanicEndsOnlyItsCall(t *testing.T) {
-	_, cc, _ := serve(t, func(any, grpc.ServerStream) error { panic("out of luck") }, nil)
-	for range 2 {
-		assert.Equal(t, codes.Internal, status.Code(cc.Invoke(t.Context(), "/a/B", &codec.Frame{}, &codec.Frame{})))
-	}
+	onBothPaths(t, func(t *testing.T, newServer func(transport.ServerConfig) server) {
+		cc, _ := serve(t, newServer(transport.ServerConfig{Handler: func(any, grpc.ServerStream) error { panic("out of luck") }}), nil)
+		for range 2 {
+			err := cc.Invoke(t.Context(), "/a/B", &codec.Frame{}, &codec.Frame{})
+			assert.Equal(t, codes.Internal, status.Code(err))
+			assert.NotContains(t, err.Error(), "luck")
+		}
+	})
 }

@@ -32,56 +32,44 @@ func (halfClosed) CloseWrite() error { return nil }
 
 // A client that was slow to leave kept its descriptor, until the socket refused new clients.
 func TestAClientThatIsSlowToLeaveIsCutOff(t *testing.T) {
-	for name, newServer := range map[string]func(transport.ServerConfig) trimmer{
-		"own":  func(cfg transport.ServerConfig) trimmer { return transport.NewServer(cfg) },
-		"grpc": func(cfg transport.ServerConfig) trimmer { return NewServer(cfg) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			testkit.OnSimulatedClock(t, func(t *testing.T) { // its clock stands still: no client that leaves runs out of time
-				end := make(chan struct{})
-				s := newServer(transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
-					<-end
-					return ss.SendMsg(&codec.Frame{})
-				}})
-				l := halfClosing{bufconn.Listen(64 << 10)}
-				served := make(chan error, 1)
-				go func() { served <- s.Serve(l, nil) }()
-				cc, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)),
-					grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	onBothPaths(t, func(t *testing.T, newServer func(transport.ServerConfig) server) {
+		testkit.OnSimulatedClock(t, func(t *testing.T) { // its clock stands still: no client that leaves runs out of time
+			end := make(chan struct{})
+			s := newServer(transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
+				<-end
+				return ss.SendMsg(&codec.Frame{})
+			}})
+			l := halfClosing{bufconn.Listen(64 << 10)}
+			served := make(chan error, 1)
+			go func() { served <- s.Serve(l, nil) }()
+			cc, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+			require.NoError(t, err)
+			answered := make(chan error, 1)
+			go func() { answered <- cc.Invoke(t.Context(), "/a/B", &codec.Frame{}, &codec.Frame{}) }()
+			synctest.Wait()
+			for range 5 {
+				nc, err := l.Dial()
 				require.NoError(t, err)
-				answered := make(chan error, 1)
-				go func() { answered <- cc.Invoke(t.Context(), "/a/B", &codec.Frame{}, &codec.Frame{}) }()
-				synctest.Wait()
-				for range 5 {
-					nc, err := l.Dial()
-					require.NoError(t, err)
-					defer nc.Close()
-					_, err = nc.Write([]byte(http2.ClientPreface))
-					require.NoError(t, err)
-					require.NoError(t, http2.NewFramer(nc, nil).WriteSettings())
-				}
-				synctest.Wait()
-				trim := func(most int) transport.Crowd {
-					defer synctest.Wait()
-					return s.Trim(l, most, func(net.Conn) bool { return false })
-				}
-				assert.Equal(t, transport.Crowd{Ended: 4, Left: 2, All: 6}, trim(2))
-				assert.Equal(t, transport.Crowd{Left: 2, All: 4}, trim(2))
-				assert.Equal(t, transport.Crowd{Ended: 1, Left: 1, All: 2}, trim(0))
-				assert.Equal(t, transport.Crowd{Left: 1, All: 1}, trim(0))
-				close(end)
-				assert.NoError(t, <-answered, "a connection with a call stays")
-				require.NoError(t, cc.Close())
-				s.Stop()
-				assert.NoError(t, <-served)
-			})
+				defer nc.Close()
+				_, err = nc.Write([]byte(http2.ClientPreface))
+				require.NoError(t, err)
+				require.NoError(t, http2.NewFramer(nc, nil).WriteSettings())
+			}
+			synctest.Wait()
+			trim := func(most int) transport.Crowd {
+				defer synctest.Wait()
+				return s.Trim(l, most, func(net.Conn) bool { return false })
+			}
+			assert.Equal(t, transport.Crowd{Ended: 4, Left: 2, All: 6}, trim(2))
+			assert.Equal(t, transport.Crowd{Left: 2, All: 4}, trim(2))
+			assert.Equal(t, transport.Crowd{Ended: 1, Left: 1, All: 2}, trim(0))
+			assert.Equal(t, transport.Crowd{Left: 1, All: 1}, trim(0))
+			close(end)
+			assert.NoError(t, <-answered, "a connection with a call stays")
+			require.NoError(t, cc.Close())
+			s.Stop()
+			assert.NoError(t, <-served)
 		})
-	}
-}
-
-// A trimmer is the server of a data path.
-type trimmer interface {
-	Serve(l net.Listener, shake transport.Handshake) error
-	Trim(of net.Listener, most int, silent func(net.Conn) bool) transport.Crowd
-	Stop()
+	})
 }
