@@ -82,18 +82,12 @@ func appendInterface(b []byte, name, description string) []byte {
 	return endBlock(endOptions(b), at)
 }
 
-// appendHosts names addresses.
-func appendHosts(b []byte, hosts map[[4]byte]string, order [][4]byte) []byte {
-	b, at := startBlock(b, blockNames)
-	for _, addr := range order {
-		name := hosts[addr]
-		b = binary.LittleEndian.AppendUint16(b, 1) // IPv4
-		b = binary.LittleEndian.AppendUint16(b, uint16(4+len(name)+1))
-		b = append(append(append(b, addr[:]...), name...), 0)
-		b = pad(b, 4+len(name)+1)
-	}
-	b = binary.LittleEndian.AppendUint32(b, 0)
-	return endBlock(b, at)
+// appendHost names an address, in a block of names.
+func appendHost(b []byte, addr [4]byte, name string) []byte {
+	b = binary.LittleEndian.AppendUint16(b, 1) // IPv4
+	b = binary.LittleEndian.AppendUint16(b, uint16(4+len(name)+1))
+	b = append(append(append(b, addr[:]...), name...), 0)
+	return pad(b, 4+len(name)+1)
 }
 
 // appendDropped appends a block that says how many events are missing.

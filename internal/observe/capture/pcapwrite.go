@@ -71,17 +71,16 @@ func (e *pcapEncoder) Begin(dst []byte, h *FileHeader) []byte {
 	short.Descriptors = nil
 	about, _ := json.Marshal(&short) // cannot fail: it holds strings and numbers
 	dst = appendSection(dst, h.Program, commentFile+string(about))
-	hosts := map[[4]byte]string{e.host(""): "criproxy"}
-	order := [][4]byte{e.host("")}
-	for _, b := range h.Backends {
-		hosts[e.host(b.Name)] = b.Name
-		order = append(order, e.host(b.Name))
-	}
 	dst, _ = e.iface(dst, "")
 	for _, b := range h.Backends {
 		dst, _ = e.iface(dst, b.Name)
 	}
-	return appendHosts(dst, hosts, order) // after the interfaces: Wireshark opens the file either way, but saves no other
+	dst, at := startBlock(dst, blockNames) // after the interfaces: Wireshark opens the file either way, but saves no other
+	dst = appendHost(dst, e.host(""), "criproxy")
+	for _, b := range h.Backends {
+		dst = appendHost(dst, e.host(b.Name), b.Name)
+	}
+	return endBlock(endOptions(dst), at)
 }
 
 // host returns the address of a backend, or of criproxy itself for "". It is from a network that is
