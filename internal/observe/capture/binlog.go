@@ -39,9 +39,7 @@ type binlogExtra struct {
 	Mono    int64       `json:"mono_ns,omitempty"`
 	Method  string      `json:"method,omitempty"`
 	Backend string      `json:"backend,omitempty"`
-	PID     int         `json:"pid,omitempty"`
-	UID     int         `json:"uid,omitempty"`
-	Name    string      `json:"name,omitempty"`
+	*Peer               // nil if unknown
 	Own     bool        `json:"own,omitempty"`
 	Again   bool        `json:"again,omitempty"`
 	Passed  bool        `json:"passed,omitempty"`
@@ -76,8 +74,10 @@ func (e *binlogEncoder) appendEntry(dst []byte, entry *binlogpb.GrpcLogEntry) []
 func (e *binlogEncoder) Append(dst []byte, ev *Event) []byte {
 	e.extra = binlogExtra{
 		Seq: ev.Seq, Call: ev.Call, Leg: ev.Leg, Mono: int64(ev.Mono), Method: ev.Method, Backend: ev.Backend,
-		PID: ev.Peer.PID, UID: ev.Peer.UID, Name: ev.Peer.Name,
 		Own: ev.Own, Again: ev.Again, Passed: ev.Passed, Hidden: ev.Redacted, Missed: ev.Missed, Change: ev.Change,
+	}
+	if ev.Peer != (Peer{}) {
+		e.extra.Peer = &ev.Peer
 	}
 	entry := &binlogpb.GrpcLogEntry{
 		Timestamp:            timestamppb.New(ev.Time),

@@ -123,7 +123,9 @@ func (d *binlogDecoder) event(entry *binlogpb.GrpcLogEntry, extra *binlogExtra, 
 	if extra != nil {
 		ev.Seq, ev.Call, ev.Leg, ev.Mono, ev.Method, ev.Backend = extra.Seq, extra.Call, extra.Leg, time.Duration(extra.Mono), extra.Method, extra.Backend
 		ev.Own, ev.Again, ev.Passed, ev.Redacted, ev.Missed = extra.Own, extra.Again, extra.Passed, extra.Hidden, extra.Missed
-		ev.Peer = Peer{PID: extra.PID, UID: extra.UID, Name: extra.Name}
+		if extra.Peer != nil {
+			ev.Peer = *extra.Peer
+		}
 	} else {
 		ev.Seq, ev.Call = uint64(d.entries), entry.GetCallId()
 		if entry.GetLogger() == binlogpb.GrpcLogEntry_LOGGER_CLIENT {
