@@ -56,13 +56,9 @@ func (d *binlogDecoder) read() (*binlogpb.GrpcLogEntry, error) {
 
 // readN reads n bytes. It does not allocate them before they have been read: n may be wrong.
 func readN(r io.Reader, n int) ([]byte, error) {
-	var b []byte
-	for len(b) < n {
-		at := len(b)
-		b = append(b, make([]byte, min(n-at, 1<<20))...)
-		if _, err := io.ReadFull(r, b[at:]); err != nil {
-			return nil, io.ErrUnexpectedEOF
-		}
+	b, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err != nil || len(b) < n {
+		return nil, io.ErrUnexpectedEOF
 	}
 	return b, nil
 }

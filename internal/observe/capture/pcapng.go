@@ -127,7 +127,6 @@ const (
 )
 
 const (
-	tcpFIN = 1
 	tcpSYN = 2
 	tcpPSH = 8
 	tcpACK = 16
@@ -185,7 +184,7 @@ func (c *tcpConn) appendPacket(b []byte, when time.Time, dir int, flags byte, pa
 		uint32(dst[0])<<8 + uint32(dst[1]) + uint32(dst[2])<<8 + uint32(dst[3]) + 6 + uint32(20+len(payload))
 	binary.BigEndian.PutUint16(b[tcp+16:], checksum(pseudo, b[tcp:]))
 	c.sent[dir] += uint32(len(payload))
-	if flags&(tcpSYN|tcpFIN) != 0 {
+	if flags&tcpSYN != 0 {
 		c.sent[dir]++
 	}
 

@@ -6,7 +6,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -336,4 +339,41 @@ func (e *pcapEncoder) trailers(s *pcapStream, ev *Event) int {
 		b = appendField(b, "grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(ev.Details))
 	}
 	return e.headers(s, true, b, ev.Metadata)
+}
+
+// Header blocks in HPACK, of literals without indexing and without Huffman coding: each can be decoded alone, and its text is
+// in the file as it is.
+
+func appendField(b []byte, name, value string) []byte {
+	b = appendHpackString(append(b, 0), name)
+	return appendHpackString(b, value)
+}
+
+func appendHpackString(b []byte, s string) []byte {
+	const prefix = 1<<7 - 1
+	if n := len(s); n < prefix {
+		b = append(b, byte(n))
+	} else {
+		b = binary.AppendUvarint(append(b, prefix), uint64(n-prefix))
+	}
+	return append(b, s...)
+}
+
+// appendMD appends metadata as header fields, and returns their number. It skips pseudo-header
+// fields.
+func appendMD(b []byte, md map[string][]string) ([]byte, int) {
+	n := 0
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		if strings.HasPrefix(key, ":") {
+			continue
+		}
+		for _, v := range md[key] {
+			if strings.HasSuffix(key, "-bin") {
+				v = base64.RawStdEncoding.EncodeToString([]byte(v))
+			}
+			b = appendField(b, key, v)
+			n++
+		}
+	}
+	return b, n
 }
