@@ -287,7 +287,6 @@ func (a *archive) whole() {
 type Reach struct {
 	All, Notable time.Time // of the oldest event, and of the oldest of a notable call; zero if there is none
 	First        uint64    // number of the oldest event
-	Archived     uint64    // number of the latest event that the archive has
 }
 
 // Reach returns how far back the recorder reaches.
@@ -295,7 +294,7 @@ func (r *Recorder) Reach() Reach {
 	a := r.archive
 	a.whole()
 	a.mu.Lock()
-	reach := Reach{Archived: a.ring.next - 1}
+	var reach Reach
 	for i, at := range []*time.Time{&reach.All, &reach.Notable} {
 		if blocks := [...]*shelf{&a.all, &a.notable}[i].blocks; len(blocks) > 0 {
 			*at = time.Unix(0, blocks[0].From)

@@ -108,9 +108,7 @@ func TestTheArchiveHasEachCallAsItWas(t *testing.T) {
 	f := rec.Follow(true)
 	for i := range n {
 		poll(t, rec, i, nil)
-		for ev := (capture.Event{}); f.TryNext(&ev); {
-			live = append(live, ev)
-		}
+		live = append(live, there(f)...)
 		if i%20 == 0 {
 			settle(rec)
 		}
@@ -378,7 +376,7 @@ func TestTheArchiveWaitsForNothingButEvents(t *testing.T) {
 		poll(t, rec, 1, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Equal(t, uint64(perPoll), rec.Reach().Archived)
+		assert.Equal(t, uint64(perPoll), capture.Archived(rec))
 		rec.Close()
 		<-done
 	})
@@ -398,7 +396,7 @@ func TestTheArchivePausesForItsWorkAndNotForTheMachine(t *testing.T) {
 		time.Sleep(2 * late)
 		poll(t, rec, 2, nil)
 		time.Sleep(time.Second)
-		assert.Equal(t, uint64(2*perPoll), rec.Reach().Archived)
+		assert.Equal(t, uint64(2*perPoll), capture.Archived(rec))
 		rec.Close()
 		<-done
 	})

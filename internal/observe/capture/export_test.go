@@ -24,6 +24,9 @@ func FileOf(plain []byte) []byte {
 
 var encoder = newEncoder(nil, 64<<10, false)
 
+// Archived returns the number of the latest event that the archive has.
+func Archived(rec *Recorder) uint64 { return rec.archive.position() }
+
 // PartsOf returns where the parts with events of all calls begin.
 func PartsOf(file []byte) (at []int) {
 	r := partReader{rest: file}

@@ -33,9 +33,9 @@ type Follower struct {
 	known func(*Event) bool // reports whether a message is as one that had no secrets, for which nobody need look then; nil: never
 }
 
-// Linger is how long a follower that has read all events lets new ones gather, so that it does not
+// linger is how long a follower that has read all events lets new ones gather, so that it does not
 // wake up for each. The longer that is, the longer calls wait while it reads them all at once.
-const Linger = 5 * time.Millisecond
+const linger = 5 * time.Millisecond
 
 // Follow returns a follower of future events. If everything is set, the follower first reads the
 // events that are still in memory. Before the time from which all are, these are those of calls that failed, were slow, or
@@ -116,7 +116,7 @@ func (f *Follower) Next(ctx context.Context, ev *Event) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		timer := time.NewTimer(Linger)
+		timer := time.NewTimer(linger)
 		select {
 		case <-timer.C:
 		case <-ctx.Done(): // TryNext still returns the rest
