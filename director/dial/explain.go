@@ -2,7 +2,6 @@ package dial
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -52,7 +52,7 @@ func (c *Conn) unreachable(why error) error {
 	if errors.As(why, &op) && op.Addr != nil && op.Addr.String() == c.address {
 		why = op.Err // without the address, which c names already
 	}
-	return fmt.Errorf("cannot be reached at %s: %w", c.address, why)
+	return backend.UnreachedError(c.address, why)
 }
 
 // unreachableError is the status of a call whose backend could not be reached. Its method

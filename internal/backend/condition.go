@@ -260,7 +260,7 @@ func (c *Link) alive() (context.Context, error) {
 
 // unavailable is the error of a call to a backend that is gone. mu is held.
 func (c *Link) unavailable() error {
-	return status.Errorf(codes.Unavailable, "criproxy: backend %s is gone since %s: %v",
+	return status.Errorf(codes.Unavailable, ofBackend+"%s "+goneSince+"%s: %v",
 		c.cfg.Name, c.backend.state.Since.Format(time.TimeOnly), c.backend.state.Err)
 }
 
@@ -275,7 +275,7 @@ func (c *Link) judge(epoch context.Context, err error) error {
 	case epoch.Err() != nil && c.backend.state.Condition == Gone:
 		return c.unavailable()
 	case epoch.Err() != nil: // it ended because the backend went
-		return status.Errorf(codes.Unavailable, "criproxy: backend %s was gone meanwhile: %v", c.cfg.Name, context.Cause(epoch))
+		return status.Errorf(codes.Unavailable, ofBackend+"%s was gone meanwhile: %v", c.cfg.Name, context.Cause(epoch))
 	case unreachable(err):
 		c.goneNow(c.reason(err), false)
 	}
@@ -290,7 +290,7 @@ func unreachable(err error) bool {
 
 // reason is err without the words with which every message about the backend begins.
 func (c *Link) reason(err error) error {
-	return errors.New(strings.TrimPrefix(status.Convert(err).Message(), "criproxy: backend "+c.cfg.Name+" "))
+	return errors.New(strings.TrimPrefix(status.Convert(err).Message(), ofBackend+c.cfg.Name+" "))
 }
 
 // lateError is why a method counts as late.

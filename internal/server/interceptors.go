@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/server/listen"
 	"github.com/criproxy/criproxy/internal/transport"
@@ -46,7 +47,7 @@ func (p *Proxy) recordRefused(ctx context.Context, method string, err error) {
 func (p *Proxy) refuseReturned(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	mine := func(value string) bool { return strings.Contains(value, p.via) } // a proxy may have joined several
 	if slices.ContainsFunc(sentVia(ss.Context()), mine) {
-		err := status.Errorf(codes.FailedPrecondition, "criproxy: %s came back to the criproxy that passed it on, through %s: the socket of a backend leads there, perhaps through another proxy; see \"criproxy check\" and the sockets of the backends",
+		err := status.Errorf(codes.FailedPrecondition, "criproxy: %s "+backend.CameBack+", through %s: the socket of a backend leads there, perhaps through another proxy; see \"criproxy check\" and the sockets of the backends",
 			path.Base(info.FullMethod), listen.PeerOf(ss.Context()).Socket.Path)
 		p.recordRefused(ss.Context(), info.FullMethod, err)
 		return err

@@ -19,7 +19,7 @@ import (
 
 // BenchmarkReach measures how far back the flight recorder reaches, and what that costs, on the calls of a real kubelet with
 // 100 pods on two containerds: three minutes of them, over and over, or all of the file CRIPROXY_RECORDING, which
-// go run ./bench record makes in the folder testbed. latest-only is a recorder without compressed blocks.
+// go run ./bench record makes in the folder testbed.
 func BenchmarkReach(b *testing.B) {
 	_, all := recorded.Read(b, cmp.Or(os.Getenv("CRIPROXY_RECORDING"), "testdata/node100.blocks"))
 	first, span := all[0].Time, recorded.Span(all)
@@ -32,8 +32,6 @@ func BenchmarkReach(b *testing.B) {
 		bytes int
 		cfg   capture.Config
 	}{
-		{"latest-only-8MiB", 8 << 20, capture.Config{}},
-		{"latest-only-16MiB", 16 << 20, capture.Config{}},
 		{"8MiB", 8 << 20, capture.Config{Schema: criadapter.Schema(), Notable: recording.Notable}},
 		{"16MiB", 16 << 20, capture.Config{Schema: criadapter.Schema(), Notable: recording.Notable}},
 	} {

@@ -3,6 +3,7 @@ package dump
 import (
 	"encoding/base64"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"unicode/utf8"
@@ -187,13 +188,9 @@ func jsonUnknown(dst []byte, same func(func(*member)), depth int) []byte {
 		n++
 		dst = jsonGuess(dst, o, depth)
 	})
-	if n == 1 {
-		return dst
+	if n > 1 {
+		dst = append(slices.Insert(dst, at, '['), ']')
 	}
-	dst = append(dst, "[]"...)
-	copy(dst[at+1:], dst[at:len(dst)-2])
-	dst[at] = '['
-	dst[len(dst)-1] = ']'
 	return dst
 }
 

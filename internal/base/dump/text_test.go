@@ -126,9 +126,3 @@ func TestNestingIsBounded(t *testing.T) {
 		})
 	}
 }
-
-func TestMarkedSecretReadsTheSchemasMark(t *testing.T) {
-	md := top(t, `syntax = "proto3"; message Top { string open = 1; string hidden = 2 [debug_redact = true]; }`)
-	assert.False(t, dump.MarkedSecret(md.Fields().ByName("open")))
-	assert.True(t, dump.MarkedSecret(md.Fields().ByName("hidden")))
-}

@@ -14,23 +14,6 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
-func TestACallIsShownWhenItEndsForItsClient(t *testing.T) {
-	ended, underWay := assembled(t)
-	require.Len(t, ended, 5)
-	require.Len(t, underWay, 1)
-	put := ended[0]
-	assert.Equal(t, []string{"beta.io"}, put.Backends())
-	assert.Equal(t, "kubelet", put.From())
-	assert.Equal(t, clock, put.Began)
-	assert.Equal(t, 7*time.Millisecond, put.Took)
-	assert.Equal(t, "shelf/Tale beta.io__7f", put.About.String())
-	assert.Equal(t, []string{"primary", "beta.io"}, ended[1].Backends())
-	assert.Equal(t, 2, ended[1].About.Items)
-	assert.Equal(t, "criproxy", ended[4].From())
-	assert.False(t, underWay[0].Ended)
-	assert.Equal(t, 2, underWay[0].Front().Replies.Count)
-}
-
 func TestACallWithoutItsBeginningIsStillShown(t *testing.T) {
 	events := conversation(t)
 	a := calls.NewAssembler(muxtest.Library, nil)

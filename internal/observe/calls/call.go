@@ -3,7 +3,6 @@ package calls
 import (
 	"bytes"
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -128,7 +127,7 @@ func (c *Call) Backends() []string {
 // those for which a cache answered, and if there are none, the one that refused the call, by criproxy's error.
 func (c *Call) Meant() []string {
 	names := append(c.Backends(), c.Remembered()...)
-	if name := BackendIn(c.Message); name != "" && len(names) == 0 {
+	if name := backend.NameIn(c.Message); name != "" && len(names) == 0 {
 		names = append(names, name)
 	}
 	return inOrder(names)
@@ -141,16 +140,6 @@ func inOrder(names []string) []string {
 	})
 	return slices.Compact(names)
 }
-
-// BackendIn returns the backend in an error that criproxy made without calling the backend, or "".
-func BackendIn(message string) string {
-	if m := aboutBackend.FindStringSubmatch(message); m != nil {
-		return strings.TrimSuffix(m[1], ":")
-	}
-	return ""
-}
-
-var aboutBackend = regexp.MustCompile(`^criproxy: backend (\S+) `)
 
 // HomeOf returns the backend that an item of Listed is on, or "" if the recording does not show it.
 func (c *Call) HomeOf(item About) string {

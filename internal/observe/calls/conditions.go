@@ -2,9 +2,9 @@ package calls
 
 import (
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -26,29 +26,20 @@ func (k *Conditions) Change(c *capture.Change) { k.changed = k.changed || c.IsCo
 // Call takes a call that has ended.
 func (k *Conditions) Call(c *Call) {
 	away, end := c.Remembered(), c.Began.Add(c.Took)
-	if name := NotReached(c.Message); name != "" {
+	if name := backend.NotReachedIn(c.Message); name != "" {
 		away = append(away, name)
 	}
-	k.unknown = k.unknown || slices.ContainsFunc(away, func(backend string) bool { return !k.Known(backend, end) })
+	k.unknown = k.unknown || slices.ContainsFunc(away, func(name string) bool { return !k.Known(name, end) })
 }
 
 // Known reports whether the header has the condition of a runtime at a time.
-func (k *Conditions) Known(backend string, at time.Time) bool {
+func (k *Conditions) Known(name string, at time.Time) bool {
 	return k.header == nil || slices.ContainsFunc(k.header.Backends, func(b capture.HeaderBackend) bool {
-		return b.Name == backend && b.State != "" && !at.Before(b.Since)
+		return b.Name == name && b.State != "" && !at.Before(b.Since)
 	})
 }
 
 // Lacking reports whether the recording lacks the conditions.
 func (k *Conditions) Lacking() bool {
 	return k.header != nil && !k.changed && (!k.header.Changes || k.unknown)
-}
-
-// NotReached returns the runtime that criproxy could not reach, as it says in the message of a status, or "".
-func NotReached(message string) string {
-	_, rest, _ := strings.Cut(message, "criproxy: backend ")
-	if name, why, _ := strings.Cut(rest, " "); strings.HasPrefix(why, "cannot be reached at ") || strings.HasPrefix(why, "is gone since ") {
-		return name
-	}
-	return ""
 }

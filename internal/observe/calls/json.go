@@ -15,7 +15,7 @@ import (
 type Printed struct {
 	Call     uint64            `json:"call"`
 	Time     time.Time         `json:"time"`
-	Client   *clientJSON       `json:"client,omitempty"`
+	Client   *capture.Peer     `json:"client,omitempty"`
 	Own      bool              `json:"own,omitempty"`
 	Method   string            `json:"method"`
 	Backends []string          `json:"backends,omitempty"`
@@ -36,12 +36,6 @@ type Printed struct {
 // changeJSON is a change between calls.
 type changeJSON struct {
 	Change *capture.Change `json:"change"`
-}
-
-type clientJSON struct {
-	PID  int    `json:"pid"`
-	UID  int    `json:"uid"`
-	Name string `json:"name"`
 }
 
 func (p *Printer) json(v any) {
@@ -69,7 +63,7 @@ func (p *Printer) asJSON(c *Call, full bool) Printed {
 		j.Code = c.Code.String()
 	}
 	if c.Peer.PID != 0 {
-		j.Client = &clientJSON{c.Peer.PID, c.Peer.UID, c.Peer.Name}
+		j.Client = &c.Peer
 	}
 	if full {
 		j.Requests = p.decoded(capture.MessageOf(p.Schema, l.Method, capture.Request), l.Requests.Kept)

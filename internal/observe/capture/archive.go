@@ -67,7 +67,7 @@ func newArchive(r *Recorder, bytes int, cfg *Config) *archive {
 	a.notable = shelf{max: bytes / 8, packer: &packer{kind: partNotable, shapes: s, window: 64 << 10}}
 	a.all = shelf{max: bytes - a.notable.max, packer: &packer{kind: partAll, shapes: s, window: 512 << 10}}
 	a.ring = r.Follow(true)
-	a.ring.archive, a.ring.passes = nil, true
+	a.ring.passes = true
 	return a
 }
 
@@ -231,18 +231,14 @@ const (
 	takeShare  = 100                    // the archive takes at most one part of so many of the time of a processor
 )
 
-// Archive moves events from the ring to the archive until the recorder is closed or ctx ends. Without a schema in [Config]
-// there is no archive, and Archive returns at once. If there are more calls for long than a hundredth of a processor
-// can archive, some are only in the ring, and are missing when the ring has forgotten them.
+// Archive moves events from the ring to the archive until the recorder is closed or ctx ends. If there are more calls for
+// long than a hundredth of a processor can archive, some are only in the ring, and are missing when the ring has forgotten
+// them.
 func (r *Recorder) Archive(ctx context.Context) {
-	a := r.archive
-	if a == nil {
-		return
-	}
 	for {
 		var all bool
 		var wake <-chan struct{}
-		pause := takeShare * work(func() { all, wake = a.take(takeAtOnce) })
+		pause := takeShare * work(func() { all, wake = r.archive.take(takeAtOnce) })
 		if all {
 			if wake == nil {
 				return
@@ -291,26 +287,23 @@ func (a *archive) whole() {
 type Reach struct {
 	All, Notable time.Time // of the oldest event, and of the oldest of a notable call; zero if there is none
 	First        uint64    // number of the oldest event
-	Archived     uint64    // number of the latest event that the archive has
 }
 
 // Reach returns how far back the recorder reaches.
 func (r *Recorder) Reach() Reach {
+	a := r.archive
+	a.whole()
+	a.mu.Lock()
 	var reach Reach
-	if a := r.archive; a != nil {
-		a.whole()
-		a.mu.Lock()
-		reach.Archived = a.ring.next - 1
-		for i, at := range []*time.Time{&reach.All, &reach.Notable} {
-			if blocks := [...]*shelf{&a.all, &a.notable}[i].blocks; len(blocks) > 0 {
-				*at = time.Unix(0, blocks[0].From)
-				if reach.First == 0 || blocks[0].First < reach.First {
-					reach.First = blocks[0].First
-				}
+	for i, at := range []*time.Time{&reach.All, &reach.Notable} {
+		if blocks := [...]*shelf{&a.all, &a.notable}[i].blocks; len(blocks) > 0 {
+			*at = time.Unix(0, blocks[0].From)
+			if reach.First == 0 || blocks[0].First < reach.First {
+				reach.First = blocks[0].First
 			}
 		}
-		a.mu.Unlock()
 	}
+	a.mu.Unlock()
 	if reach.All.IsZero() {
 		var ev Event
 		f := r.Follow(false)

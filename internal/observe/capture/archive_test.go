@@ -108,9 +108,7 @@ func TestTheArchiveHasEachCallAsItWas(t *testing.T) {
 	f := rec.Follow(true)
 	for i := range n {
 		poll(t, rec, i, nil)
-		for ev := (capture.Event{}); f.TryNext(&ev); {
-			live = append(live, ev)
-		}
+		live = append(live, there(f)...)
 		if i%20 == 0 {
 			settle(rec)
 		}
@@ -311,7 +309,9 @@ func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
 	for i, at := range []time.Duration{0, time.Hour, -time.Hour, 50 * 365 * 24 * time.Hour, time.Second} {
 		want = append(want, capture.Event{Seq: uint64(i + 1), Call: 1, Kind: capture.Header, Time: base.Add(at).Round(0), Mono: time.Duration(i)})
 	}
-	require.NoError(t, rec.Restore(encode(t, capture.JSONL, want)))
+	for i := range want {
+		rec.Add(&want[i])
+	}
 	_, got := decode(t, settle(rec))
 	require.Equal(t, len(want), len(got))
 	for i := range got {
@@ -376,7 +376,7 @@ func TestTheArchiveWaitsForNothingButEvents(t *testing.T) {
 		poll(t, rec, 1, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Equal(t, uint64(perPoll), rec.Reach().Archived)
+		assert.Equal(t, uint64(perPoll), capture.Archived(rec))
 		rec.Close()
 		<-done
 	})
@@ -396,7 +396,7 @@ func TestTheArchivePausesForItsWorkAndNotForTheMachine(t *testing.T) {
 		time.Sleep(2 * late)
 		poll(t, rec, 2, nil)
 		time.Sleep(time.Second)
-		assert.Equal(t, uint64(2*perPoll), rec.Reach().Archived)
+		assert.Equal(t, uint64(2*perPoll), capture.Archived(rec))
 		rec.Close()
 		<-done
 	})

@@ -1,11 +1,11 @@
 package capture
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 
 	binlogpb "google.golang.org/grpc/binarylog/grpc_binarylog_v1"
 	"google.golang.org/grpc/metadata"
@@ -19,8 +19,11 @@ import (
 // big-endian, as gRPC itself does. The client's leg is logged as a server's, the backend legs as a
 // client's.
 type binlogEncoder struct {
-	header      *FileHeader
-	extra, room []byte // scratch
+	header *FileHeader
+	extra  binlogExtra // of an event
+	text   bytes.Buffer
+	json   *json.Encoder // writes there
+	room   []byte        // scratch
 }
 
 // extraField is a field of GrpcLogEntry that only criproxy knows. It holds, as JSON, what
@@ -36,9 +39,7 @@ type binlogExtra struct {
 	Mono    int64       `json:"mono_ns,omitempty"`
 	Method  string      `json:"method,omitempty"`
 	Backend string      `json:"backend,omitempty"`
-	PID     int         `json:"pid,omitempty"`
-	UID     int         `json:"uid,omitempty"`
-	Name    string      `json:"name,omitempty"`
+	*Peer               // nil if unknown
 	Own     bool        `json:"own,omitempty"`
 	Again   bool        `json:"again,omitempty"`
 	Passed  bool        `json:"passed,omitempty"`
@@ -48,50 +49,17 @@ type binlogExtra struct {
 }
 
 func (e *binlogEncoder) Begin(dst []byte, h *FileHeader) []byte {
-	e.header = h
-	extra, _ := json.Marshal(&binlogExtra{File: h}) // cannot fail: it holds strings and numbers
-	return e.appendEntry(dst, &binlogpb.GrpcLogEntry{Timestamp: timestamppb.New(h.Created)}, extra)
+	e.header, e.json = h, json.NewEncoder(&e.text)
+	e.extra = binlogExtra{File: h}
+	return e.appendEntry(dst, &binlogpb.GrpcLogEntry{Timestamp: timestamppb.New(h.Created)})
 }
 
-// appendExtra appends a binlogExtra of an event.
-func appendExtra(b []byte, ev *Event) []byte {
-	b = append(b, '{')
-	first := len(b)
-	number := func(key string, v int64) {
-		if v != 0 {
-			b = strconv.AppendInt(append(append(append(b, `,"`...), key...), `":`...), v, 10)
-		}
-	}
-	text := func(key, v string) {
-		if v != "" {
-			b = jsonText(b, key, v)
-		}
-	}
-	number("seq", int64(ev.Seq))
-	number("call", int64(ev.Call))
-	number("leg", int64(ev.Leg))
-	number("mono_ns", int64(ev.Mono))
-	text("method", ev.Method)
-	text("backend", ev.Backend)
-	number("pid", int64(ev.Peer.PID))
-	number("uid", int64(ev.Peer.UID))
-	text("name", ev.Peer.Name)
-	b = jsonFlag(b, "own", ev.Own)
-	b = jsonFlag(b, "again", ev.Again)
-	b = jsonFlag(b, "passed", ev.Passed)
-	b = jsonFlag(b, "redacted", ev.Redacted)
-	number("missed", int64(ev.Missed))
-	if ev.Change != nil {
-		b = append(append(b, `,"change":`...), ev.Change.encode()...)
-	}
-	if len(b) > first {
-		b = append(b[:first], b[first+1:]...) // the first comma
-	}
-	return append(b, '}')
-}
-
-func (e *binlogEncoder) appendEntry(dst []byte, entry *binlogpb.GrpcLogEntry, extra []byte) []byte {
-	e.room = protowire.AppendBytes(protowire.AppendTag(e.room[:0], extraField, protowire.BytesType), extra)
+// appendEntry appends an entry with the extra fields.
+func (e *binlogEncoder) appendEntry(dst []byte, entry *binlogpb.GrpcLogEntry) []byte {
+	e.text.Reset()
+	_ = e.json.Encode(&e.extra) // cannot fail: it holds strings and numbers
+	e.room = protowire.AppendTag(e.room[:0], extraField, protowire.BytesType)
+	e.room = protowire.AppendBytes(e.room, bytes.TrimSpace(e.text.Bytes()))
 	entry.ProtoReflect().SetUnknown(e.room)
 	at := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
@@ -104,7 +72,13 @@ func (e *binlogEncoder) appendEntry(dst []byte, entry *binlogpb.GrpcLogEntry, ex
 }
 
 func (e *binlogEncoder) Append(dst []byte, ev *Event) []byte {
-	e.extra = appendExtra(e.extra[:0], ev)
+	e.extra = binlogExtra{
+		Seq: ev.Seq, Call: ev.Call, Leg: ev.Leg, Mono: int64(ev.Mono), Method: ev.Method, Backend: ev.Backend,
+		Own: ev.Own, Again: ev.Again, Passed: ev.Passed, Hidden: ev.Redacted, Missed: ev.Missed, Change: ev.Change,
+	}
+	if ev.Peer != (Peer{}) {
+		e.extra.Peer = &ev.Peer
+	}
 	entry := &binlogpb.GrpcLogEntry{
 		Timestamp:            timestamppb.New(ev.Time),
 		CallId:               ev.Call<<16 | uint64(ev.Leg),
@@ -140,7 +114,7 @@ func (e *binlogEncoder) Append(dst []byte, ev *Event) []byte {
 	default:
 		entry.CallId, entry.SequenceIdWithinCall, entry.Peer = 0, 0, nil
 	}
-	return e.appendEntry(dst, entry, e.extra)
+	return e.appendEntry(dst, entry)
 }
 
 func first(values []string) string {

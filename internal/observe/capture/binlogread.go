@@ -56,13 +56,9 @@ func (d *binlogDecoder) read() (*binlogpb.GrpcLogEntry, error) {
 
 // readN reads n bytes. It does not allocate them before they have been read: n may be wrong.
 func readN(r io.Reader, n int) ([]byte, error) {
-	var b []byte
-	for len(b) < n {
-		at := len(b)
-		b = append(b, make([]byte, min(n-at, 1<<20))...)
-		if _, err := io.ReadFull(r, b[at:]); err != nil {
-			return nil, io.ErrUnexpectedEOF
-		}
+	b, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err != nil || len(b) < n {
+		return nil, io.ErrUnexpectedEOF
 	}
 	return b, nil
 }
@@ -123,7 +119,9 @@ func (d *binlogDecoder) event(entry *binlogpb.GrpcLogEntry, extra *binlogExtra, 
 	if extra != nil {
 		ev.Seq, ev.Call, ev.Leg, ev.Mono, ev.Method, ev.Backend = extra.Seq, extra.Call, extra.Leg, time.Duration(extra.Mono), extra.Method, extra.Backend
 		ev.Own, ev.Again, ev.Passed, ev.Redacted, ev.Missed = extra.Own, extra.Again, extra.Passed, extra.Hidden, extra.Missed
-		ev.Peer = Peer{PID: extra.PID, UID: extra.UID, Name: extra.Name}
+		if extra.Peer != nil {
+			ev.Peer = *extra.Peer
+		}
 	} else {
 		ev.Seq, ev.Call = uint64(d.entries), entry.GetCallId()
 		if entry.GetLogger() == binlogpb.GrpcLogEntry_LOGGER_CLIENT {

@@ -141,9 +141,10 @@ type packer struct {
 
 const plainAtOnce = 16 << 10 // what the encoder gets at once
 
-func newEncoder(w io.Writer, window int) *zstd.Encoder {
+// newEncoder returns an encoder that takes little time. Its frames have a checksum if sum is set.
+func newEncoder(w io.Writer, window int, sum bool) *zstd.Encoder {
 	enc, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window),
-		zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
+		zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(sum))
 	if err != nil {
 		panic(err) // cannot happen: the options are constants
 	}
@@ -158,7 +159,7 @@ func (p *packer) add(ev *Event) (begun *block) {
 		begun = p.block
 		p.sink.Reset()
 		if p.enc == nil {
-			p.enc = newEncoder(&p.sink, p.window)
+			p.enc = newEncoder(&p.sink, p.window, false)
 		} else {
 			p.enc.Reset(&p.sink)
 		}

@@ -81,11 +81,8 @@ func (c *Change) IsCondition() bool {
 
 // Known reports whether this version of criproxy knows what happened. A newer one may have more.
 func (c *Change) Known() bool {
-	switch c.What {
-	case Up, Slow, Gone, Removed, Restarted, Replaced, PluginReady, PluginDown:
-		return true
-	}
-	return sentences[c.What] != ""
+	_, known := sentences[c.What]
+	return known
 }
 
 // A ChangeKey identifies a change among all changes of a criproxy.
@@ -158,8 +155,9 @@ func (c *Change) String() string {
 	return s
 }
 
-// sentences say what happened to the proxy.
+// sentences has what can happen, and says what happened to the proxy.
 var sentences = map[string]string{
+	Up: "", Slow: "", Gone: "", Removed: "", Restarted: "", Replaced: "", PluginReady: "", PluginDown: "",
 	Serving: "serves", Reloaded: "has a new configuration", Refused: "refuses a new configuration", HandedOver: "took over",
 	Draining: "takes no new calls", Stopped: "has ended", StoodStill: "stood still",
 }

@@ -14,13 +14,9 @@ type asked struct {
 }
 
 // Blocks returns the events that are wanted, and perhaps others, as parts of a file of blocks, for a [Reader], which leaves
-// the others out. Nothing is decoded or copied for that. last is the number of the latest event. all is nil if there is no
-// archive.
+// the others out. Nothing is decoded or copied for that. last is the number of the latest event.
 func (r *Recorder) Blocks(h *FileHeader, want Want) (all [][]byte, last uint64) {
 	a := r.archive
-	if a == nil {
-		return nil, 0
-	}
 	a.drain()
 	a.whole()
 	a.mu.Lock()

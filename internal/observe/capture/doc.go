@@ -3,7 +3,7 @@
 // A [Recorder] records each leg of each call: the client's, and one for each backend. It keeps the
 // latest [Event]s in bounded memory, hands them out without secrets, and never makes a call wait:
 //
-//	rec := capture.NewRecorder(capture.Config{Redact: capture.NewRedactor(schema, secrets)})
+//	rec := capture.NewRecorder(capture.Config{Schema: schema, Redact: capture.NewRedactor(schema, secrets)})
 //	ctx, leg := rec.Begin(ctx, capture.LegInfo{Method: method, Client: true})
 //	leg.Request(frame)
 //	leg.End(nil, nil)

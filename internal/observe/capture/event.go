@@ -76,9 +76,9 @@ type Event struct {
 // front reports whether the event is of the client's leg, or of the only leg of a call that criproxy makes itself.
 func (ev *Event) front() bool { return ev.Leg == 0 || ev.Own }
 
-// A Peer is the process at the other end of a client's connection.
+// A Peer is the process at the other end of a client's connection. Its JSON is stable.
 type Peer struct {
-	PID  int    // zero if unknown
-	UID  int    // of its user
-	Name string // as in /proc/PID/comm when it connected
+	PID  int    `json:"pid"`  // zero if unknown
+	UID  int    `json:"uid"`  // of its user
+	Name string `json:"name"` // as in /proc/PID/comm when it connected
 }

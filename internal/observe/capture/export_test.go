@@ -22,7 +22,10 @@ func FileOf(plain []byte) []byte {
 	return appendPart(appendPart(nil, partHeader, []byte("{}")), partAll, encoder.EncodeAll(plain, nil))
 }
 
-var encoder = newEncoder(nil, 64<<10)
+var encoder = newEncoder(nil, 64<<10, false)
+
+// Archived returns the number of the latest event that the archive has.
+func Archived(rec *Recorder) uint64 { return rec.archive.position() }
 
 // PartsOf returns where the parts with events of all calls begin.
 func PartsOf(file []byte) (at []int) {

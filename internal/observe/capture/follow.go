@@ -14,13 +14,12 @@ import (
 // It never makes a call wait. Only one goroutine at a time may use it.
 type Follower struct {
 	ring    *ring
-	archive *archive // nil if there is none
+	archive *archive // nil: this follower fills it
 	past    *past    // what is read from the archive now; nil: nothing, but from the ring
 	want    *Want
 	kept    uint64 // events of notable calls that came before the time from which all are there
 	held    *Event // comes after the event of the kind Missed that was read last
 	redact  *Redactor
-	linger  time.Duration
 	chunk   *chunk
 	off     int
 	next    uint64 // number of the expected record
@@ -34,9 +33,9 @@ type Follower struct {
 	known func(*Event) bool // reports whether a message is as one that had no secrets, for which nobody need look then; nil: never
 }
 
-// Linger is how long a follower that has read all events lets new ones gather, so that it does not
+// linger is how long a follower that has read all events lets new ones gather, so that it does not
 // wake up for each. The longer that is, the longer calls wait while it reads them all at once.
-const Linger = 5 * time.Millisecond
+const linger = 5 * time.Millisecond
 
 // Follow returns a follower of future events. If everything is set, the follower first reads the
 // events that are still in memory. Before the time from which all are, these are those of calls that failed, were slow, or
@@ -45,7 +44,7 @@ func (r *Recorder) Follow(everything bool) *Follower { return r.follower(everyth
 
 // follower returns a follower, if everything is set from event number from on.
 func (r *Recorder) follower(everything bool, from uint64, want *Want) *Follower {
-	f := &Follower{ring: r.ring, archive: r.archive, redact: r.redact, linger: Linger, reader: newReader(), want: want}
+	f := &Follower{ring: r.ring, archive: r.archive, redact: r.redact, reader: newReader(), want: want}
 	if everything && r.archive != nil {
 		f.past = r.archive.past(from, want)
 	}
@@ -53,10 +52,10 @@ func (r *Recorder) follower(everything bool, from uint64, want *Want) *Follower 
 	defer r.ring.mu.Unlock()
 	f.since = r.ring.seq
 	switch {
-	case f.past != nil:
+	case f.past != nil && len(f.past.blocks) > 0:
 		return f
-	case everything:
-		f.next = r.ring.oldest.first
+	case everything: // from the ring, which must not forget these unnoticed
+		f.past, f.next = nil, r.ring.oldest.first
 		f.enter(r.ring.oldest)
 		return f
 	}
@@ -117,14 +116,12 @@ func (f *Follower) Next(ctx context.Context, ev *Event) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if f.linger > 0 {
-			timer := time.NewTimer(f.linger)
-			select {
-			case <-timer.C:
-			case <-ctx.Done(): // TryNext still returns the rest
-				timer.Stop()
-				return ctx.Err()
-			}
+		timer := time.NewTimer(linger)
+		select {
+		case <-timer.C:
+		case <-ctx.Done(): // TryNext still returns the rest
+			timer.Stop()
+			return ctx.Err()
 		}
 	}
 }

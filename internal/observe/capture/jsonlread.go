@@ -23,22 +23,18 @@ type jsonDecoder struct {
 
 // jsonEvent is a line. The reader ignores the decoded message, which is for people, and uses raw.
 type jsonEvent struct {
-	Kind    string    `json:"kind"`
-	Seq     uint64    `json:"seq"`
-	Missed  uint64    `json:"missed"`
-	Call    uint64    `json:"call"`
-	Leg     int       `json:"leg"`
-	Time    time.Time `json:"time"`
-	Mono    int64     `json:"mono_ns"`
-	Method  string    `json:"method"`
-	Backend string    `json:"backend"`
-	Own     bool      `json:"own"`
-	Again   bool      `json:"again"`
-	Peer    struct {
-		PID  int    `json:"pid"`
-		UID  int    `json:"uid"`
-		Name string `json:"name"`
-	} `json:"peer"`
+	Kind      string              `json:"kind"`
+	Seq       uint64              `json:"seq"`
+	Missed    uint64              `json:"missed"`
+	Call      uint64              `json:"call"`
+	Leg       int                 `json:"leg"`
+	Time      time.Time           `json:"time"`
+	Mono      int64               `json:"mono_ns"`
+	Method    string              `json:"method"`
+	Backend   string              `json:"backend"`
+	Own       bool                `json:"own"`
+	Again     bool                `json:"again"`
+	Peer      Peer                `json:"peer"`
 	Timeout   int64               `json:"timeout_ns"`
 	Size      int                 `json:"size"`
 	Raw       []byte              `json:"raw"`
@@ -113,8 +109,7 @@ func (j *jsonEvent) event() (Event, error) {
 	ev := Event{
 		Kind: kindOf(j.Kind), Seq: j.Seq, Missed: j.Missed, Call: j.Call, Leg: j.Leg, Time: j.Time, Mono: time.Duration(j.Mono),
 		Method: j.Method, Backend: j.Backend, Own: j.Own, Again: j.Again,
-		Peer:    Peer{PID: j.Peer.PID, UID: j.Peer.UID, Name: j.Peer.Name},
-		Timeout: time.Duration(j.Timeout), Size: j.Size, Payload: j.Raw, Truncated: j.Truncated, Redacted: j.Redacted,
+		Peer: j.Peer, Timeout: time.Duration(j.Timeout), Size: j.Size, Payload: j.Raw, Truncated: j.Truncated, Redacted: j.Redacted,
 		Message: j.Status, Details: j.Details, Change: j.Change,
 	}
 	if ev.Kind == 0 {

@@ -24,7 +24,7 @@ type Keeper struct {
 // syncInterval is how often a Keeper waits for the disk. A power cut loses what came since then.
 const syncInterval = 20 * time.Second
 
-// NewKeeper returns a keeper for the events of rec, which must have a schema.
+// NewKeeper returns a keeper for the events of rec.
 func NewKeeper(rec *Recorder, path string, header func() FileHeader) *Keeper {
 	return &Keeper{rec: rec, path: path, header: header}
 }
@@ -81,17 +81,11 @@ func (k *Keeper) open() error {
 	if err := host.Folder(filepath.Dir(k.path), host.Sticky); err != nil {
 		return fmt.Errorf("keeping the recording: %w", err)
 	}
-	if err := rotate(k.path, 2); err != nil {
-		return fmt.Errorf("keeping the recording: %w", err)
-	}
-	file, err := createPrivate(k.path)
-	if err != nil {
-		return fmt.Errorf("keeping the recording: %w", err)
-	}
 	h := k.header()
 	head := appendHeader(nil, &h)
-	if _, err := file.Write(head); err != nil {
-		return errors.Join(fmt.Errorf("keeping the recording: %w", err), file.Close(), os.Remove(k.path))
+	file, err := beginFile(k.path, 2, head)
+	if err != nil {
+		return fmt.Errorf("keeping the recording: %w", err)
 	}
 	if k.file != nil {
 		err = k.file.Close()

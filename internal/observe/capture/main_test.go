@@ -131,3 +131,11 @@ func decode(t testing.TB, file []byte) (capture.FileHeader, []capture.Event) {
 		all = append(all, ev)
 	}
 }
+
+// there returns the events that a follower gets without waiting.
+func there(f *capture.Follower) (all []capture.Event) {
+	for ev := (capture.Event{}); f.TryNext(&ev); {
+		all = append(all, ev)
+	}
+	return all
+}

@@ -73,7 +73,7 @@ func (p *packing) fold(b []byte, at int) []byte {
 	if len(content) < minPiece {
 		return b
 	}
-	if n := p.number(maphash.Bytes(p.shapes.seed, content)); n > 0 {
+	if n := p.number(p.shapes.bytes(content)); n > 0 {
 		return binary.AppendUvarint(b[:at], n)
 	}
 	return b
@@ -97,28 +97,28 @@ func (p *packing) appendPayload(b []byte, ev *Event) []byte {
 	b = binary.AppendUvarint(b, uint64(len(message)))
 	s := p.shapes.of(ev)
 	if len(message) < 4*minField {
-		return p.appendPiece(b, message, s)
+		return p.appendPiece(b, message, p.shapes.message(s, message))
 	}
 	from := 0 // of what is not appended yet: short fields
 	at := 0
 	for field, err := range wire.Fields(message) {
 		if err == nil && len(field.Raw) >= minField {
-			b = p.appendPiece(b, message[from:at], nil)
-			b = p.appendPiece(b, field.Raw, &shape{maps: s.entries(field.Number), into: s.inside(field.Number), num: field.Number})
+			b = p.appendPiece(b, message[from:at], p.shapes.bytes(message[from:at]))
+			b = p.appendPiece(b, field.Raw, p.shapes.field(s.field(field.Number), field))
 			from = at + len(field.Raw)
 		}
 		at += len(field.Raw)
 	}
-	return p.appendPiece(b, message[from:], nil)
+	return p.appendPiece(b, message[from:], p.shapes.bytes(message[from:]))
 }
 
-// appendPiece appends a part of a message. s says where it has maps.
-func (p *packing) appendPiece(b, piece []byte, s *shape) []byte {
+// appendPiece appends a part of a message that has a hash.
+func (p *packing) appendPiece(b, piece []byte, hash uint64) []byte {
 	if len(piece) == 0 {
 		return b
 	}
 	if len(piece) >= minPiece {
-		if n := p.number(p.shapes.hash(s, piece)); n > 0 {
+		if n := p.number(hash); n > 0 {
 			return binary.AppendUvarint(b, n)
 		}
 	}
@@ -260,12 +260,14 @@ type shapes struct {
 	known  map[protoreflect.FullName]*shape
 }
 
-// A shape says where a type of messages has maps. Nil stands for none. It describes a single field, too: if num is set.
+// A shape says where a type of messages has maps. Nil stands for none.
 type shape struct {
-	fields []*shape // :: number of a field → what it holds; short
-	maps   bool     // the field has the entries of a map
-	into   *shape   // the field has messages with this shape
-	num    protowire.Number
+	fields []*shapeField // :: number of a field → what it holds; short
+}
+
+type shapeField struct {
+	maps bool   // the field has the entries of a map
+	into *shape // the field has messages with this shape
 }
 
 func newShapes(schema *codec.Schema) *shapes {
@@ -292,7 +294,7 @@ func (s *shapes) shape(md protoreflect.MessageDescriptor) *shape {
 		if fd.Number() >= 128 || fd.Message() == nil || fd.Kind() == protoreflect.GroupKind {
 			continue
 		}
-		f := &shape{maps: fd.IsMap()}
+		f := &shapeField{maps: fd.IsMap()}
 		if !f.maps {
 			f.into = s.shape(fd.Message())
 		}
@@ -311,45 +313,29 @@ func (s *shapes) shape(md protoreflect.MessageDescriptor) *shape {
 	return made
 }
 
-func (s *shape) field(n protowire.Number) *shape {
+func (s *shape) field(n protowire.Number) *shapeField {
 	if s == nil || int(n) >= len(s.fields) {
 		return nil
 	}
 	return s.fields[n]
 }
 
-func (s *shape) entries(n protowire.Number) bool {
-	f := s.field(n)
-	return f != nil && f.maps
-}
+func (s *shapes) bytes(b []byte) uint64 { return maphash.Bytes(s.seed, b) }
 
-func (s *shape) inside(n protowire.Number) *shape {
-	f := s.field(n)
-	if f == nil {
-		return nil
+// field returns a hash of a field: the same for entries of maps in another order.
+func (s *shapes) field(of *shapeField, f wire.Field) uint64 {
+	if of == nil || of.into == nil || f.Type != protowire.BytesType {
+		return s.bytes(f.Raw)
 	}
-	return f.into
+	content := f.Bytes()
+	return mix(s.bytes(f.Raw[:len(f.Raw)-len(content)]), s.message(of.into, content))
 }
 
-// hash returns a hash of b, which has shape s: the same for entries of maps in another order.
-func (s *shapes) hash(of *shape, b []byte) uint64 {
-	switch {
-	case of == nil:
-		return maphash.Bytes(s.seed, b)
-	case of.num > 0 && of.into == nil:
-		return maphash.Bytes(s.seed, b)
-	case of.num > 0:
-		for field, err := range wire.Fields(b) {
-			if content := field.Bytes(); err == nil && content != nil {
-				return mix(maphash.Bytes(s.seed, b[:len(b)-len(content)]), s.message(of.into, content))
-			}
-		}
-		return maphash.Bytes(s.seed, b)
-	}
-	return s.message(of, b)
-}
-
+// message is field, for a message.
 func (s *shapes) message(of *shape, b []byte) uint64 {
+	if of == nil {
+		return s.bytes(b)
+	}
 	h := uint64(len(b))
 	from, at := 0, 0 // b[from:at] is not in h yet
 	var entries uint64
@@ -361,18 +347,16 @@ func (s *shapes) message(of *shape, b []byte) uint64 {
 			continue
 		}
 		if from < at {
-			h, entries = mix(mix(h, entries), maphash.Bytes(s.seed, b[from:at])), 0
+			h, entries = mix(mix(h, entries), s.bytes(b[from:at])), 0
 		}
 		if f.maps {
-			entries += maphash.Bytes(s.seed, field.Raw)
+			entries += s.bytes(field.Raw)
 		} else {
-			content := field.Bytes()
-			tag := field.Raw[:len(field.Raw)-len(content)]
-			h, entries = mix(mix(mix(h, entries), maphash.Bytes(s.seed, tag)), s.message(f.into, content)), 0
+			h, entries = mix(mix(h, entries), s.field(f, field)), 0
 		}
 		from, at = end, end
 	}
-	return mix(mix(h, entries), maphash.Bytes(s.seed, b[from:]))
+	return mix(mix(h, entries), s.bytes(b[from:]))
 }
 
 func mix(h, x uint64) uint64 {

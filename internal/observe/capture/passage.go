@@ -23,11 +23,9 @@ func NewPassage(rec *Recorder) *Passage {
 
 // setPassing says whether calls of another process may end.
 func (r *Recorder) setPassing(is bool) {
-	if a := r.archive; a != nil {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.passing = is
-	}
+	r.archive.mu.Lock()
+	defer r.archive.mu.Unlock()
+	r.archive.passing = is
 }
 
 // End ends a passage whose other end has said that it is the end.

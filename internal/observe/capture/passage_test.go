@@ -97,13 +97,3 @@ func TestAFollowerOfFailedCallsHasThoseThatBeganBeforeAHandover(t *testing.T) {
 	passage.End()
 	assert.True(t, started(), "it has failed")
 }
-
-func TestAPassageNamesWhatItMissed(t *testing.T) {
-	rec := archived(0)
-	capture.NewPassage(rec).Add(&capture.Event{Kind: capture.Missed, Missed: 7})
-	settle(rec)
-	session(t, rec)
-	all := recorded(t, rec)
-	require.Equal(t, capture.Missed, all[0].Kind)
-	assert.Equal(t, uint64(7), all[0].Missed)
-}

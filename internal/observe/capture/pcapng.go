@@ -82,18 +82,12 @@ func appendInterface(b []byte, name, description string) []byte {
 	return endBlock(endOptions(b), at)
 }
 
-// appendHosts names addresses.
-func appendHosts(b []byte, hosts map[[4]byte]string, order [][4]byte) []byte {
-	b, at := startBlock(b, blockNames)
-	for _, addr := range order {
-		name := hosts[addr]
-		b = binary.LittleEndian.AppendUint16(b, 1) // IPv4
-		b = binary.LittleEndian.AppendUint16(b, uint16(4+len(name)+1))
-		b = append(append(append(b, addr[:]...), name...), 0)
-		b = pad(b, 4+len(name)+1)
-	}
-	b = binary.LittleEndian.AppendUint32(b, 0)
-	return endBlock(b, at)
+// appendHost names an address, in a block of names.
+func appendHost(b []byte, addr [4]byte, name string) []byte {
+	b = binary.LittleEndian.AppendUint16(b, 1) // IPv4
+	b = binary.LittleEndian.AppendUint16(b, uint16(4+len(name)+1))
+	b = append(append(append(b, addr[:]...), name...), 0)
+	return pad(b, 4+len(name)+1)
 }
 
 // appendDropped appends a block that says how many events are missing.
@@ -133,7 +127,6 @@ const (
 )
 
 const (
-	tcpFIN = 1
 	tcpSYN = 2
 	tcpPSH = 8
 	tcpACK = 16
@@ -191,7 +184,7 @@ func (c *tcpConn) appendPacket(b []byte, when time.Time, dir int, flags byte, pa
 		uint32(dst[0])<<8 + uint32(dst[1]) + uint32(dst[2])<<8 + uint32(dst[3]) + 6 + uint32(20+len(payload))
 	binary.BigEndian.PutUint16(b[tcp+16:], checksum(pseudo, b[tcp:]))
 	c.sent[dir] += uint32(len(payload))
-	if flags&(tcpSYN|tcpFIN) != 0 {
+	if flags&tcpSYN != 0 {
 		c.sent[dir]++
 	}
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -37,9 +38,9 @@ type flowKey struct {
 
 // flow is the data of one direction since the latest event.
 type flow struct {
-	data   []byte              // the beginning of a frame
-	body   []byte              // DATA
-	fields []hpack.HeaderField // of the latest HEADERS
+	data   bytes.Buffer        // what no event is made of yet
+	body   []byte              // DATA of the event
+	fields []hpack.HeaderField // of its latest HEADERS
 }
 
 func newPcapDecoder(r *bufio.Reader) *pcapDecoder {
@@ -170,43 +171,38 @@ func (d *pcapDecoder) packet(b []byte, ev *Event) (bool, error) {
 		f = &flow{}
 		d.flows[key] = f
 	}
-	if err := f.add(ip[40:]); err != nil {
-		return false, err
-	}
+	f.data.Write(ip[40:])
 	comment, ok := commentOf(b[20+padded:], commentEvent)
 	if !ok {
 		return false, nil
 	}
-	err := d.event(parseComment(comment), f, packetTime(b[4:]), ev)
-	f.body, f.fields = nil, nil
+	err := f.read()
+	if err == nil {
+		err = d.event(parseComment(comment), f, packetTime(b[4:]), ev)
+	}
 	return err == nil, err
 }
 
-// add takes in bytes of the connection.
-func (f *flow) add(b []byte) error {
-	f.data = append(f.data, b...)
-	if strings.HasPrefix(string(f.data[:min(len(f.data), len(preface))]), preface) {
-		f.data = f.data[len(preface):]
+// read reads the frames of an event.
+func (f *flow) read() error {
+	if bytes.HasPrefix(f.data.Bytes(), []byte(http2.ClientPreface)) {
+		f.data.Next(len(http2.ClientPreface))
 	}
-	for len(f.data) >= 9 {
-		n := int(f.data[0])<<16 | int(f.data[1])<<8 | int(f.data[2])
-		if len(f.data) < 9+n {
-			break
+	f.body, f.fields = nil, nil
+	frames := http2.NewFramer(nil, &f.data)
+	for f.data.Len() > 0 {
+		frame, err := frames.ReadFrame()
+		if err != nil {
+			return errOther
 		}
-		payload := f.data[9 : 9+n]
-		switch f.data[3] {
-		case frameData:
-			f.body = append(f.body, payload...)
-		case frameHeaders:
-			var err error
-			if f.fields, err = hpack.NewDecoder(0, nil).DecodeFull(payload); err != nil {
+		switch frame := frame.(type) {
+		case *http2.DataFrame:
+			f.body = append(f.body, frame.Data()...)
+		case *http2.HeadersFrame:
+			if f.fields, err = hpack.NewDecoder(0, nil).DecodeFull(frame.HeaderBlockFragment()); err != nil {
 				return errOther
 			}
 		}
-		f.data = f.data[9+n:]
-	}
-	if len(f.data) == 0 {
-		f.data = nil
 	}
 	return nil
 }

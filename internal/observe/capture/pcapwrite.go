@@ -1,11 +1,19 @@
 package capture
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/transport"
@@ -21,8 +29,10 @@ type pcapEncoder struct {
 	streams map[legID]*pcapStream
 	missed  uint64
 	changes rewrites
-	frames  []byte // scratch
-	block   []byte
+	frames  bytes.Buffer  // what a leg sends in an event: HTTP/2 as gRPC uses it
+	framer  *http2.Framer // writes there, and so never fails
+	scratch []byte
+	comment []byte
 }
 
 // connKey identifies a connection: a client's, or a backend's.
@@ -47,7 +57,9 @@ type pcapStream struct {
 }
 
 func newPcapEncoder(schema *codec.Schema) *pcapEncoder {
-	return &pcapEncoder{schema: schema, changes: rewrites{schema: schema}}
+	e := &pcapEncoder{schema: schema, changes: rewrites{schema: schema}}
+	e.framer = http2.NewFramer(&e.frames, nil)
+	return e
 }
 
 const (
@@ -62,17 +74,16 @@ func (e *pcapEncoder) Begin(dst []byte, h *FileHeader) []byte {
 	short.Descriptors = nil
 	about, _ := json.Marshal(&short) // cannot fail: it holds strings and numbers
 	dst = appendSection(dst, h.Program, commentFile+string(about))
-	hosts := map[[4]byte]string{e.host(""): "criproxy"}
-	order := [][4]byte{e.host("")}
-	for _, b := range h.Backends {
-		hosts[e.host(b.Name)] = b.Name
-		order = append(order, e.host(b.Name))
-	}
 	dst, _ = e.iface(dst, "")
 	for _, b := range h.Backends {
 		dst, _ = e.iface(dst, b.Name)
 	}
-	return appendHosts(dst, hosts, order) // after the interfaces: Wireshark opens the file either way, but saves no other
+	dst, at := startBlock(dst, blockNames) // after the interfaces: Wireshark opens the file either way, but saves no other
+	dst = appendHost(dst, e.host(""), "criproxy")
+	for _, b := range h.Backends {
+		dst = appendHost(dst, e.host(b.Name), b.Name)
+	}
+	return endBlock(endOptions(dst), at)
 }
 
 // host returns the address of a backend, or of criproxy itself for "". It is from a network that is
@@ -124,10 +135,22 @@ func (e *pcapEncoder) conn(dst []byte, ev *Event) ([]byte, *tcpConn) {
 	dst = c.appendPacket(dst, ev.Time, forth, tcpSYN, nil, nil)
 	dst = c.appendPacket(dst, ev.Time, back, tcpSYN|tcpACK, nil, nil)
 	dst = c.appendPacket(dst, ev.Time, forth, tcpACK, nil, nil)
-	dst = c.appendSegments(dst, ev.Time, forth, appendSettings([]byte(preface)), nil)
-	hello := appendFrame(appendSettings(nil), frameSettings, flagAck, 0, nil)
-	dst = c.appendSegments(dst, ev.Time, back, hello, nil)
-	return c.appendSegments(dst, ev.Time, forth, appendFrame(nil, frameSettings, flagAck, 0, nil), nil), c
+	settings := []http2.Setting{{ID: http2.SettingHeaderTableSize, Val: 0}, {ID: http2.SettingMaxFrameSize, Val: 1<<24 - 1}}
+	e.frames.WriteString(http2.ClientPreface)
+	_ = e.framer.WriteSettings(settings...)
+	dst = e.send(dst, c, ev.Time, forth, nil)
+	_ = e.framer.WriteSettings(settings...)
+	_ = e.framer.WriteSettingsAck()
+	dst = e.send(dst, c, ev.Time, back, nil)
+	_ = e.framer.WriteSettingsAck()
+	return e.send(dst, c, ev.Time, forth, nil), c
+}
+
+// send appends packets that carry the frames; the last one has the comment.
+func (e *pcapEncoder) send(dst []byte, c *tcpConn, when time.Time, dir int, comment []byte) []byte {
+	dst = c.appendSegments(dst, when, dir, e.frames.Bytes(), comment)
+	e.frames.Reset()
+	return dst
 }
 
 // stream returns the stream of an event's leg. It makes one up if the start of the leg is unknown.
@@ -140,8 +163,8 @@ func (e *pcapEncoder) stream(dst []byte, ev *Event) ([]byte, *pcapStream) {
 	start.Kind, start.Metadata = Start, nil
 	dst, s := e.open(dst, ev)
 	s.made = true
-	frames, _ := e.requestHeaders(nil, s, &start)
-	return s.conn.appendSegments(dst, ev.Time, forth, frames, nil), s
+	e.requestHeaders(s, &start)
+	return e.send(dst, s.conn, ev.Time, forth, nil), s
 }
 
 // maxStreams bounds how many legs may be under way. Without a bound, legs whose end was missed would
@@ -170,57 +193,51 @@ func (e *pcapEncoder) Append(dst []byte, ev *Event) []byte {
 	if ev.Kind == Changed { // in a block of statistics, which Wireshark skips
 		return appendDropped(dst, ev.Time, e.missed, fmt.Sprintf("%skind=change seq=%d change=%s\n%s", commentEvent, ev.Seq, base64.StdEncoding.EncodeToString(ev.Change.encode()), ev.Change))
 	}
-	id := legID{ev.Call, ev.Leg}
-	frames := e.frames[:0]
 	var s *pcapStream
-	dir, md := forth, 0
+	if ev.Kind == Start {
+		dst, s = e.open(dst, ev)
+	} else {
+		dst, s = e.stream(dst, ev)
+	}
+	dir, md := back, 0
 	switch ev.Kind {
 	case Start:
-		dst, s = e.open(dst, ev)
-		frames, md = e.requestHeaders(frames, s, ev)
+		dir, md = forth, e.requestHeaders(s, ev)
 	case Request:
-		dst, s = e.stream(dst, ev)
 		m := e.schema.Method(ev.Method)
 		s.halfShut = s.halfShut || m != nil && !m.ClientStreams
-		frames = e.appendMessage(frames, s.id, ev, s.halfShut)
+		dir = forth
+		e.message(s.id, ev.Payload, s.halfShut)
 	case Header:
-		dst, s = e.stream(dst, ev)
-		dir, s.headed = back, true
-		frames, md = e.replyHeaders(frames, s, ev)
+		md = e.replyHeaders(s, ev.Metadata)
 	case Reply:
-		dst, s = e.stream(dst, ev)
-		dir = back
 		if !s.headed {
-			s.headed = true
-			extra, _ := e.replyHeaders(nil, s, &Event{})
-			dst = s.conn.appendSegments(dst, ev.Time, back, extra, nil)
+			e.replyHeaders(s, nil)
+			dst = e.send(dst, s.conn, ev.Time, back, nil)
 		}
-		frames = e.appendMessage(frames, s.id, ev, false)
+		e.message(s.id, ev.Payload, false)
 	case End:
-		dst, s = e.stream(dst, ev)
-		dir = back
 		if !s.halfShut {
-			shut := appendFrame(nil, frameData, flagEndStream, s.id, nil)
-			dst = s.conn.appendSegments(dst, ev.Time, forth, shut, nil)
+			_ = e.framer.WriteData(s.id, true, nil)
+			dst = e.send(dst, s.conn, ev.Time, forth, nil)
 		}
-		frames, md = e.trailers(frames, s, ev)
-		delete(e.streams, id)
+		md = e.trailers(s, ev)
+		delete(e.streams, legID{ev.Call, ev.Leg})
 	}
-	e.frames = frames
-	comment := e.comment(ev, md)
+	comment := e.about(ev, md)
 	if s.made {
 		comment = strconv.AppendQuote(append(comment, " method="...), ev.Method)
 	}
 	for _, change := range e.changes.add(ev, e.header) {
 		comment = append(append(comment, '\n'), change...)
 	}
-	e.block = comment
-	return s.conn.appendSegments(dst, ev.Time, dir, frames, comment)
+	e.comment = comment
+	return e.send(dst, s.conn, ev.Time, dir, comment)
 }
 
-// comment returns the comment of an event: its parts that HTTP/2 has no place for.
-func (e *pcapEncoder) comment(ev *Event, md int) []byte {
-	b := e.block[:0]
+// about returns the comment of an event: its parts that HTTP/2 has no place for.
+func (e *pcapEncoder) about(ev *Event, md int) []byte {
+	b := e.comment[:0]
 	b = append(append(append(b, commentEvent...), "kind="...), ev.Kind.String()...)
 	number := func(name string, v int64) { b = strconv.AppendInt(append(b, name...), v, 10) }
 	number(" seq=", int64(ev.Seq))
@@ -259,86 +276,104 @@ func (e *pcapEncoder) comment(ev *Event, md int) []byte {
 	return b
 }
 
-// appendMessage appends a gRPC message as DATA frames.
-func (e *pcapEncoder) appendMessage(b []byte, stream uint32, ev *Event, last bool) []byte {
-	var head [5]byte
-	binary.BigEndian.PutUint32(head[1:], uint32(len(ev.Payload)))
-	prefix := head[:]
-	rest := ev.Payload
-	for {
-		n := min(len(rest), dataSize-len(prefix))
-		var flags byte
-		if last && n == len(rest) {
-			flags = flagEndStream
-		}
-		b = appendFrame(b, frameData, flags, stream, prefix)
-		size := len(prefix) + n
-		at := len(b) - len(prefix) - 9
-		b[at], b[at+1], b[at+2] = byte(size>>16), byte(size>>8), byte(size)
-		b = append(b, rest[:n]...)
-		prefix, rest = nil, rest[n:]
-		if len(rest) == 0 {
-			return b
-		}
+// dataSize is the length of DATA frames as gRPC sends them.
+const dataSize = 16 << 10
+
+// message writes a gRPC message as DATA frames.
+func (e *pcapEncoder) message(stream uint32, payload []byte, last bool) {
+	e.scratch = binary.BigEndian.AppendUint32(append(e.scratch[:0], 0), uint32(len(payload)))
+	e.scratch = append(e.scratch, payload...)
+	for rest := e.scratch; len(rest) > 0; {
+		n := min(len(rest), dataSize)
+		_ = e.framer.WriteData(stream, last && n == len(rest), rest[:n])
+		rest = rest[n:]
 	}
 }
 
-func (e *pcapEncoder) headers(b []byte, s *pcapStream, last bool, fields func(b []byte) ([]byte, int)) ([]byte, int) {
-	flags := byte(flagEndHeaders)
-	if last {
-		flags |= flagEndStream
+// headers writes a block of header fields: some, and then metadata, of which it returns the number of fields.
+func (e *pcapEncoder) headers(s *pcapStream, last bool, fields []byte, md metadata.MD) int {
+	block, n := appendMD(fields, md)
+	_ = e.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.id, BlockFragment: block, EndStream: last, EndHeaders: true})
+	e.scratch = block
+	return n
+}
+
+func (e *pcapEncoder) requestHeaders(s *pcapStream, ev *Event) int {
+	authority := "localhost"
+	if a := ev.Metadata[":authority"]; len(a) > 0 {
+		authority = a[0]
 	}
-	at := len(b)
-	b = appendFrame(b, frameHeaders, flags, s.id, nil)
-	b, md := fields(b)
-	n := len(b) - at - 9
-	b[at], b[at+1], b[at+2] = byte(n>>16), byte(n>>8), byte(n)
-	return b, md
+	b := append(e.scratch[:0], 0x80|3, 0x80|6) // :method POST, :scheme http
+	b = appendField(b, ":path", ev.Method)
+	b = appendField(b, ":authority", authority)
+	b = appendField(b, "te", "trailers")
+	if ev.Timeout > 0 {
+		b = appendField(b, "grpc-timeout", transport.EncodeTimeout(ev.Timeout))
+	}
+	if len(ev.Metadata["content-type"]) == 0 {
+		b = appendField(b, "content-type", "application/grpc")
+	}
+	return e.headers(s, false, b, ev.Metadata)
 }
 
-func (e *pcapEncoder) requestHeaders(b []byte, s *pcapStream, ev *Event) ([]byte, int) {
-	return e.headers(b, s, false, func(b []byte) ([]byte, int) {
-		authority := "localhost"
-		if a := ev.Metadata[":authority"]; len(a) > 0 {
-			authority = a[0]
-		}
-		b = append(b, 0x80|3, 0x80|6) // :method POST, :scheme http
-		b = appendField(b, ":path", ev.Method)
-		b = appendField(b, ":authority", authority)
-		b = appendField(b, "te", "trailers")
-		if ev.Timeout > 0 {
-			b = appendField(b, "grpc-timeout", transport.EncodeTimeout(ev.Timeout))
-		}
-		if len(ev.Metadata["content-type"]) == 0 {
-			b = appendField(b, "content-type", "application/grpc")
-		}
-		return appendMD(b, ev.Metadata)
-	})
+func (e *pcapEncoder) replyHeaders(s *pcapStream, md metadata.MD) int {
+	s.headed = true
+	b := append(e.scratch[:0], 0x80|8) // :status 200
+	if len(md["content-type"]) == 0 {
+		b = appendField(b, "content-type", "application/grpc")
+	}
+	return e.headers(s, false, b, md)
 }
 
-func (e *pcapEncoder) replyHeaders(b []byte, s *pcapStream, ev *Event) ([]byte, int) {
-	return e.headers(b, s, false, func(b []byte) ([]byte, int) {
-		b = append(b, 0x80|8) // :status 200
-		if len(ev.Metadata["content-type"]) == 0 {
-			b = appendField(b, "content-type", "application/grpc")
-		}
-		return appendMD(b, ev.Metadata)
-	})
+func (e *pcapEncoder) trailers(s *pcapStream, ev *Event) int {
+	b := e.scratch[:0]
+	if !s.headed {
+		b = append(b, 0x80|8)
+		b = appendField(b, "content-type", "application/grpc")
+	}
+	b = appendField(b, "grpc-status", strconv.Itoa(int(ev.Code)))
+	if ev.Message != "" {
+		b = appendField(b, "grpc-message", transport.EncodeMessage(ev.Message))
+	}
+	if len(ev.Details) > 0 {
+		b = appendField(b, "grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(ev.Details))
+	}
+	return e.headers(s, true, b, ev.Metadata)
 }
 
-func (e *pcapEncoder) trailers(b []byte, s *pcapStream, ev *Event) ([]byte, int) {
-	return e.headers(b, s, true, func(b []byte) ([]byte, int) {
-		if !s.headed {
-			b = append(b, 0x80|8)
-			b = appendField(b, "content-type", "application/grpc")
+// Header blocks in HPACK, of literals without indexing and without Huffman coding: each can be decoded alone, and its text is
+// in the file as it is.
+
+func appendField(b []byte, name, value string) []byte {
+	b = appendHpackString(append(b, 0), name)
+	return appendHpackString(b, value)
+}
+
+func appendHpackString(b []byte, s string) []byte {
+	const prefix = 1<<7 - 1
+	if n := len(s); n < prefix {
+		b = append(b, byte(n))
+	} else {
+		b = binary.AppendUvarint(append(b, prefix), uint64(n-prefix))
+	}
+	return append(b, s...)
+}
+
+// appendMD appends metadata as header fields, and returns their number. It skips pseudo-header
+// fields.
+func appendMD(b []byte, md map[string][]string) ([]byte, int) {
+	n := 0
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		if strings.HasPrefix(key, ":") {
+			continue
 		}
-		b = appendField(b, "grpc-status", strconv.Itoa(int(ev.Code)))
-		if ev.Message != "" {
-			b = appendField(b, "grpc-message", transport.EncodeMessage(ev.Message))
+		for _, v := range md[key] {
+			if strings.HasSuffix(key, "-bin") {
+				v = base64.RawStdEncoding.EncodeToString([]byte(v))
+			}
+			b = appendField(b, key, v)
+			n++
 		}
-		if len(ev.Details) > 0 {
-			b = appendField(b, "grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(ev.Details))
-		}
-		return appendMD(b, ev.Metadata)
-	})
+	}
+	return b, n
 }

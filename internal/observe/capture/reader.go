@@ -56,11 +56,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 		magic, _ = br.Peek(4) // the decoder reports the error
 	}
 	switch {
-	case len(magic) == 0:
-		c.dec = &binlogDecoder{r: br}
 	case bytes.HasPrefix(magic, []byte(blockMagic)):
 		c.dec = &blockDecoder{r: br}
-	case magic[0] == '{':
+	case bytes.HasPrefix(magic, []byte("{")):
 		c.dec = &jsonDecoder{r: br}
 	case bytes.Equal(magic, []byte{0x0a, 0x0d, 0x0d, 0x0a}):
 		c.dec = newPcapDecoder(br)

@@ -22,9 +22,9 @@ const defaultBytes = 16 << 20
 
 // Config says how a [Recorder] records. The zero Config hides only credentials in metadata.
 type Config struct {
-	// Bytes bounds the memory for events. Zero means 16 MiB. With a Schema, three sixteenths of it are for the latest events,
-	// as they were sent, and the rest for older ones, compressed. A message longer than a third of the memory for the latest
-	// events is truncated, and its event says so; without a Schema, a quarter.
+	// Bytes bounds the memory for events. Zero means 16 MiB. Three sixteenths of it are for the latest events, as they were
+	// sent, and the rest for older ones, compressed while [Recorder.Archive] runs. A message longer than a third of the memory
+	// for the latest events is truncated, and its event says so.
 	Bytes int
 
 	// Redact finds secrets in messages. Followers get copies with these overwritten; calls do not
@@ -34,8 +34,7 @@ type Config struct {
 	// UnsafeRaw keeps all secrets, credentials in metadata included.
 	UnsafeRaw bool
 
-	// Schema describes the messages. With it, the recorder keeps older events compressed, while [Recorder.Archive] runs.
-	// Nil means that it has only the latest.
+	// Schema describes the messages. Nil knows none: they are compressed less.
 	Schema *codec.Schema
 
 	// Notable reports whether calls of a method are kept as long as those that have failed or were slow. Optional.
@@ -48,10 +47,10 @@ type Config struct {
 // how many. A Recorder is safe for concurrent use.
 type Recorder struct {
 	ring    *ring
-	archive *archive // nil if there is none
+	archive *archive
 	redact  *Redactor
 	raw     bool
-	began   time.Time
+	began   time.Time // [Event].Mono counts from there
 	calls   atomic.Uint64
 
 	earlier  inheritance
@@ -62,26 +61,17 @@ type Recorder struct {
 // NewRecorder returns a recorder.
 func NewRecorder(cfg Config) *Recorder {
 	bytes := cmp.Or(cfg.Bytes, defaultBytes)
-	r := &Recorder{redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
+	latest := max(bytes*3/16, min(bytes/2, 512<<10))
+	r := &Recorder{ring: newRing(latest), redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
 	if r.raw {
 		r.redact = nil
 	}
-	if cfg.Schema == nil {
-		r.ring = newRing(bytes)
-		r.ring.maxPayload = bytes / 4
-		return r
-	}
-	latest := max(bytes*3/16, min(bytes/2, 512<<10))
-	r.ring = newRing(latest)
 	r.archive = newArchive(r, max(bytes-latest-packersHold, bytes/4), &cfg)
 	return r
 }
 
 // Close ends the recording: followers end when they have read all events.
 func (r *Recorder) Close() { r.ring.close() }
-
-// Began returns when the recording began; [Event].Mono counts from there.
-func (r *Recorder) Began() time.Time { return r.began }
 
 // Recorded returns how many events have been recorded.
 func (r *Recorder) Recorded() uint64 {

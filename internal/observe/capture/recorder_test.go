@@ -35,7 +35,7 @@ const perCall = 4 // events
 
 func TestRecorderKeepsTheLatestWithinItsBound(t *testing.T) {
 	const bytes = 64 << 10
-	rec := capture.NewRecorder(capture.Config{Bytes: bytes})
+	rec := capture.NewRecorder(capture.Config{Bytes: 2 * bytes})
 	payload := codec.NewFrame([]byte(strings.Repeat("x", 100)))
 	const n = 5000
 	for range n {
@@ -117,7 +117,7 @@ func TestManyCallsAndFollowersAtOnce(t *testing.T) {
 }
 
 func TestATooLongMessageIsTruncated(t *testing.T) {
-	rec := capture.NewRecorder(capture.Config{Bytes: 64 << 10})
+	rec := capture.NewRecorder(capture.Config{Bytes: 96 << 10})
 	record(rec, codec.NewFrame(make([]byte, 1<<20)), codec.NewFrame([]byte("abc")))
 	all := recorded(t, rec)
 	require.Len(t, all, perCall)
@@ -136,7 +136,7 @@ func TestTooLongMessageHoldsOnlyItsFirstPieces(t *testing.T) {
 		all = append(all, codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(&b, pool)}))
 	}
 	message := codec.Concat(all)
-	rec := capture.NewRecorder(capture.Config{Bytes: 640 << 10})
+	rec := capture.NewRecorder(capture.Config{Bytes: 960 << 10})
 	record(rec, codec.NewFrame(nil), message)
 	message.Free()
 	assert.Equal(t, pieces-10, pool.back, "160 KiB are in ten")
@@ -147,7 +147,7 @@ func TestTooLongMessageHoldsOnlyItsFirstPieces(t *testing.T) {
 	assert.Equal(t, byte(9), reply.Payload[160<<10-1])
 
 	// A message in one piece would be held whole, so its recorded part is copied.
-	rec = capture.NewRecorder(capture.Config{Bytes: 640 << 10})
+	rec = capture.NewRecorder(capture.Config{Bytes: 960 << 10})
 	whole := make([]byte, pieces*each)
 	message = codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(&whole, pool)})
 	record(rec, codec.NewFrame(nil), message)
@@ -159,7 +159,7 @@ func TestTooLongMessageHoldsOnlyItsFirstPieces(t *testing.T) {
 func TestLargeMessagesAreForgottenFirst(t *testing.T) {
 	const bytes, length, n = 1 << 20, 40 << 10, 1000
 	pool := &counting{}
-	rec := capture.NewRecorder(capture.Config{Bytes: bytes})
+	rec := capture.NewRecorder(capture.Config{Bytes: bytes * 16 / 3})
 	late := rec.Follow(true)
 	for i := range n {
 		list := make([]byte, length)

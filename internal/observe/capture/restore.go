@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -42,42 +41,18 @@ func (in *inheritance) note(x *blockIndex) {
 }
 
 // Restore adds the events of earlier recordings, the oldest first, as if r had recorded them. They keep their numbers, and
-// new calls and events continue these numbers. Each recording is what [Recorder.Snapshot] or a [Keeper] has written, or a
-// capture. Restore must be called before r records anything. After an error, all that could be read is there.
+// new calls and events continue these numbers. Each recording is what [Recorder.Snapshot] or a [Keeper] has written. Restore must
+// be called before r records anything. After an error, all that could be read is there.
 func (r *Recorder) Restore(recordings ...[]byte) error {
 	var errs []error
 	var in inheritance
 	var atEnd bool // events after these are lost
 	for _, data := range recordings {
-		if r.archive != nil && bytes.HasPrefix(data, []byte(blockMagic)) {
-			_, blocks, end, lost := readBlocks(data)
-			errs, atEnd = append(errs, lost), end
-			for _, b := range r.archive.adopt(blocks) {
-				in.note(&b.blockIndex)
-			}
-			r.follow(in.last.Last)
-			continue
-		}
-		from, err := NewReader(bytes.NewReader(data))
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for {
-			var ev Event
-			if err := from.Next(&ev); err != nil {
-				if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) { // a process that crashed may cut its file off
-					errs = append(errs, err)
-				}
-				break
-			}
-			if ev.Kind < Start || ev.Kind == Missed || ev.Seq <= in.last.Last {
-				continue // a gap, or a repeated event
-			}
-			r.Add(&ev)
-			var x blockIndex
-			x.add(&ev)
-			in.note(&x)
+		_, blocks, end, lost := readBlocks(data)
+		errs, atEnd = append(errs, lost), end
+		r.archive.adopt(blocks)
+		for _, b := range blocks {
+			in.note(&b.blockIndex)
 		}
 	}
 	r.goOn(&in)
@@ -91,7 +66,7 @@ func (r *Recorder) Restore(recordings ...[]byte) error {
 // when somebody looks at it for the first time. Then it calls done with the error of Restore.
 func (r *Recorder) RestoreLater(files []*io.SectionReader, done func(error)) {
 	var in inheritance
-	known := r.archive != nil
+	known := true
 	for _, f := range files {
 		blocks, ok := outline(f)
 		for _, b := range blocks {
@@ -121,7 +96,6 @@ func (r *Recorder) RestoreLater(files []*io.SectionReader, done func(error)) {
 		}
 		done(errors.Join(errs...))
 	})
-	r.follow(a.earlier)
 	r.goOn(&in)
 }
 
@@ -186,11 +160,15 @@ func outline(f *io.SectionReader) ([]*block, bool) {
 	return blocks, lost == nil && len(blocks) == begun
 }
 
-// goOn makes the next events and calls follow those of earlier recordings.
+// goOn makes the next events, which must be the first, and the next calls follow those of earlier recordings.
 func (r *Recorder) goOn(in *inheritance) {
 	if r.earlier = *in; in.last.Last == 0 {
 		return
 	}
+	r.ring.mu.Lock()
+	r.ring.seq, r.ring.oldest.first = in.last.Last, in.last.Last+1
+	r.ring.mu.Unlock()
+	r.archive.ring.next = in.last.Last + 1
 	r.calls.Store(in.last.Call)
 	r.restored = in.last.Last
 	if in.last.At != 0 {
@@ -225,21 +203,11 @@ func (r *Recorder) Add(ev *Event) {
 	r.ring.seq = ev.Seq - 1
 	r.ring.mu.Unlock()
 	r.ring.put(appendRecord(nil, ev, false), codec.Frame{})
-	if r.archive != nil {
-		r.archive.take(takeAtOnce)
-	}
+	r.archive.take(takeAtOnce)
 }
 
-// follow makes the next event, which must be the first, follow number seq.
-func (r *Recorder) follow(seq uint64) {
-	r.ring.mu.Lock()
-	r.ring.seq, r.ring.oldest.first = seq, seq+1
-	r.ring.mu.Unlock()
-	r.archive.ring.next = seq + 1
-}
-
-// adopt puts blocks of another archive on the shelves, before those of this process, and returns them.
-func (a *archive) adopt(blocks []*block) []*block {
+// adopt puts blocks of another archive on the shelves, before those of this process.
+func (a *archive) adopt(blocks []*block) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var last uint64
@@ -262,15 +230,11 @@ func (a *archive) adopt(blocks []*block) []*block {
 	}
 	a.all.forget()
 	a.notable.forget()
-	return blocks
 }
 
 // Snapshot returns all events, for [Recorder.Restore] in another process, and a follower of those that come later, for a
-// [Passage] there. h describes the events. All is nil if there is no archive.
+// [Passage] there. h describes the events.
 func (r *Recorder) Snapshot(h *FileHeader) (data []byte, rest *Follower) {
-	if r.archive == nil {
-		return nil, nil
-	}
 	data = appendHeader(nil, h)
 	r.archive.drain()
 	next := uint64(1)

@@ -65,9 +65,7 @@ func Create(cfg FileConfig) (*Writer, error) {
 	}
 	w := &Writer{cfg: cfg, enc: NewEncoder(format, cfg.Schema), live: map[legID]*Event{}}
 	if strings.HasSuffix(cfg.Path, Compressed) {
-		if w.pack, err = newPacker(); err != nil {
-			return nil, fmt.Errorf("creating a capture: %w", err)
-		}
+		w.pack = newEncoder(nil, 512<<10, true)
 	}
 	return w, w.open()
 }
@@ -83,25 +81,14 @@ func (w *Writer) open() error {
 			return err
 		}
 	}
-	if err := rotate(w.cfg.Path, files); err != nil {
-		return fmt.Errorf("making room for a capture: %w", err)
-	}
-	file, err := createPrivate(w.cfg.Path)
+	header := w.cfg.Header()
+	head := w.compress(w.enc.Begin(nil, &header))
+	file, err := beginFile(w.cfg.Path, files, head)
 	if err != nil {
 		return fmt.Errorf("creating a capture: %w", err)
 	}
-	header := w.cfg.Header()
-	begin := w.compress(w.enc.Begin(nil, &header))
-	if _, err := file.Write(begin); err != nil {
-		return errors.Join(fmt.Errorf("creating a capture: %w", err), file.Close(), os.Remove(w.cfg.Path))
-	}
-	w.file, w.written, w.pending, w.out = file, int64(len(begin)), 0, w.out[:0]
+	w.file, w.written, w.pending, w.out = file, int64(len(head)), 0, w.out[:0]
 	return nil
-}
-
-// newPacker returns an encoder for whole frames of at most some hundred KiB.
-func newPacker() (*zstd.Encoder, error) {
-	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(512<<10), zstd.WithLowerEncoderMem(true))
 }
 
 // compress returns b as the file has it: as a frame of its own if it is compressed, so that the file can be read up to there.
@@ -128,6 +115,21 @@ func (w *Writer) room(goes string) error {
 		return fmt.Errorf("creating a capture: %s lacks room for %d more bytes; free some, or choose another folder", filepath.Dir(w.cfg.Path), need)
 	}
 	return nil
+}
+
+// beginFile begins a file that only its owner can read, with head. One that exists becomes an older one, of n files in all.
+func beginFile(path string, n int, head []byte) (*os.File, error) {
+	if err := rotate(path, n); err != nil {
+		return nil, fmt.Errorf("making room for the file: %w", err)
+	}
+	file, err := createPrivate(path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := file.Write(head); err != nil {
+		return nil, errors.Join(err, file.Close(), os.Remove(path))
+	}
+	return file, nil
 }
 
 // createPrivate creates a file that only its owner can read.

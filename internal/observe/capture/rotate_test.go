@@ -77,16 +77,6 @@ func TestEachFileOfARotationCanBeReadAlone(t *testing.T) {
 	}
 }
 
-func TestAnExistingFileBecomesAnOlderOne(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "calls.jsonl")
-	require.NoError(t, create(t, path, 0, 2).Close())
-	require.NoError(t, os.WriteFile(path, []byte("the first"), 0o644))
-	require.NoError(t, create(t, path, 0, 2).Close())
-	old, err := os.ReadFile(filepath.Join(filepath.Dir(path), "calls.1.jsonl"))
-	require.NoError(t, err)
-	assert.Equal(t, "the first", string(old))
-}
-
 func TestAMissingFolderIsReported(t *testing.T) {
 	_, err := capture.Create(capture.FileConfig{Path: filepath.Join(t.TempDir(), "none", "calls.jsonl"), Header: func() capture.FileHeader { return header }})
 	assert.ErrorContains(t, err, "creating a capture")

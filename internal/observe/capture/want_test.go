@@ -26,13 +26,7 @@ func TestAFollowerOfAPartSaysWhatIsMissingInIt(t *testing.T) {
 	at := slices.IndexFunc(all, func(ev capture.Event) bool { return ev.Kind == capture.Missed })
 	require.Positive(t, at)
 	since := all[at-10].Time
-	read := func(want capture.Want) (got []capture.Event) {
-		f := rec.FollowWanted(want)
-		for ev := (capture.Event{}); f.TryNext(&ev); {
-			got = append(got, ev)
-		}
-		return got
-	}
+	read := func(want capture.Want) []capture.Event { return there(rec.FollowWanted(want)) }
 	missing := func(events []capture.Event) (n uint64) {
 		for _, ev := range events {
 			n += ev.Missed
@@ -69,13 +63,7 @@ func TestAReaderOfBlocksHasWhatAFollowerHas(t *testing.T) {
 		}
 	}
 	stream.End(errors.New("no"), nil)
-	read := func(want capture.Want) (got []capture.Event) {
-		f := rec.FollowWanted(want)
-		for ev := (capture.Event{}); f.TryNext(&ev); {
-			got = append(got, ev)
-		}
-		return got
-	}
+	read := func(want capture.Want) []capture.Event { return there(rec.FollowWanted(want)) }
 	whole, all := settle(rec), read(capture.Want{})
 	at := func(part int) *capture.Event { return &all[len(all)*part/8] }
 	for name, want := range map[string]capture.Want{

@@ -42,23 +42,10 @@ func FuzzCapture(f *testing.F) {
 		leg.End(nil, nil)
 	}
 	rec.Close()
-	files := map[capture.Format]*bytes.Buffer{}
-	encoders := map[capture.Format]capture.Encoder{}
 	for _, format := range capture.Formats {
-		e := capture.NewEncoder(format, nil)
-		header := capture.FileHeader{Version: capture.Version, Program: "p", Created: time.Unix(1700000000, 0).UTC()}
-		files[format], encoders[format] = bytes.NewBuffer(e.Begin(nil, &header)), e
-	}
-	for follower := rec.Follow(true); ; {
-		var ev capture.Event
-		if follower.Next(context.Background(), &ev) != nil {
-			break
-		}
-		for format, e := range encoders {
-			files[format].Write(e.Append(nil, &ev))
-		}
-	}
-	for _, file := range files {
+		var file bytes.Buffer
+		header, follower := capture.FileHeader{Version: capture.Version, Program: "p", Created: time.Unix(1700000000, 0).UTC()}, rec.Follow(true)
+		require.NoError(f, capture.WriteTo(&file, format, &header, nil, func(ev *capture.Event) error { return follower.Next(context.Background(), ev) }))
 		f.Add(file.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {

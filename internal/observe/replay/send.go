@@ -18,8 +18,7 @@ import (
 // answer is what a call returned.
 type answer struct {
 	replies [][]byte
-	err     error
-	cut     bool // Run ended the call
+	err     error // nil if Run ended the call
 }
 
 // send makes a recorded call.
@@ -54,7 +53,7 @@ func (r *run) send(ctx context.Context, c *Call) *answer {
 	for {
 		f := &codec.Frame{}
 		if err := stream.RecvMsg(f); err != nil {
-			if got.cut = c.open() && r.calm.Err() != nil && status.Code(err) == codes.Canceled; !got.cut && !errors.Is(err, io.EOF) {
+			if cut := c.open() && r.calm.Err() != nil && status.Code(err) == codes.Canceled; !cut && !errors.Is(err, io.EOF) {
 				got.err = err
 			}
 			return got

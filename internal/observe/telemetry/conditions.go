@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // maxOutages is how many outages of a backend its condition holds.
@@ -55,7 +55,7 @@ func (k *Condition) next(to *capture.Change) bool {
 	case to.What == k.State:
 		if !isUp(k.State) && to.Why != "" {
 			k.Now = to.Why
-			if sameTrouble(k.Why, to.Why) {
+			if backend.SameTrouble(k.Why, to.Why) {
 				k.Now = ""
 			}
 		}
@@ -124,15 +124,6 @@ func (k *Condition) is(runtime, at, process string) (change capture.Change, chan
 
 // isUp reports whether a condition is that of a backend or plugin that answers. All others but the empty one are outages.
 func isUp(condition string) bool { return condition == capture.Up || condition == capture.PluginReady }
-
-// sameTrouble reports whether two reasons say the same: in the words of package dial, that a backend cannot be reached at one
-// address, or that it hangs. A runtime that is killed ends its connection and then refuses others; one that hangs does so for
-// longer and longer.
-func sameTrouble(a, b string) bool {
-	at, _, _ := strings.Cut(a, ": ")
-	other, _, _ := strings.Cut(b, ": ")
-	return a == b || at == other && strings.HasPrefix(at, "cannot be reached at ") || strings.HasPrefix(a, transport.Silent) && strings.HasPrefix(b, transport.Silent)
-}
 
 // Conditions are the conditions of all backends and plugins. The zero value has none. [Changes] guards its own; copies of it share
 // At and the outages, which are therefore never changed in place.

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -26,10 +26,10 @@ type LastErrors struct {
 	all []admin.CallError // the latest first
 }
 
-// add remembers the error of a call. backend is empty if no backend had an error.
-func (l *LastErrors) add(method, backend string, err error) {
+// add remembers the error of a call. from is empty if no backend had an error.
+func (l *LastErrors) add(method, from string, err error) {
 	message := status.Convert(err).Message()
-	e := admin.CallError{Time: time.Now(), Method: path.Base(method), Backend: cmp.Or(backend, calls.BackendIn(message)), Code: codeOf(err).String(), Message: message, Count: 1}
+	e := admin.CallError{Time: time.Now(), Method: path.Base(method), Backend: cmp.Or(from, backend.NameIn(message)), Code: codeOf(err).String(), Message: message, Count: 1}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	same := func(o admin.CallError) bool {

@@ -330,9 +330,7 @@ func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 	h := r.Header()
 	var blocks [][]byte
 	if !follow && request.FormValue("blocks") == "1" {
-		if all, last := r.rec.Blocks(&h, want); all != nil {
-			blocks, recorded = all, last
-		}
+		blocks, recorded = r.rec.Blocks(&h, want)
 	}
 	w.Header().Set(admin.RecordedHeader, strconv.FormatUint(recorded, 10))
 	w.Header().Set(admin.OldestHeader, strconv.FormatUint(oldest, 10))

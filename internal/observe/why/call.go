@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -153,7 +154,7 @@ func (c *call) answered(runtime string) bool {
 // replied reports whether the one runtime that a call went to has answered it. It has not if the client gave up, or if criproxy
 // ended the call because it lost the runtime or had an answer from the cache.
 func (c *call) replied() bool {
-	one, lost := c.legs[0], c.code == codes.Unavailable && (c.own || calls.BackendIn(c.message) != "")
+	one, lost := c.legs[0], c.code == codes.Unavailable && (c.own || backend.NameIn(c.message) != "")
 	return one.ended && one.code != codes.Canceled && !c.gaveUp() && !lost
 }
 
@@ -163,7 +164,7 @@ func (c *call) failedBy(runtime string) bool {
 	if !c.failed() || c.ofShim() {
 		return false
 	}
-	if name := calls.BackendIn(c.message); name != "" {
+	if name := backend.NameIn(c.message); name != "" {
 		return name == runtime
 	}
 	return c.code == codes.DeadlineExceeded && c.runtime() == runtime || c.code == codes.Unavailable && (len(c.legs) == 0 || c.runtime() == runtime)
@@ -181,7 +182,7 @@ func (c *call) ofShim() bool {
 // meant reports whether a call was meant for a runtime, as flags of criproxy view select it.
 func (c *call) meant(runtime string) bool {
 	if len(c.legs) == 0 && len(c.cached) == 0 {
-		return calls.BackendIn(c.message) == runtime
+		return backend.NameIn(c.message) == runtime
 	}
 	return slices.Contains(c.cached, runtime) || slices.ContainsFunc(c.legs, func(one leg) bool { return one.backend == runtime })
 }

@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // outages finds times in which a runtime was gone or slow.
@@ -270,12 +270,12 @@ func proofs(all []outage, causes [][]*capture.Change) (lines []Proof) {
 
 // inCircle reports whether a runtime is gone because calls to it come back: see interceptors.go in the server.
 func inCircle(c *capture.Change) bool {
-	return strings.Contains(c.Why, "came back to the criproxy that passed it on")
+	return strings.Contains(c.Why, backend.CameBack)
 }
 
 // hangs reports whether a runtime is gone because it answers nothing.
 func hangs(c *capture.Change) bool {
-	return c.What == capture.Gone && strings.Contains(c.Why, transport.Silent)
+	return c.What == capture.Gone && backend.Hangs(c.Why)
 }
 
 // silentSince returns when a runtime that became slow or gone gave its last answer before, if it answered nothing until then;

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -51,8 +51,8 @@ func (v *view) unreached() []Finding {
 	whose, counts := v.whose()
 	failed := filter(v.calls, func(c *call) bool { return counts(c) && c.failed() && c.code == codes.Unavailable })
 	var found []Finding
-	for _, all := range groups(failed, func(c *call) string { return calls.NotReached(c.message) }) {
-		name := calls.NotReached(all[0].message)
+	for _, all := range groups(failed, func(c *call) string { return backend.NotReachedIn(c.message) }) {
+		name := backend.NotReachedIn(all[0].message)
 		if len(all) < leastUnreached || slices.ContainsFunc(v.changes, func(c *capture.Change) bool { return c.Backend == name && c.IsCondition() }) {
 			continue
 		}

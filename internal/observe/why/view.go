@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
@@ -138,7 +139,7 @@ func (v *view) lost(c *call) bool {
 	switch {
 	case c.ok():
 		return false
-	case c.failed() && c.code == codes.Unavailable && calls.BackendIn(c.message) != "":
+	case c.failed() && c.code == codes.Unavailable && backend.NameIn(c.message) != "":
 		of := causeOf(c.method, c.message)
 		return of == nil || !of.misfit // it is gone because of its answer to another call
 	case c.ended && !c.gaveUp():

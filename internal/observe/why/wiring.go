@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/observe/calls"
+	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -39,7 +39,7 @@ func (v *view) refused() []Finding {
 		f, last := shown(all), all[len(all)-1]
 		m := causeOf(last.method, last.message)
 		f.About, f.Level, f.Cure = on(last), Error, m.cure
-		name := cmp.Or(last.runtime(), calls.BackendIn(last.message))
+		name := cmp.Or(last.runtime(), backend.NameIn(last.message))
 		if name != "" {
 			f.Backends = []string{name} // a list asks all, and one fails
 		}
