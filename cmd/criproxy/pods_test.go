@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -40,14 +39,23 @@ func (p *process) pods(args ...string) admin.Pods {
 	return pods
 }
 
+// podOn is the configuration of a pod for the runtime of a name.
+func podOn(target, name string) *runtimeapi.PodSandboxConfig {
+	cfg := testkit.PodConfig(name)
+	cfg.Annotations["kubernetes.io/target-runtime"] = target
+	return cfg
+}
+
 // runPod creates a pod with a running container, and returns both ids.
 func (p *process) runPod(name, target string) (sandbox, container string) {
 	p.Helper()
+	return p.run(podOn(target, name))
+}
+
+// run is runPod with the configuration of the pod.
+func (p *process) run(cfg *runtimeapi.PodSandboxConfig) (sandbox, container string) {
+	p.Helper()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	cfg := testkit.PodConfig(name)
-	if target != "" {
-		cfg.Annotations = map[string]string{"kubernetes.io/target-runtime": target}
-	}
 	ran, err := client.RunPodSandbox(p.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
 	require.NoError(p, err)
 	_, err = runtimeapi.NewImageServiceClient(p.connect(p.front)).PullImage(p.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox:1"}, SandboxConfig: cfg})
@@ -92,13 +100,9 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, text, "\n    backend: beta.io\n")
 
-	response, err := admin.NewClient(config.AdminBeside(p.front)).Get(t.Context(), "/metrics")
-	require.NoError(t, err)
-	metrics, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	for _, line := range []string{`{backend="beta.io",kind="sandbox"} 1`, `{backend="beta.io",kind="container"} 1`, `{backend="primary",kind="sandbox"} 1`} {
-		assert.Contains(t, string(metrics), "criproxy_backend_items"+line)
+	metrics := p.scrape()
+	for _, labels := range []string{`{backend="beta.io",kind="sandbox"}`, `{backend="beta.io",kind="container"}`, `{backend="primary",kind="sandbox"}`} {
+		assert.Equal(t, 1.0, metrics["criproxy_backend_items"+labels], labels)
 	}
 
 	// A runtime that is gone still has its pods.
@@ -272,5 +276,8 @@ func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
 	list, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 	require.NoError(t, err)
 	assert.Equal(t, sandbox, list.GetItems()[0].GetId())
+	p.write("ids: native\nlistBudget: 3s\n")
+	testkit.Eventually(t, "it is reloaded again", func() bool { _, r = p.status(); return r.Config.Reloads > 1 })
+	assert.Len(t, r.Config.NeedsRestart, 1, "it still waits")
 	p.end()
 }
