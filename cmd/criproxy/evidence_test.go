@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
@@ -220,8 +221,8 @@ func TestEachCallIsTheSameForTheNextProcess(t *testing.T) {
 			old := p.serving()
 			p.handOver()
 			testkit.Eventually(t, "the old process has ended, which may have taken a connection meanwhile", func() bool {
-				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", old))
-				return err != nil || strings.Contains(string(stat), ") Z ") // its parent has not waited for it
+				state := host.State(old)
+				return state == "" || state == "Z" // its parent has not waited for it
 			})
 		case 2:
 			p.crash(slices.Max(slices.Collect(maps.Keys(before))))

@@ -44,10 +44,7 @@ func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 		return len(p.runtimes[0].Calls("GetContainerEvents")) >= subscribers && len(p.runtimes[1].Calls("GetContainerEvents")) >= subscribers
 	})
 	for i, target := range []string{"", "beta.io"} {
-		_, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-			Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i), Namespace: "n", Uid: fmt.Sprint("u", i)},
-			Annotations: map[string]string{"kubernetes.io/target-runtime": target},
-		}})
+		_, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: podOn(target, fmt.Sprint("p", i))})
 		require.NoError(t, err)
 	}
 	got.Wait()

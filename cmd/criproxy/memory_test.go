@@ -109,10 +109,9 @@ func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	base := vm(t, pid, "VmRSS")
 	for i := range 600 {
-		ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-			Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i), Namespace: "n", Uid: fmt.Sprint("u", i)},
-			Annotations: map[string]string{"much": strings.Repeat("x", 200<<10)},
-		}})
+		cfg := testkit.PodConfig(fmt.Sprint("p", i))
+		cfg.Annotations["much"] = strings.Repeat("x", 200<<10)
+		ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg})
 		require.NoError(t, err)
 		_, err = client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: ran.GetPodSandboxId()})
 		require.NoError(t, err)

@@ -9,12 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
@@ -42,12 +39,8 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	p.write("listeners:\n- path: " + ro + "\n  mode: '0622'\n  access: [{methods: [read-only], uids: [7]}]\n")
 	p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	for i, handler := range []string{"", "", "kubernetes.io/target-runtime"} {
-		cfg := testkit.PodConfig(fmt.Sprint("pod", i))
-		if handler != "" {
-			cfg.Annotations = map[string]string{handler: "beta.io"}
-		}
-		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
+	for i, target := range []string{"", "", "beta.io"} {
+		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podOn(target, fmt.Sprint("pod", i))})
 		require.NoError(t, err)
 	}
 	for range 2 {
@@ -147,23 +140,5 @@ func TestTheOnlyRuntimeIsGoneWhileItHangs(t *testing.T) {
 	log, err := os.ReadFile(p.log)
 	require.NoError(t, err)
 	assert.Contains(t, string(log), `"Backend is up" backend="primary"`)
-	p.end()
-}
-
-// Errors contain texts of runtimes and clients, which root reads in a terminal.
-func TestOutputHasNoControlCharacters(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	p.runtimes[0].When(testkit.Failing(status.Error(codes.NotFound, "no such\r\x1b[1A\u009b2Jcontainer"), "StartContainer"))
-	p.launch()
-	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	_, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: "7f"})
-	require.ErrorContains(t, err, "container", "the client gets the error unchanged")
-	text, r := p.status()
-	require.NotEmpty(t, r.Errors)
-	require.Contains(t, r.Errors[0].Message, "\x1b[1A")
-	assert.Contains(t, text, "[1A 2Jcontainer")
-	bad := strings.IndexFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' })
-	assert.Negative(t, bad, "%q", text)
 	p.end()
 }

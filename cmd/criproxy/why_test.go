@@ -24,7 +24,6 @@ import (
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 var updateWhy = flag.Bool("update-why", false, "write the table of findings and the runbook's entries again")
@@ -174,6 +173,7 @@ func TestWhyIsShortAndItsJSONIsWhole(t *testing.T) {
 		var out bytes.Buffer
 		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, io.Discard) // it fails if something is wrong now
 		assert.NotRegexp(t, whole, out.String(), one.file)
+		assert.Less(t, strings.Count(out.String(), "\n"), 40, "it fits a screen")
 	}
 	const last = "[0-9a-f]{64}/held: operation not permitted"
 	f := asked(t, recordingAt("not-removed")).Findings[0]
@@ -287,32 +287,6 @@ func lines120(text string) string {
 		b.WriteString("\n")
 	}
 	return b.String()
-}
-
-func TestTheCommandThatWhyShowsSelectsTheCalls(t *testing.T) {
-	untested.TakesLong(t)
-	for _, one := range recordings {
-		var out, errOut bytes.Buffer
-		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, &errOut) // it fails if something is wrong now
-		shown := 0
-		for line := range strings.Lines(out.String()) {
-			command, ok := strings.CutPrefix(strings.TrimSpace(line), "the calls: criproxy view ")
-			if !ok {
-				continue
-			}
-			shown++
-			var args []string
-			for _, arg := range strings.Fields(command) {
-				args = append(args, strings.Trim(arg, "'"))
-			}
-			var calls, complaints bytes.Buffer
-			require.NoError(t, cli.View(t.Context(), args, &calls, &complaints))
-			assert.Greater(t, strings.Count(calls.String(), "\n"), 1, "%s: %s", one.file, command)
-			assert.Empty(t, complaints.String())
-		}
-		assert.Equal(t, min(len(asked(t, recordingAt(one.file)).Findings), 2), shown, one.file)
-		assert.Less(t, strings.Count(out.String(), "\n"), 40, "it fits a screen")
-	}
 }
 
 func TestWhyAnswersAboutOnePod(t *testing.T) {
