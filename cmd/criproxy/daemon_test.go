@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,16 +19,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -242,31 +237,12 @@ func TestAReadOnlySocketAllowsOnlyReads(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o666), info.Mode().Perm())
 	cc := p.connect(ro)
-	reads := map[string]bool{}
-	for _, m := range criadapter.Schema().Methods() {
-		for _, pkg := range []string{"runtime.v1.", "runtime.v1alpha2.", "runtime."} {
-			name := strings.Replace(m.Name, "runtime.v1.", pkg, 1)
-			ctx, cancel := context.WithCancel(t.Context())
-			cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name, grpc.ForceCodecV2(codec.Raw))
-			require.NoError(t, err)
-			require.NoError(t, cs.SendMsg(&codec.Frame{}))
-			require.NoError(t, cs.CloseSend())
-			if testkit.Endless(name) {
-				cancel()
-			}
-			err = cs.RecvMsg(&codec.Frame{})
-			cancel()
-			if status.Code(err) != codes.PermissionDenied {
-				reads[filepath.Base(name)] = true
-			}
+	for _, method := range everyMethod() {
+		if !testkit.Endless(method) {
+			assert.Equal(t, looks(method), tryOne(cc, method) != codes.PermissionDenied, method)
 		}
 	}
-	for _, m := range criadapter.Schema().Methods() {
-		short := filepath.Base(m.Name)
-		assert.Equal(t, looks(short), reads[short], short)
-	}
-	err = cc.Invoke(t.Context(), "/containerd.services.containers.v1.Containers/List", &codec.Frame{}, &codec.Frame{}, grpc.ForceCodecV2(codec.Raw))
-	assert.Equal(t, codes.PermissionDenied, status.Code(err), "other services of the runtime are not CRI: %v", err)
+	assert.Equal(t, codes.PermissionDenied, tryOne(cc, "/containerd.services.containers.v1.Containers/List"), "other services of the runtime are not CRI")
 	p.end()
 }
 
@@ -312,45 +288,4 @@ func TestSystemdIsNotifiedAndGetsTheSockets(t *testing.T) {
 	assert.Contains(t, string(text[:n]), "READY=1")
 	p.end()
 	assert.FileExists(t, p.front, "its listener is in systemd's store")
-}
-
-// kubelet accepts five ends of its event stream in its life, so each one counts.
-func TestAHandoverEndsEventsOnce(t *testing.T) {
-	t.Parallel()
-	p := startedProcess(t)
-	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	ctx, cancel := context.WithCancel(bounded.Context(t))
-	var ends atomic.Int32
-	var events sync.Map // :: id → true
-	var kubelet sync.WaitGroup
-	kubelet.Go(func() {
-		for ctx.Err() == nil {
-			stream, err := client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-			for err == nil {
-				var e *runtimeapi.ContainerEventResponse
-				if e, err = stream.Recv(); err == nil {
-					events.Store(e.GetContainerId(), true)
-				}
-			}
-			ends.Add(1)
-		}
-	})
-	for i := range 2 {
-		p.handOver()
-		testkit.Eventually(t, "the old one has ended its streams", func() bool { return ends.Load() > int32(i) })
-		for r, name := range []string{"", "beta.io"} {
-			var made []string
-			testkit.Eventually(t, "the event of a pod comes", func() bool { // the first pod may be created before kubelet has its new stream
-				pod := fmt.Sprint("p", i, r, len(made))
-				ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: podOn(name, pod)})
-				require.NoError(t, err)
-				made = append(made, ran.GetPodSandboxId())
-				return slices.ContainsFunc(made, func(id string) bool { _, ok := events.Load(id); return ok })
-			})
-		}
-	}
-	assert.EqualValues(t, 2, ends.Load())
-	cancel()
-	kubelet.Wait()
-	p.end()
 }

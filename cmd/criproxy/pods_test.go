@@ -119,18 +119,6 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 	p.end()
 }
 
-func TestPodsFailsIfTheListIsNotComplete(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	p.write("listBudget: 3s\n")
-	p.runtimes[0].When(testkit.Failing(status.Error(codes.Internal, "out of order"), "ListContainers"))
-	p.launch()
-	text, err := p.ask("pods")
-	require.ErrorContains(t, err, "the pods of backend primary are missing here: out of order")
-	assert.NotContains(t, text, "No pods", "there may be some")
-	p.end()
-}
-
 // Of an only runtime that hung, it printed "No pods."
 func TestPodsOfAnOnlyRuntimeThatHangsAreMissing(t *testing.T) {
 	t.Parallel()

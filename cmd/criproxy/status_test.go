@@ -95,24 +95,6 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	p.end()
 }
 
-func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	p.runtimes[0].Kill()
-	p.writeAll("")
-	p.launch()
-	var r admin.Report
-	testkit.Eventually(t, "it shows as gone", func() bool { _, r = p.status(); return r.Backends[0].State == "gone" })
-	assert.False(t, r.Ready)
-	assert.Contains(t, r.Backends[0].Error, "no such file or directory")
-	assert.Nil(t, r.Backends[0].Pods)
-	p.runtimes[0].Start()
-	testkit.Eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready && r.Backends[0].Error == "" }) // an earlier report may still arrive
-	assert.Equal(t, 0, *r.Backends[0].Pods)
-	assert.Empty(t, r.Backends[0].Error)
-	p.end()
-}
-
 // A connection to a runtime that hangs says nothing: it was up for ever if it was the only one (issue 43).
 func TestTheOnlyRuntimeIsGoneWhileItHangs(t *testing.T) {
 	t.Parallel()
