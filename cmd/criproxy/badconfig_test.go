@@ -73,7 +73,6 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 		{Setting: "listeners[/run/r.sock].path", Will: `"/run/r.sock"`},
 	}, r.Changes)
 	assert.Contains(t, text, `  hooks: none, was "/etc/runtime/hookserver.d"   (waits for a restart)`)
-	p.end()
 }
 
 func TestSettingsThatNeedARestartAreNamedAsSuch(t *testing.T) {

@@ -74,5 +74,4 @@ func TestTheLogSaysThatTheRecorderIsTooSmall(t *testing.T) {
 	testkit.Eventually(t, "it is said", func() bool { return p.logged("the flight recorder is too small") > 0 })
 	stop()
 	assert.Positive(t, p.logged("-flight-recorder"))
-	p.end()
 }

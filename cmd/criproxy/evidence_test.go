@@ -137,7 +137,6 @@ func TestTheEvidenceSurvivesACrash(t *testing.T) {
 	p.end()
 	p.launch()
 	assert.Zero(t, begun().Missing, "it was stopped")
-	p.end()
 }
 
 // A recording with secrets stays in memory.
@@ -228,7 +227,6 @@ func TestEachCallIsTheSameForTheNextProcess(t *testing.T) {
 			p.crash(slices.Max(slices.Collect(maps.Keys(before))))
 		}
 	}
-	p.end()
 }
 
 // crash kills the serving process when its file has event number last, and starts another one.
@@ -327,7 +325,6 @@ func TestCallsOfThePreviousProcessesAreRecorded(t *testing.T) {
 	for _, code := range ends {
 		assert.Equal(t, "NotFound", code)
 	}
-	p.end()
 }
 
 func TestReloadsWhileCallsArePassedOnLoseNone(t *testing.T) {
@@ -350,7 +347,6 @@ func TestReloadsWhileCallsArePassedOnLoseNone(t *testing.T) {
 		return slices.Equal([]string{"OK"}, slices.Collect(maps.Values(p.endings("/ExecSync"))))
 	})
 	assert.Len(t, p.endings("/ContainerStatus"), reloads)
-	p.end()
 }
 
 // No file can be written while two processes hand over. A crash then loses what they have recorded, and the log says so.
@@ -392,5 +388,4 @@ func TestAFullDiskLosesNoCallInAHandover(t *testing.T) {
 		return err == nil && strings.Contains(dump, `"what":"serving"`)
 	})
 	p.lines(`"The recording cannot be written; a crash would lose it" err=".* no space left on device"`)
-	p.end()
 }

@@ -59,7 +59,6 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	}
 	assert.NoFileExists(t, filepath.Join(state, "beta.io.known"))
 	assert.Zero(t, p.logged("taking over the backends"), fmt.Sprint("see ", p.log))
-	p.end()
 }
 
 // The first process creates a pod, the third one gets the call for the list, and the runtime's lists fail.
@@ -94,7 +93,6 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	close(goOn)
 	id := <-made
 	assert.Equal(t, []string{id}, listed(t, successor), "as soon as the old process has sent the note")
-	p.end()
 }
 
 // After a handover an error named the process that had ended, and the last one left the files.

@@ -49,7 +49,6 @@ func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 	}
 	got.Wait()
 	cancel()
-	p.end()
 }
 
 func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
@@ -75,7 +74,6 @@ func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
 	}
 	_, err = runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
-	p.end()
 }
 
 // criproxy cannot know the length of a method's first reply, and a kubelet requests the status of
@@ -119,5 +117,4 @@ func TestHungStatusCallsLeaveMemoryForLists(t *testing.T) {
 	}
 	testkit.Eventually(t, "all of them hang", func() bool { return hang(200) })
 	cancel()
-	p.end()
 }

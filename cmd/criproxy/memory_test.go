@@ -91,7 +91,6 @@ func TestMemoryStaysNearGOMEMLIMIT(t *testing.T) {
 	// bound, these calls take three times the limit. docs/operations.md says so, and gives the same
 	// limit in a unit.
 	assert.Less(t, peak, limit+limit/2)
-	p.end()
 }
 
 func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
@@ -119,7 +118,6 @@ func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
 	grown := vm(t, pid, "VmRSS") - base
 	t.Logf("grew by %d MiB, of 240 MiB that passed", grown>>20)
 	assert.Less(t, grown, 100<<20)
-	p.end()
 }
 
 func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
@@ -161,5 +159,4 @@ func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
 	}
 	all = nil
 	testkit.Eventually(t, "all are gone", func() bool { return testkit.OpenFiles(t, pid) <= files+5 })
-	p.end()
 }

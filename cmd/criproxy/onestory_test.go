@@ -344,7 +344,6 @@ func TestAPluginStaysDownOverProcesses(t *testing.T) {
 		assert.Equal(t, all[i].What, c.Was)
 		assert.True(t, c.Since.Equal(all[i].Time), "%+v follows %+v", c, all[i])
 	}
-	p.end()
 }
 
 // What happens to criproxy itself has the same words and order in every place, over a handover, and after a stop.
@@ -444,5 +443,4 @@ func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
 	p.serving()
 	told = append(told, "criproxy serves")
 	everywhere("after the stop")
-	p.end()
 }

@@ -116,7 +116,6 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Regexp(t, `vm +beta\.io +ready\? `, text)
 	assert.Contains(t, text, "beta.io does not answer: a ? marks its pods, which are shown as they were last known")
-	p.end()
 }
 
 // Of an only runtime that hung, it printed "No pods."
@@ -130,7 +129,6 @@ func TestPodsOfAnOnlyRuntimeThatHangsAreMissing(t *testing.T) {
 	require.EqualError(t, err, "the pods of backend primary are missing here: it has not answered within 3s")
 	assert.Empty(t, text)
 	p.runtimes[0].When(nil)
-	p.end()
 }
 
 func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
@@ -164,7 +162,6 @@ func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
 				_, err = p.ask("where", "beta.io")
 				assert.ErrorContains(t, err, "is not enough of an id: all ids of beta.io begin like this; crictl shows 13 characters")
 			}
-			p.end()
 		})
 	}
 }
@@ -211,7 +208,6 @@ func TestAnOutageIsRemembered(t *testing.T) {
 	text, err = p.ask("status", "-exit-code")
 	require.NoError(t, err)
 	assert.Regexp(t, `beta\.io was gone from \S+ to \S+, for [\d.]+m?s, \d+ pods?, \d+ containers?: `, text)
-	p.end()
 }
 
 // LATEST ERRORS had one line for errors of different runtimes.
@@ -238,7 +234,6 @@ func TestErrorsOfDifferentRuntimesStayApart(t *testing.T) {
 	}
 	assert.Equal(t, []string{"StopContainer beta.io 1", "StartContainer beta.io 2", "StartContainer primary 1"}, got)
 	assert.Contains(t, text, "StartContainer of beta.io Internal: out of order")
-	p.end()
 }
 
 // A reload used to give all pods of a node other ids.
@@ -267,5 +262,4 @@ func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
 	p.write("ids: native\nlistBudget: 3s\n")
 	testkit.Eventually(t, "it is reloaded again", func() bool { _, r = p.status(); return r.Config.Reloads > 1 })
 	assert.Len(t, r.Config.NeedsRestart, 1, "it still waits")
-	p.end()
 }

@@ -262,5 +262,4 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 			assert.Equal(t, "ok", r.Health, "%s: %s", r.Name, r.LastError)
 		}
 	}
-	p.end()
 }

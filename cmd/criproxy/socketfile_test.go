@@ -175,5 +175,4 @@ func TestAChangedModeTakesEffectOnReload(t *testing.T) {
 		p.handOver()
 		assert.Contains(t, testkit.FileRights(t, p.front), "0600")
 	})
-	p.end()
 }

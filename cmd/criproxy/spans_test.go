@@ -130,5 +130,4 @@ func TestSpansShowBothLegsOfACall(t *testing.T) {
 	assert.Equal(t, "beta.io0", attributes["criproxy.backend"])
 	assert.Equal(t, fmt.Sprint(int(codes.Aborted)), attributes["rpc.grpc.status_code"])
 	assert.Equal(t, otlp.Status_STATUS_CODE_ERROR, back.GetStatus().GetCode())
-	p.end()
 }

@@ -92,7 +92,6 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	assert.Contains(t, text, "beta.io: the counts are from the cache")
 	assert.Contains(t, text, "NOT RELOADED ")
 	assert.Contains(t, text, `did you mean "listBudget"?`)
-	p.end()
 }
 
 // A connection to a runtime that hangs says nothing: it was up for ever if it was the only one (issue 43).
@@ -122,5 +121,4 @@ func TestTheOnlyRuntimeIsGoneWhileItHangs(t *testing.T) {
 	log, err := os.ReadFile(p.log)
 	require.NoError(t, err)
 	assert.Contains(t, string(log), `"Backend is up" backend="primary"`)
-	p.end()
 }

@@ -163,5 +163,4 @@ func TestAReadOnlySocketShowsNoSecrets(t *testing.T) {
 	for _, method := range []string{"PodSandboxStatus", "ContainerStatus", "Status"} {
 		assert.Len(t, write[method], len(all[method]), method)
 	}
-	p.end()
 }
