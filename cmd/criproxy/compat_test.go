@@ -43,10 +43,7 @@ func writeCompat(t *testing.T, dir string) {
 	_, err = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: serving})
 	require.NoError(t, err)
 	for _, pod := range []string{"web", "db"} { // before each, the plugin is asked, and its pod identified
-		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-			Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod, Uid: pod, Namespace: "default"},
-			Annotations: map[string]string{"kubernetes.io/target-runtime": map[string]string{"db": "beta.io"}[pod]},
-		}})
+		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podOn(map[string]string{"db": "beta.io"}[pod], pod)})
 		require.NoError(t, err)
 	}
 	_, err = client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -156,7 +153,6 @@ func TestThisVersionReadsWhatReleasesHaveWritten(t *testing.T) {
 			for _, complaint := range []string{"cannot be read", "is broken", "Some of the latest errors"} {
 				assert.Zero(t, p.logged(complaint), complaint)
 			}
-			p.end()
 		})
 	}
 }

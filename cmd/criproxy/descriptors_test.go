@@ -88,7 +88,6 @@ func TestConnectionsOfAnAgentLeaveDescriptorsForAllElse(t *testing.T) {
 			require.NoError(t, err)
 			_, err = watching.Recv()
 			require.NoError(t, err, "a connection with a call stays, however old")
-			p.end()
 		})
 	}
 }
@@ -135,7 +134,6 @@ func TestAConnectionWithACallIsNeverEndedForAnother(t *testing.T) {
 				_, err := s.Recv()
 				require.NoError(t, err, "%d", i)
 			}
-			p.end()
 		})
 	}
 }
@@ -159,5 +157,4 @@ func TestAConfigurationThatCannotBeReadIsNotANewOne(t *testing.T) {
 	assert.Empty(t, report.Config.Error)
 	assert.Zero(t, report.Config.Failures)
 	assert.Equal(t, 1, p.logged("The configuration cannot be read"), "once")
-	p.end()
 }

@@ -95,7 +95,6 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	assert.Contains(t, text, "ERROR  ")
 	assert.Contains(t, text, "    -> ")
 	assert.Contains(t, text, "Errors found: ")
-	p.end()
 }
 
 // Otherwise doctor would examine a node as if criproxy had no flags, and complain of what is not so.

@@ -98,7 +98,6 @@ func TestAHandoverSaysWhichCallsItWaitsFor(t *testing.T) {
 	thaw()
 	require.NoError(t, <-done)
 	assert.Equal(t, 0, ended(t, cmd))
-	p.end()
 }
 
 // Reading a pipe without a writer blocks for ever, like reading from a disk that hangs.

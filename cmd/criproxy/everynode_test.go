@@ -19,7 +19,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/config"
@@ -63,7 +62,7 @@ func TestTailOfSeveralNodesIsOneStory(t *testing.T) {
 	t.Parallel()
 	f, nodes := realNodes(t, "node-1", "node-2")
 	nodes[0].runPod("web-node-1", "")
-	said, stop := f.follow("tail", "-nodes", "all", "-past", "-follow")
+	said, stop := f.follow("tail", "-nodes", "node-1,node-2,absent", "-past", "-follow")
 	testkit.Eventually(t, "what happened before", func() bool { return strings.Contains(said(), "StartContainer") })
 	nodes[1].runPod("web-node-2", "beta.io")
 	nodes[0].runPod("other", "")
@@ -82,7 +81,9 @@ func TestTailOfSeveralNodesIsOneStory(t *testing.T) {
 	// One pod: kubectl finds its node.
 	said, stop = f.follow("kubectl", "tail", "-n", "shop", "web-node-2", "-past", "-follow", "-o", "json")
 	_ = said
-	nodes[1].runPodIn("shop", "web-node-2")
+	shop := testkit.PodConfig("web-node-2")
+	shop.Metadata.Namespace = "shop"
+	nodes[1].run(shop)
 	testkit.Eventually(t, "the pod", func() bool { return strings.Contains(said(), "StartContainer") })
 	for line := range strings.Lines(stop()) {
 		if strings.HasPrefix(line, "criproxy: ") {
@@ -96,23 +97,6 @@ func TestTailOfSeveralNodesIsOneStory(t *testing.T) {
 		assert.Equal(t, "node-2", call.Node)
 		assert.Equal(t, "shop", call.About.Namespace, line)
 	}
-}
-
-// runPodIn makes a pod with a container in a namespace.
-func (p *process) runPodIn(namespace, name string) {
-	p.Helper()
-	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	cfg := testkit.PodConfig(name)
-	cfg.Metadata.Namespace = namespace
-	ran, err := client.RunPodSandbox(p.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
-	require.NoError(p, err)
-	_, err = runtimeapi.NewImageServiceClient(p.connect(p.front)).PullImage(p.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox:1"}, SandboxConfig: cfg})
-	require.NoError(p, err)
-	created, err := client.CreateContainer(p.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: ran.GetPodSandboxId(), SandboxConfig: cfg,
-		Config: &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: "busybox:1"}}})
-	require.NoError(p, err)
-	_, err = client.StartContainer(p.Context(), &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()})
-	require.NoError(p, err)
 }
 
 func TestEachCommandAsksSeveralNodes(t *testing.T) {

@@ -3,14 +3,12 @@ package main
 import (
 	"compress/gzip"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,9 +17,7 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip"
 
-	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
-	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -123,32 +119,6 @@ func TestAStoreThatHangsDelaysNothing(t *testing.T) {
 	assert.Equal(t, 1, p.logged(`"Records of calls are lost, because they are not exported; calls are not affected" why="stopped"`))
 }
 
-func TestMistakesInExportAreNamedAtOnce(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	for text, want := range map[string]string{
-		"export: {method: x}":                                      "export: has no url",
-		"export: {url: 127.0.0.1:4317}":                            `export.url: "127.0.0.1:4317": want http://HOST:PORT`,
-		"export: {url: 'http://u:p@a.example'}":                    "export.url: holds a user or a password",
-		"export: {url: 'http://a.example', tls: {}}":               "export.tls: the URL begins with http",
-		"export: {url: 'http://a', headers: {a: '@x'}}":            `export.headers.a: "@x": want @ and an absolute path`,
-		"export: {url: 'http://a', slower: -1s}":                   "export.slower: -1s: want a time",
-		"export: {url: 'http://a', status: Nope}":                  `export: -status: "Nope" matches no code`,
-		"export: {url: 'https://a', tls: {ca: /none/here}}":        "export.tls: reading ca",
-		"export: {url: 'http://a', bodies: true}\nunsafeRaw: true": "export.bodies: with unsafeRaw",
-		"export: {url: 'http://a'}\nflightRecorder: -1":            "export: nothing is recorded",
-	} {
-		p.write(text + "\n")
-		out, err := p.ask("check", "-config", p.config)
-		require.Error(t, err, text)
-		assert.Contains(t, out+err.Error(), want, text)
-	}
-	p.write("export: {url: 'http://a.example:4318'}\n")
-	out, _ := p.ask("check", "-config", p.config)
-	assert.Contains(t, out, "export.url: port 4318 is usually that of OTLP over HTTP")
-	assert.Contains(t, out, "without encryption")
-}
-
 // Values of headers may be secret: they are shown nowhere.
 func TestHeadersOfExportAreShownNowhere(t *testing.T) {
 	t.Parallel()
@@ -172,36 +142,4 @@ func TestHeadersOfExportAreShownNowhere(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(all), "x-api-key: [redacted]")
 	assert.NotContains(t, string(all), "hunter")
-	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGTERM))
-}
-
-// The plugin of node-problem-detector: testbed/cluster has the real one.
-func TestTheMonitorOfNodesTellsWhatIsWrong(t *testing.T) {
-	untested.TakesLong(t)
-	t.Parallel()
-	p := startedProcess(t)
-	script := func(about, admin string) string {
-		cmd := bounded.Command(t, "../../packaging/kubernetes/node-problem-detector/criproxy-monitor.sh", about)
-		cmd.Env = append(os.Environ(), "CRIPROXY=criproxy", "CRIPROXY_ADMIN="+admin)
-		out, _ := cmd.CombinedOutput()
-		return fmt.Sprintf("%d %s", cmd.ProcessState.ExitCode(), out)
-	}
-	admin := config.AdminBeside(p.front)
-	p.runPod("web", "beta.io")
-	for _, about := range []string{"gone", "slow", "ready"} {
-		testkit.Eventually(t, about+": all is well", func() bool { return script(about, admin) == "0 " })
-	}
-	p.restartRuntime(true, false)
-	assert.Regexp(t, "^1 beta.io gone since [A-Z][a-z]{2} [0-9]+ [0-9]{2}:[0-9]{2}, 1 pod\n$", script("gone", admin))
-	assert.Equal(t, "0 ", script("slow", admin))
-	assert.Equal(t, "0 ", script("ready", admin))
-	p.runtimes[0].Kill()
-	testkit.Eventually(t, "the primary is gone as well", func() bool {
-		return strings.Contains(script("gone", admin), "primary gone since ")
-	})
-	assert.Regexp(t, "^1 primary gone since .*; beta.io gone since ", script("ready", admin))
-	assert.Regexp(t, "^1 criproxy: ", script("ready", "/none"))
-	assert.Regexp(t, "^2 criproxy does not answer: ", script("gone", "/none"))
-	assert.Regexp(t, "^2 criproxy does not answer: ", script("slow", "/none"))
-	p.end()
 }

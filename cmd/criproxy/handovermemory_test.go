@@ -22,6 +22,17 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
+// listed returns the ids of the pods that a client sees.
+func listed(t *testing.T, client runtimeapi.RuntimeServiceClient) (ids []string) {
+	t.Helper()
+	pods, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	for _, one := range pods.GetItems() {
+		ids = append(ids, one.GetId())
+	}
+	return ids
+}
+
 // The memory of the runtimes passes from process to process without a file.
 func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	t.Parallel()
@@ -32,36 +43,22 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	require.NoError(t, os.WriteFile(p.config, []byte(strings.Replace(string(text), "stateDir: "+state, "stateDir: none", 1)), 0o600))
 	p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	ran, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-		Metadata:    &runtimeapi.PodSandboxMetadata{Name: "db", Uid: "db", Namespace: "default"},
-		Annotations: map[string]string{"kubernetes.io/target-runtime": "beta.io"},
-	}})
+	ran, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podOn("beta.io", "db")})
 	require.NoError(t, err)
-	list := func() []string {
-		t.Helper()
-		pods, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}, grpc.WaitForReady(true))
-		require.NoError(t, err)
-		var ids []string
-		for _, one := range pods.GetItems() {
-			ids = append(ids, one.GetId())
-		}
-		return ids
-	}
-	require.Equal(t, []string{ran.GetPodSandboxId()}, list())
+	require.Equal(t, []string{ran.GetPodSandboxId()}, listed(t, client))
 	_, err = client.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: ran.GetPodSandboxId()})
 	require.NoError(t, err)
 	p.restartRuntime(true, false)
 	for i := range 2 {
 		p.handOver()
 		for range 10 {
-			assert.Equal(t, []string{ran.GetPodSandboxId()}, list(), "after handover %d", i)
+			assert.Equal(t, []string{ran.GetPodSandboxId()}, listed(t, client), "after handover %d", i)
 		}
 		_, err = client.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: ran.GetPodSandboxId()}, grpc.WaitForReady(true))
 		assert.NoError(t, err)
 	}
 	assert.NoFileExists(t, filepath.Join(state, "beta.io.known"))
 	assert.Zero(t, p.logged("taking over the backends"), fmt.Sprint("see ", p.log))
-	p.end()
 }
 
 // The first process creates a pod, the third one gets the call for the list, and the runtime's lists fail.
@@ -69,17 +66,7 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	list := func(c runtimeapi.RuntimeServiceClient) []string {
-		t.Helper()
-		pods, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}, grpc.WaitForReady(true))
-		require.NoError(t, err)
-		var ids []string
-		for _, one := range pods.GetItems() {
-			ids = append(ids, one.GetId())
-		}
-		return ids
-	}
-	require.Empty(t, list(client))
+	require.Empty(t, listed(t, client))
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	p.runtimes[1].When(func(ctx context.Context, method string, request any) error {
 		if err := testkit.Failing(status.Error(codes.ResourceExhausted, "no lists today"), "ListPodSandbox", "StreamPodSandboxes")(ctx, method, request); err != nil {
@@ -93,10 +80,7 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	})
 	made := make(chan string, 1)
 	go func() {
-		ran, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-			Metadata:    &runtimeapi.PodSandboxMetadata{Name: "db", Uid: "db", Namespace: "default"},
-			Annotations: map[string]string{"kubernetes.io/target-runtime": "beta.io"},
-		}})
+		ran, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podOn("beta.io", "db")})
 		assert.NoError(t, err)
 		made <- ran.GetPodSandboxId()
 	}()
@@ -105,11 +89,10 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 		p.handOver()
 	}
 	successor := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	require.Empty(t, list(successor))
+	require.Empty(t, listed(t, successor))
 	close(goOn)
 	id := <-made
-	assert.Equal(t, []string{id}, list(successor), "as soon as the old process has sent the note")
-	p.end()
+	assert.Equal(t, []string{id}, listed(t, successor), "as soon as the old process has sent the note")
 }
 
 // After a handover an error named the process that had ended, and the last one left the files.

@@ -11,23 +11,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
-
-func TestHelpFitsAScreen(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"-h"}, &out, io.Discard))
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	assert.LessOrEqual(t, len(lines), 40)
-	for _, line := range lines {
-		assert.Less(t, len(line), 80, line)
-	}
-}
 
 // -o was a format in some commands, and a file in others.
 func TestFlagsMeanTheSameEverywhere(t *testing.T) {

@@ -107,5 +107,4 @@ func BenchmarkHour(b *testing.B) {
 		b.ReportMetric(float64(rows.Microseconds())/1000/float64(b.N), "ms-to-first")
 		b.ReportMetric(0, "ns/op")
 	})
-	p.end()
 }

@@ -44,15 +44,11 @@ func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 		return len(p.runtimes[0].Calls("GetContainerEvents")) >= subscribers && len(p.runtimes[1].Calls("GetContainerEvents")) >= subscribers
 	})
 	for i, target := range []string{"", "beta.io"} {
-		_, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-			Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i), Namespace: "n", Uid: fmt.Sprint("u", i)},
-			Annotations: map[string]string{"kubernetes.io/target-runtime": target},
-		}})
+		_, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: podOn(target, fmt.Sprint("p", i))})
 		require.NoError(t, err)
 	}
 	got.Wait()
 	cancel()
-	p.end()
 }
 
 func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
@@ -78,7 +74,6 @@ func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
 	}
 	_, err = runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
-	p.end()
 }
 
 // criproxy cannot know the length of a method's first reply, and a kubelet requests the status of
@@ -122,5 +117,4 @@ func TestHungStatusCallsLeaveMemoryForLists(t *testing.T) {
 	}
 	testkit.Eventually(t, "all of them hang", func() bool { return hang(200) })
 	cancel()
-	p.end()
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"io"
 	"net"
@@ -71,8 +70,6 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return c.run(ctx, args, out, errOut)
 }
 
-func jsonDecode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }
-
 // The scripts run the real main. In addition to the usual commands they have
 //
 //	serving PATH    wait until a process accepts connections at PATH
@@ -107,11 +104,9 @@ func TestScripts(t *testing.T) {
 				}
 			},
 			"usr1": func(ts *testscript.TestScript, _ bool, args []string) {
-				response, err := admin.NewClient(args[0]).Get(t.Context(), "/version")
-				ts.Check(err)
-				defer response.Body.Close()
 				var info admin.Version
-				ts.Check(json.NewDecoder(response.Body).Decode(&info))
+				_, err := admin.NewClient(args[0]).Read(t.Context(), "version", &info)
+				ts.Check(err)
 				ts.Check(syscall.Kill(info.PID, syscall.SIGUSR1))
 			},
 			"socket": func(ts *testscript.TestScript, _ bool, args []string) {

@@ -91,7 +91,6 @@ func TestMemoryStaysNearGOMEMLIMIT(t *testing.T) {
 	// bound, these calls take three times the limit. docs/operations.md says so, and gives the same
 	// limit in a unit.
 	assert.Less(t, peak, limit+limit/2)
-	p.end()
 }
 
 func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
@@ -109,10 +108,9 @@ func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	base := vm(t, pid, "VmRSS")
 	for i := range 600 {
-		ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-			Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i), Namespace: "n", Uid: fmt.Sprint("u", i)},
-			Annotations: map[string]string{"much": strings.Repeat("x", 200<<10)},
-		}})
+		cfg := testkit.PodConfig(fmt.Sprint("p", i))
+		cfg.Annotations["much"] = strings.Repeat("x", 200<<10)
+		ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg})
 		require.NoError(t, err)
 		_, err = client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: ran.GetPodSandboxId()})
 		require.NoError(t, err)
@@ -120,7 +118,6 @@ func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
 	grown := vm(t, pid, "VmRSS") - base
 	t.Logf("grew by %d MiB, of 240 MiB that passed", grown>>20)
 	assert.Less(t, grown, 100<<20)
-	p.end()
 }
 
 func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
@@ -162,5 +159,4 @@ func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
 	}
 	all = nil
 	testkit.Eventually(t, "all are gone", func() bool { return testkit.OpenFiles(t, pid) <= files+5 })
-	p.end()
 }

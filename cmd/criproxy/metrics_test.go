@@ -91,7 +91,6 @@ func TestMetricsCountCallsOnBothLegs(t *testing.T) {
 	p.write("listBudgte: 3s\n")
 	testkit.Eventually(t, "the mistake is seen", func() bool { return p.scrape()["criproxy_config_last_reload_successful"] == 0 })
 	assert.Equal(t, 1.0, p.scrape()[`criproxy_config_reloads_total{result="failure"}`])
-	p.end()
 }
 
 func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
@@ -132,7 +131,6 @@ func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
 	p.runtimes[0].Kill()
 	testkit.Eventually(t, "it is not ready", func() bool { code, text = get("/readyz"); return code == 503 })
 	assert.Contains(t, text, "primary: gone: ")
-	p.end()
 }
 
 func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
@@ -192,5 +190,4 @@ func TestMetricsHaveNoNamesOfPodsNorIDsNorSecrets(t *testing.T) {
 			assert.Contains(t, []string{"backend", "code", "format", "le", "listener", "method", "plugin", "point", "result", "revision", "version", "goversion", "quantile", "reason", "state", "policy", "goos", "goarch", "kind", "where", "rule", "level", "direction"}, label[1], name)
 		}
 	}
-	p.end()
 }

@@ -75,5 +75,4 @@ func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 	check.Stdin = response.Body
 	out, err = check.CombinedOutput()
 	assert.NoError(t, err, "%s", out)
-	p.end()
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +36,7 @@ func (p *process) happened(backend string, args ...string) []capture.Change {
 	p.Helper()
 	out, err := p.ask(append([]string{"events", "-o", "json"}, args...)...)
 	require.NoError(p, err, out)
-	return changesIn(p, backend, out, func(line []byte) (c capture.Change, err error) { return c, json.Unmarshal(line, &c) })
+	return changesIn(p, backend, out, unwrapped)
 }
 
 // changesIn returns the changes of a runtime, or of criproxy itself, in lines of JSON.
@@ -70,6 +69,11 @@ func stories(all []capture.Change) []string {
 		told = append(told, c.What+" since "+c.Time.UTC().Format(time.RFC3339Nano))
 	}
 	return told
+}
+
+func unwrapped(line []byte) (c capture.Change, err error) {
+	err = json.Unmarshal(line, &c)
+	return c, err
 }
 
 func wrapped(line []byte) (capture.Change, error) {
@@ -340,52 +344,6 @@ func TestAPluginStaysDownOverProcesses(t *testing.T) {
 		assert.Equal(t, all[i].What, c.Was)
 		assert.True(t, c.Since.Equal(all[i].Time), "%+v follows %+v", c, all[i])
 	}
-	p.end()
-}
-
-// What happens to criproxy itself is in the one history as it happens, and criproxy events -follow goes on over handovers.
-func TestEventsFollowWhatHappensToTheProxy(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	p.launch()
-	r, w := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		err := run(t.Context(), []string{"events", "-follow", "-o", "json", "-admin", config.AdminBeside(p.front)}, w, io.Discard)
-		_ = w.CloseWithError(err) // it never fails
-		ended <- err
-	}()
-	t.Cleanup(func() { _ = r.Close() }) // likewise
-	lines, told := json.NewDecoder(r), []string{}
-	until := func(what string) (c capture.Change) {
-		t.Helper()
-		for c.What != what {
-			c = capture.Change{}
-			require.NoError(t, lines.Decode(&c), "waiting for %s after %v", what, told)
-			if c.Backend == "" {
-				told = append(told, c.What)
-			}
-		}
-		return c
-	}
-	until(capture.Serving)
-	p.write("goneAfter: 20s\n")
-	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
-	until(capture.Reloaded)
-	p.write("goneAftre: 20s\n")
-	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
-	assert.Contains(t, until(capture.Refused).Why, "goneAftre")
-	p.write("goneAfter: 20s\n")
-	until(capture.Reloaded) // criproxy watches the file
-	before := p.serving()
-	pid := p.handOver()
-	assert.Equal(t, pid, until(capture.HandedOver).PID)
-	require.NotEqual(t, before, pid)
-	p.end()
-	until(capture.Draining)
-	until(capture.Stopped)
-	assert.NoError(t, <-ended, "it ends with criproxy")
-	assert.Equal(t, []string{capture.Serving, capture.Reloaded, capture.Refused, capture.Reloaded, capture.HandedOver, capture.Draining, capture.Stopped}, slices.Compact(told))
 }
 
 // What happens to criproxy itself has the same words and order in every place, over a handover, and after a stop.
@@ -393,11 +351,13 @@ func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	p.launch()
-	var tail strings.Builder
-	var tailing sync.WaitGroup
-	tailing.Go(func() {
-		_ = run(t.Context(), []string{"tail", "-past", "-follow", "-o", "json", "-admin", config.AdminBeside(p.front)}, &tail, io.Discard)
-	})
+	var tail, followed strings.Builder
+	var following sync.WaitGroup
+	for out, command := range map[*strings.Builder][]string{&tail: {"tail", "-past"}, &followed: {"events"}} {
+		following.Go(func() {
+			assert.NoError(t, run(t.Context(), append(command, "-follow", "-o", "json", "-admin", config.AdminBeside(p.front)), out, io.Discard))
+		})
+	}
 	writes := func(text, what string) {
 		t.Helper()
 		p.write(text)
@@ -475,12 +435,12 @@ func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
 	}
 	everywhere("after the handover")
 	p.end()
-	tailing.Wait()
+	following.Wait() // they have looked for another process
 	told = append(told, "criproxy takes no new calls", "criproxy has ended")
-	alike("tail, which has looked for another process", sentences(changesIn(t, "", tail.String(), wrapped)))
+	alike("tail", sentences(changesIn(t, "", tail.String(), wrapped)))
+	alike("events -follow", sentences(changesIn(t, "", followed.String(), unwrapped)))
 	p.launch()
 	p.serving()
 	told = append(told, "criproxy serves")
 	everywhere("after the stop")
-	p.end()
 }

@@ -64,9 +64,7 @@ func TestAHandoverToTheOtherDataPathLosesNothing(t *testing.T) {
 				stopped <- err
 			}()
 			go func() {
-				cfg := testkit.PodConfig("late")
-				cfg.Annotations = map[string]string{"kubernetes.io/target-runtime": "beta.io"}
-				ran, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
+				ran, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podOn("beta.io", "late")})
 				assert.NoError(t, err)
 				made <- ran.GetPodSandboxId()
 			}()
@@ -117,12 +115,7 @@ func TestAHandoverToTheOtherDataPathLosesNothing(t *testing.T) {
 			p.restartRuntime(true, false)
 			_, err = client.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox}, grpc.WaitForReady(true))
 			assert.NoError(t, err)
-			list, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
-			require.NoError(t, err)
-			var ids []string
-			for _, one := range list.GetItems() {
-				ids = append(ids, one.GetId())
-			}
+			ids := listed(t, client)
 			assert.Subset(t, ids, []string{sandbox, late})
 			assert.Len(t, ids, 4)
 			for _, method := range []string{"ExecSync", "StopContainer", "RunPodSandbox"} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -96,7 +97,7 @@ func (p *prometheusServer) get(path string, query url.Values, data any) {
 			Data          any
 		}
 		answer.Data = data
-		require.NoError(p, jsonDecode(response.Body, &answer))
+		require.NoError(p, json.NewDecoder(response.Body).Decode(&answer))
 		require.Equal(p, "success", answer.Status, "%s %s: %s", path, query, answer.Error)
 		return true
 	})
@@ -152,7 +153,7 @@ func (p *prometheusServer) shows(name string, call func()) {
 	require.NoError(p, err)
 	defer file.Close() // it was only read
 	var board dashboard
-	require.NoError(p, jsonDecode(file, &board))
+	require.NoError(p, json.NewDecoder(file).Decode(&board))
 	require.Greater(p, len(board.Panels), 9)
 	values := []string{"$__rate_interval", "1m", "$__range", "1h"} // Grafana's variables, each followed by its value
 	for _, v := range board.Templating.List {
@@ -261,5 +262,4 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 			assert.Equal(t, "ok", r.Health, "%s: %s", r.Name, r.LastError)
 		}
 	}
-	p.end()
 }

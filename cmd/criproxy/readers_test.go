@@ -129,7 +129,6 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 			for _, r := range readers {
 				r.wg.Wait()
 			}
-			p.end()
 		})
 	}
 }

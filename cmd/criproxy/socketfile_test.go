@@ -106,25 +106,6 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	})
 }
 
-// Even the folder may be missing for a while.
-func TestASocketFileIsRecreatedWithItsFolder(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	run := filepath.Join(p.dir, "run")
-	require.NoError(t, os.Mkdir(run, 0o755))
-	p.front = filepath.Join(run, "front.sock")
-	p.write("")
-	p.launch()
-	require.NoError(t, os.RemoveAll(run))
-	testkit.Eventually(t, "it is said", func() bool { return p.logged("does not exist; create it") > 0 })
-	require.NoError(t, os.Mkdir(run, 0o755))
-	testkit.Eventually(t, "it can be connected to", func() bool {
-		_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{})
-		return err == nil
-	})
-	p.end()
-}
-
 // When a reload moves the main socket, status and metrics are about the new one, to which kubelet
 // should connect.
 func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
@@ -194,5 +175,4 @@ func TestAChangedModeTakesEffectOnReload(t *testing.T) {
 		p.handOver()
 		assert.Contains(t, testkit.FileRights(t, p.front), "0600")
 	})
-	p.end()
 }

@@ -9,12 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
@@ -42,12 +39,8 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	p.write("listeners:\n- path: " + ro + "\n  mode: '0622'\n  access: [{methods: [read-only], uids: [7]}]\n")
 	p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	for i, handler := range []string{"", "", "kubernetes.io/target-runtime"} {
-		cfg := testkit.PodConfig(fmt.Sprint("pod", i))
-		if handler != "" {
-			cfg.Annotations = map[string]string{handler: "beta.io"}
-		}
-		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
+	for i, target := range []string{"", "", "beta.io"} {
+		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podOn(target, fmt.Sprint("pod", i))})
 		require.NoError(t, err)
 	}
 	for range 2 {
@@ -99,25 +92,6 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	assert.Contains(t, text, "beta.io: the counts are from the cache")
 	assert.Contains(t, text, "NOT RELOADED ")
 	assert.Contains(t, text, `did you mean "listBudget"?`)
-	p.end()
-}
-
-func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	p.runtimes[0].Kill()
-	p.writeAll("")
-	p.launch()
-	var r admin.Report
-	testkit.Eventually(t, "it shows as gone", func() bool { _, r = p.status(); return r.Backends[0].State == "gone" })
-	assert.False(t, r.Ready)
-	assert.Contains(t, r.Backends[0].Error, "no such file or directory")
-	assert.Nil(t, r.Backends[0].Pods)
-	p.runtimes[0].Start()
-	testkit.Eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready && r.Backends[0].Error == "" }) // an earlier report may still arrive
-	assert.Equal(t, 0, *r.Backends[0].Pods)
-	assert.Empty(t, r.Backends[0].Error)
-	p.end()
 }
 
 // A connection to a runtime that hangs says nothing: it was up for ever if it was the only one (issue 43).
@@ -147,23 +121,4 @@ func TestTheOnlyRuntimeIsGoneWhileItHangs(t *testing.T) {
 	log, err := os.ReadFile(p.log)
 	require.NoError(t, err)
 	assert.Contains(t, string(log), `"Backend is up" backend="primary"`)
-	p.end()
-}
-
-// Errors contain texts of runtimes and clients, which root reads in a terminal.
-func TestOutputHasNoControlCharacters(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t)
-	p.runtimes[0].When(testkit.Failing(status.Error(codes.NotFound, "no such\r\x1b[1A\u009b2Jcontainer"), "StartContainer"))
-	p.launch()
-	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	_, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: "7f"})
-	require.ErrorContains(t, err, "container", "the client gets the error unchanged")
-	text, r := p.status()
-	require.NotEmpty(t, r.Errors)
-	require.Contains(t, r.Errors[0].Message, "\x1b[1A")
-	assert.Contains(t, text, "[1A 2Jcontainer")
-	bad := strings.IndexFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' })
-	assert.Negative(t, bad, "%q", text)
-	p.end()
 }

@@ -18,7 +18,6 @@ func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t, "how late threads may be woken")
 	p := startedProcess(t)
-	defer p.end()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", p.serving()))
 	require.NoError(t, err)
 	require.Greater(t, len(threads), 2)

@@ -20,11 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/command/cli"
-	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/observe/capture"
-	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 var updateWhy = flag.Bool("update-why", false, "write the table of findings and the runbook's entries again")
@@ -151,6 +148,16 @@ func asked(t *testing.T, args ...string) why.Report {
 	return r
 }
 
+// said returns what criproxy why prints, whether or not something is wrong now.
+func said(t *testing.T, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := cli.Why(t.Context(), args, &out, io.Discard); err != nil {
+		assert.ErrorIs(t, err, cli.ErrReported)
+	}
+	return out.String()
+}
+
 // A note alone was exit status 1, and what was over as well (issue 42).
 func TestWhyFailsOnlyForWhatLasts(t *testing.T) {
 	for file, lasts := range map[string]bool{
@@ -171,17 +178,16 @@ func TestWhyIsShortAndItsJSONIsWhole(t *testing.T) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(f.Headline), 160)
 			assert.NotRegexp(t, whole, f.Headline)
 		}
-		var out bytes.Buffer
-		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, io.Discard) // it fails if something is wrong now
-		assert.NotRegexp(t, whole, out.String(), one.file)
+		text := said(t, recordingAt(one.file))
+		assert.NotRegexp(t, whole, text, one.file)
+		assert.Less(t, strings.Count(text, "\n"), 40, "it fits a screen")
 	}
 	const last = "[0-9a-f]{64}/held: operation not permitted"
 	f := asked(t, recordingAt("not-removed")).Findings[0]
 	assert.Regexp(t, last, f.Text)
 	assert.Regexp(t, last, f.Evidence[0].Text)
-	var out bytes.Buffer
-	_ = cli.Why(t.Context(), []string{recordingAt("not-removed")}, &out, io.Discard)
-	assert.Equal(t, 1, strings.Count(strings.Join(strings.Fields(out.String()), " "), "operation not permitted"), "it says an error once: %s", out.String())
+	text := said(t, recordingAt("not-removed"))
+	assert.Equal(t, 1, strings.Count(strings.Join(strings.Fields(text), " "), "operation not permitted"), "it says an error once: %s", text)
 }
 
 // A finding that is false costs more than one that is missing: each recording has exactly these.
@@ -289,32 +295,6 @@ func lines120(text string) string {
 	return b.String()
 }
 
-func TestTheCommandThatWhyShowsSelectsTheCalls(t *testing.T) {
-	untested.TakesLong(t)
-	for _, one := range recordings {
-		var out, errOut bytes.Buffer
-		_ = cli.Why(t.Context(), []string{recordingAt(one.file)}, &out, &errOut) // it fails if something is wrong now
-		shown := 0
-		for line := range strings.Lines(out.String()) {
-			command, ok := strings.CutPrefix(strings.TrimSpace(line), "the calls: criproxy view ")
-			if !ok {
-				continue
-			}
-			shown++
-			var args []string
-			for _, arg := range strings.Fields(command) {
-				args = append(args, strings.Trim(arg, "'"))
-			}
-			var calls, complaints bytes.Buffer
-			require.NoError(t, cli.View(t.Context(), args, &calls, &complaints))
-			assert.Greater(t, strings.Count(calls.String(), "\n"), 1, "%s: %s", one.file, command)
-			assert.Empty(t, complaints.String())
-		}
-		assert.Equal(t, min(len(asked(t, recordingAt(one.file)).Findings), 2), shown, one.file)
-		assert.Less(t, strings.Count(out.String(), "\n"), 40, "it fits a screen")
-	}
-}
-
 func TestWhyAnswersAboutOnePod(t *testing.T) {
 	assert.Len(t, asked(t, recordingAt("sandbox-reserved"), "testbed/slow-node-943e8e42").Findings, 1)
 	other := asked(t, recordingAt("sandbox-reserved"), "web-node-943e8e42")
@@ -400,9 +380,7 @@ func TestViewAndWhySayHowLongACallIsUnderWay(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, cli.View(t.Context(), []string{"-method", "ExecSync|Version", recordingAt("shim-stopped-probe")}, &out, io.Discard))
 	assert.Regexp(t, `02:12:04.220 .* ExecSync .* 1\.0\ds  under way\n.* 02:12:05.225 .* Version .* under way\n$`, out.String(), "to the end of the recording")
-	out.Reset()
-	_ = cli.Why(t.Context(), []string{recordingAt("shim-stopped-probe")}, &out, io.Discard) // it fails if something is wrong now
-	assert.Contains(t, out.String(), "02:12:04.220  ExecSync testbed/pr-node-fa204616/app 1s under way")
+	assert.Contains(t, said(t, recordingAt("shim-stopped-probe")), "02:12:04.220  ExecSync testbed/pr-node-fa204616/app 1s under way")
 }
 
 // What had begun before the recording was said to have begun with it (issue 42).
@@ -412,9 +390,7 @@ func TestWhatTheRecordingBeginsWithMayBeOlder(t *testing.T) {
 		"registry-no-tls": "since 2026-11-27 02:16:24, last seen",
 		"runtime-killed":  "since 2026-11-24 14:35:00, last seen", // a change
 	} {
-		var out bytes.Buffer
-		_ = cli.Why(t.Context(), []string{recordingAt(file)}, &out, io.Discard) // it fails if something is wrong now
-		assert.Contains(t, out.String(), since, file)
+		assert.Contains(t, said(t, recordingAt(file)), since, file)
 	}
 }
 
@@ -447,31 +423,15 @@ func TestWhySaysFirstHowThePodIs(t *testing.T) {
 		"pr-node-fa204616":  "WARNING  ", // a finding is about it
 		"node":              "No call is about node, but some are about testbed/fz-node-fa204616, testbed/idle-node-fa204616, testbed/kfullpull-node-fa204616 and 6 more. On the node:\n\nWARNING  ",
 	} {
-		var out bytes.Buffer
-		assert.ErrorIs(t, cli.Why(t.Context(), []string{pod, recordingAt("shim-stopped-probe")}, &out, io.Discard), cli.ErrReported)
-		assert.True(t, strings.HasPrefix(out.String(), first), "%s: %s", pod, &out)
+		text := said(t, pod, recordingAt("shim-stopped-probe"))
+		assert.True(t, strings.HasPrefix(text, first), "%s: %s", pod, text)
 	}
 }
 
 // The metric, the page and the command have the same findings.
 func TestFindingsAreCountedByRuleAndLevel(t *testing.T) {
-	d, err := criadapter.Config(criadapter.Options{})
-	require.NoError(t, err)
-	names, err := cri.NewNames(d.Profile, d.Schema, nil)
-	require.NoError(t, err)
-	look := why.New(d.Schema, names)
-	r, err := capture.Open(recordingAt("pull-hangs"))
-	require.NoError(t, err)
-	defer r.Close() // it was only read
 	var last time.Time
-	for {
-		var ev capture.Event
-		if r.Next(&ev) != nil {
-			break
-		}
-		look.Add(&ev)
-		last = ev.Time
-	}
+	look := lookedAt(t, recordingAt("pull-hangs"), func(ev *capture.Event) { last = ev.Time })
 	n := look.Count(last)
 	assert.Equal(t, 1, n[[2]string{"pull", "warning"}])
 	assert.Contains(t, n, [2]string{"pleg", "warning"}, "a rule that finds nothing counts zero")

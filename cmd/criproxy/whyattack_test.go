@@ -238,6 +238,21 @@ func TestWhyFindsTheFaultInADamagedRecording(t *testing.T) {
 	}
 }
 
+// A recording of a criproxy that did not record conditions, or from which they were cut out, says from what it concludes. The
+// page's own words are tested in a browser: TestPodsAreLanesWithOutages.
+func TestARecordingWithoutConditionsSaysThatOutagesAreInferred(t *testing.T) {
+	events := eventsOf(t, "runtime-killed")
+	cut := damages(t)["without conditions"](slices.Clone(events))
+	older := slices.Clone(cut)
+	older[0] = with(older[0], "changes", false)
+	for path, infers := range map[string]bool{written(t, events): false, written(t, cut): true, written(t, older): true} {
+		assert.Equal(t, infers, strings.Contains(said(t, path), "No conditions of runtimes are recorded here: outages are inferred from calls."))
+		r := asked(t, path)
+		assert.Equal(t, infers, r.Seen.Inferred)
+		assert.NotEmpty(t, r.Findings)
+	}
+}
+
 // An older kubelet speaks v1alpha2, which has the same messages.
 func TestWhyFindsTheSameInAnOlderVersionOfCRI(t *testing.T) {
 	for _, one := range recordings[:5] {

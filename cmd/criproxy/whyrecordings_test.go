@@ -103,6 +103,16 @@ func readFile(t *testing.T, path string) []byte {
 // alone.
 func asKubelet(t *testing.T, path string) why.Report {
 	t.Helper()
+	return lookedAt(t, path, func(ev *capture.Event) {
+		if ev.Peer.Name != "" {
+			ev.Peer.Name = "kubelet"
+		}
+	}).Report(why.Options{})
+}
+
+// lookedAt looks at the events of a recording, after edit has got each of them.
+func lookedAt(t *testing.T, path string, edit func(*capture.Event)) *why.Look {
+	t.Helper()
 	d, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
 	schema := d.Profile.AllVersions(d.Schema)
@@ -114,15 +124,12 @@ func asKubelet(t *testing.T, path string) why.Report {
 	look := why.New(schema, names)
 	for {
 		var ev capture.Event
-		switch err := r.Next(&ev); {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // criproxy was killed
-			return look.Report(why.Options{})
-		default:
-			require.NoError(t, err, path)
+		err := r.Next(&ev)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // criproxy was killed
+			return look
 		}
-		if ev.Peer.Name != "" {
-			ev.Peer.Name = "kubelet"
-		}
+		require.NoError(t, err, path)
+		edit(&ev)
 		look.Add(&ev)
 	}
 }

@@ -22,16 +22,15 @@ import (
 // adminVariable is the environment variable with the path of the admin socket to ask, unless -admin is given.
 const adminVariable = "CRIPROXY_ADMIN"
 
-// adminFlag is the flag -admin of the commands that ask a running criproxy.
-type adminFlag struct{ given string }
-
-func (a *adminFlag) flags(fs *flag.FlagSet) {
-	fs.StringVar(&a.given, "admin", "", "the `PATH` of the admin socket of the criproxy to ask, or ssh://HOST or kube://NODE (default $"+adminVariable+", else "+config.DefaultAdmin+" if it exists, else the socket of the only criproxy that runs)")
+// addAdminFlag adds the flag -admin of the commands that ask a running criproxy.
+func addAdminFlag(fs *flag.FlagSet, given *string) {
+	fs.StringVar(given, "admin", "", "the `PATH` of the admin socket of the criproxy to ask, or ssh://HOST or kube://NODE (default $"+adminVariable+", else "+config.DefaultAdmin+" if it exists, else the socket of the only criproxy that runs)")
 }
 
-// path returns the socket to ask. It does not check that a process serves it: connecting to it gives a better error.
-func (a *adminFlag) path(ctx context.Context) (string, error) {
-	if given := cmp.Or(a.given, os.Getenv(adminVariable)); given != "" {
+// adminSocket returns the socket to ask, if -admin has the value given. It does not check that a process serves it: connecting
+// to it gives a better error.
+func adminSocket(ctx context.Context, given string) (string, error) {
+	if given = cmp.Or(given, os.Getenv(adminVariable)); given != "" {
 		return given, nil
 	}
 	if _, err := os.Stat(config.DefaultAdmin); err == nil {

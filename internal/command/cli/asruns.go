@@ -42,7 +42,7 @@ func (f *Flags) asRuns(ctx context.Context, fs *flag.FlagSet) (string, error) {
 	}
 	_, missing := os.Stat(f.fallback)
 	hasFile := f.given["config"] || missing == nil // which says what to examine
-	path, err := (&adminFlag{asked}).path(ctx)
+	path, err := adminSocket(ctx, asked)
 	if err != nil {
 		if hasFile {
 			return "", nil

@@ -286,13 +286,27 @@ func (l *callView) show(ev *capture.Event) error {
 		}
 		return l.printer.Err()
 	}
+	l.showCall(c, what)
+	return l.printer.Err()
+}
+
+// underWay shows the calls that had not ended at the end of a recording.
+func (l *callView) underWay() {
+	for _, c := range l.assembler.UnderWay() {
+		c.Took = max(c.Took, l.at.Sub(c.Began))
+		l.showCall(c, calls.Done)
+	}
+}
+
+// showCall shows a call, or a message of a stream, if the flags select it.
+func (l *callView) showCall(c *calls.Call, what calls.What) {
 	l.known.add(c)
 	counts := what == calls.Done && (l.filter.Own || !c.Own)
 	if counts {
 		l.seen++
 	}
 	if !l.filter.Match(c) || !l.past.done && c.Began.Before(l.past.since) {
-		return nil
+		return
 	}
 	if counts {
 		l.shown++
@@ -307,7 +321,6 @@ func (l *callView) show(ev *capture.Event) error {
 	default:
 		l.printer.Print(c)
 	}
-	return l.printer.Err()
 }
 
 // doubts reports whether what an event ends, a call or a part of one, is perhaps not as it would be if more of the past were
@@ -354,16 +367,20 @@ func (d *unitDuration) Set(s string) error {
 }
 
 // read shows the calls of all events of a reader.
-func (l *callView) read(r *capture.Reader) error {
+func (l *callView) read(r *capture.Reader) error { return eachEvent(r, l.add) }
+
+// eachEvent calls do with each event of a recording.
+func eachEvent(r *capture.Reader, do func(*capture.Event) error) error {
 	for {
 		var ev capture.Event
-		switch err := r.Next(&ev); {
-		case errors.Is(err, io.EOF):
+		err := r.Next(&ev)
+		if errors.Is(err, io.EOF) {
 			return nil
-		case err != nil:
-			return err
 		}
-		if err := l.add(&ev); err != nil {
+		if err == nil {
+			err = do(&ev)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -68,10 +68,10 @@ until Ctrl-C.`
 	var machines []*machine
 	for i, name := range []string{"alpha", "beta"} {
 		m := &machine{path: cfg.Backends[i].Address, rt: fakecri.New(fakecri.Config{Name: name, Version: fmt.Sprintf("%d.0.0", i+1), Seed: uint64(i + 1)})}
-		defer m.takeAway()
 		if err := m.bringBack(); err != nil {
 			return fmt.Errorf("starting runtime %s: %w", name, err)
 		}
+		defer func() { m.stop() }()
 		machines = append(machines, m)
 	}
 	var proxies sync.WaitGroup
@@ -135,13 +135,10 @@ until Ctrl-C.`
 type machine struct {
 	path string
 	rt   *fakecri.Runtime
-	stop func() // nil while it is stopped
+	stop func() // may be called again
 }
 
 func (m *machine) bringBack() error {
-	if m.stop != nil {
-		return nil
-	}
 	l, err := net.Listen("unix", m.path)
 	if err != nil {
 		return err
@@ -151,11 +148,4 @@ func (m *machine) bringBack() error {
 	serving.Go(func() { _ = m.rt.ServeOn(ctx, l) })
 	m.stop = func() { cancel(); serving.Wait() }
 	return nil
-}
-
-func (m *machine) takeAway() {
-	if m.stop != nil {
-		m.stop()
-		m.stop = nil
-	}
 }

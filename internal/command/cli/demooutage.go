@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -48,7 +46,7 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	_ = s.list(ctx) // which says so itself
 
 	fmt.Fprintf(s.out, "\n%s is gone. Its pods stay in the lists, so that kubelet does not kill them; the other runtime is not affected:\n\n", demoBackend)
-	m.takeAway()
+	m.stop()
 	s.until(ctx, func() bool { _, err := s.exec(ctx, vm); return err != nil })
 	_ = s.list(ctx) // which says so itself
 	var header metadata.MD
@@ -151,49 +149,23 @@ func (s *session) until(ctx context.Context, is func() bool) {
 	}
 }
 
-// keepUp keeps two pods, which print a line a second, and makes the calls of a kubelet, until ctx ends. At a terminal,
-// Enter stops the second runtime, or starts it again.
+// keepUp keeps two pods, which print a line a second, and makes the calls of a kubelet, until ctx ends.
 func (s *session) keepUp(ctx context.Context, machines []*machine) error {
-	m := machines[1]
-	quiet := s.out
-	if s.pods == nil {
-		s.out = io.Discard
-		if err := s.startPods(ctx); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("making the pods that stay: %w", err)
+	out := s.out
+	s.out = io.Discard
+	if err := s.startPods(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("making the pods that stay: %w", err)
+	}
+	s.out = out
+	fmt.Fprintf(s.out, "  crictl pods\n  crictl exec -s %[1]s hostname\n  crictl logs -f %[1]s\n", calls.ShortID(s.pods[1].container))
+	for ctx.Err() == nil {
+		for _, m := range machines {
+			m.rt.Print("tick")
 		}
-		s.out = quiet
+		s.traffic(ctx)
+		pause(ctx, time.Second)
 	}
-	vm := s.pods[1]
-	fmt.Fprintf(s.out, "  crictl pods\n  crictl exec -s %[1]s hostname\n  crictl logs -f %[1]s\n", calls.ShortID(vm.container))
-	keys := make(chan struct{})
-	if term.IsTerminal(int(os.Stdin.Fd())) {
-		fmt.Fprintf(s.out, "\nPress Enter to stop %s, and again to start it.\n", demoBackend)
-		go func() { // until the process ends: nothing ends a read from a terminal
-			for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-				keys <- struct{}{}
-			}
-		}()
-	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-keys:
-			if m.stop != nil {
-				m.takeAway()
-				fmt.Fprintf(s.out, "%s is gone.\n", demoBackend)
-			} else if err := m.bringBack(); err == nil {
-				fmt.Fprintf(s.out, "%s is back.\n", demoBackend)
-			}
-		case <-tick.C:
-			for _, m := range machines {
-				m.rt.Print("tick")
-			}
-			s.traffic(ctx)
-		}
-	}
+	return nil
 }
 
 // traffic makes the calls that a kubelet makes every second. It ignores their errors, which criproxy's own commands

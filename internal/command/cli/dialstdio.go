@@ -12,14 +12,14 @@ import (
 // DialStdio is the subcommand through which a criproxy on another machine reaches the admin socket of this one.
 func DialStdio(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs := subFlags("dial-stdio")
-	var asked adminFlag
-	asked.flags(fs)
+	var asked string
+	addAdminFlag(fs, &asked)
 	about := `dial-stdio copies between its standard streams and the admin socket of this node, until either ends.
 Commands with -admin ssh://HOST or -node NODE run it on the node; nobody needs to type it.`
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
-	path, err := asked.path(ctx)
+	path, err := adminSocket(ctx, asked)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/director/dial"
 	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/command/doctor"
@@ -281,14 +280,9 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) (all []doc
 	var wg sync.WaitGroup
 	for i, b := range cfg.Backends {
 		wg.Go(func() {
-			conn, err := dial.New(dial.Config{Name: b.Name, Address: b.Address, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
-			if err != nil {
-				return // the profile cannot be used; check reports why
-			}
-			defer conn.Close() // nothing is under way
 			all[i].HTTP = listen.ServesHTTP(b.Address)
 			var reply runtimeapi.RuntimeConfigResponse
-			if conn.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) == nil && reply.GetLinux() != nil {
+			if callRuntime(ctx, a, b, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) == nil && reply.GetLinux() != nil {
 				all[i].Driver = server.DriverName(reply.GetLinux().GetCgroupDriver())
 			}
 		})

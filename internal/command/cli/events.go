@@ -66,20 +66,18 @@ criproxy keeps the latest 10,000 events or more in its state folder, if it has o
 		}
 	} else {
 		var counting sync.Mutex
-		story := &merger{out: printer.Out, behind: len(nodes)}
+		story := &merger{out: printer.Out}
+		story.await(nodes)
 		err = story.merge(ctx, func(ctx context.Context) error {
-			return e.nodes.stream(ctx, nodes, errOut, func(ctx context.Context, n admin.Node, connected func()) error {
-				caughtUp := sync.OnceFunc(story.caughtUp)
-				defer caughtUp()
+			return e.nodes.stream(ctx, nodes, story, errOut, func(ctx context.Context, n *teller) error {
 				var text bytes.Buffer
-				client, p := admin.NewClient(n.Address), printer
+				p := printer
 				p.Out, p.Node, p.Wide = &text, n.Name, width(nodes)
-				some, err := e.show(ctx, client, n.Name, from, &p, errOut, func(at time.Time) {
+				some, err := e.show(ctx, n.client, n.Name, from, &p, errOut, func(at time.Time) {
 					if at.IsZero() {
-						connected()
-						p.Off = client.ClockOff()
-						clockOff(errOut, n.Name, p.Off)
-						time.AfterFunc(hold, caughtUp) // what happened before is here by then
+						n.connected()
+						p.Off = n.client.ClockOff()
+						time.AfterFunc(hold, n.caughtUp) // what happened before is here by then
 						return
 					}
 					story.put(at.Add(-p.Off), text.Bytes())

@@ -115,19 +115,33 @@ func findingsOfAll(ctx context.Context, q show.Query, e errand) error {
 	return err
 }
 
+// A teller is one of several nodes whose calls, or changes, a merger writes.
+type teller struct {
+	admin.Node
+	client    *admin.Client
+	connected func() // the node has answered
+	caughtUp  func() // it has said all that happened before; a teller says so at its end
+}
+
 // stream calls run for each node, at the same time. A run calls connected as soon as the node answers; until then it
 // belongs to the nodes that are asked at a time, and has the time of -timeout. stream returns when all have returned. Its
 // error has those of the nodes.
-func (n *nodeFlags) stream(ctx context.Context, nodes []admin.Node, errOut io.Writer, run func(ctx context.Context, n admin.Node, connected func()) error) error {
+func (n *nodeFlags) stream(ctx context.Context, nodes []admin.Node, story *merger, errOut io.Writer, run func(context.Context, *teller) error) error {
 	var running sync.WaitGroup
 	ended := make([]error, len(nodes))
 	nodes = admin.EachNode(ctx, nodes, time.Duration(n.timeout), errOut, func(within context.Context, i int) error {
 		ctx, cancel := context.WithCancel(ctx)
 		connected, over := make(chan struct{}), make(chan struct{})
+		one := &teller{Node: nodes[i], client: admin.NewClient(nodes[i].Address), caughtUp: sync.OnceFunc(story.caughtUp)}
+		one.connected = sync.OnceFunc(func() {
+			clockOff(errOut, one.Name, one.client.ClockOff())
+			close(connected)
+		})
 		running.Go(func() {
 			defer cancel()
 			defer close(over)
-			ended[i] = run(ctx, nodes[i], sync.OnceFunc(func() { close(connected) }))
+			defer one.caughtUp()
+			ended[i] = run(ctx, one)
 		})
 		select {
 		case <-connected:
@@ -158,6 +172,15 @@ type merger struct {
 	behind  int // nodes that have not said yet all that happened before
 	waiting []said
 	failed  error // of out
+}
+
+// await makes the merger write nothing until each node that is asked has said all that happened before.
+func (m *merger) await(nodes []admin.Node) {
+	for _, n := range nodes {
+		if n.Err == nil {
+			m.behind++
+		}
+	}
 }
 
 // said is what a node said.

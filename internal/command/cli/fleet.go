@@ -17,7 +17,7 @@ import (
 
 // nodeFlags are the flags that choose which criproxys a command asks: the one of -admin, or those of nodes.
 type nodeFlags struct {
-	admin    adminFlag
+	admin    string
 	names    string
 	selector string
 	kube     admin.Kube
@@ -32,7 +32,7 @@ const NodesVariable = "CRIPROXY_NODES"
 
 // flags adds all flags to fs.
 func (n *nodeFlags) flags(fs *flag.FlagSet) {
-	n.admin.flags(fs)
+	addAdminFlag(fs, &n.admin)
 	n.choosing(fs)
 }
 
@@ -57,11 +57,11 @@ func (n *nodeFlags) ofPods(fs *flag.FlagSet) {
 
 // check returns an error if the flags are invalid.
 func (n *nodeFlags) check() error {
-	if n.admin.given == "" && !n.several() {
+	if n.admin == "" && !n.several() {
 		n.names = os.Getenv(NodesVariable)
 		n.assumed = n.names != ""
 	}
-	if n.admin.given != "" && n.several() {
+	if n.admin != "" && n.several() {
 		return &UsageError{errors.New("-admin and -nodes exclude each other")}
 	}
 	if n.timeout <= 0 {
@@ -70,7 +70,7 @@ func (n *nodeFlags) check() error {
 	if err := n.kube.Check(n.selector, n.namespace); err != nil {
 		return &UsageError{err}
 	}
-	for _, address := range append(strings.Split(n.names, ","), n.admin.given) {
+	for _, address := range append(strings.Split(n.names, ","), n.admin) {
 		if err := admin.CheckAddress(address); err != nil {
 			return &UsageError{err}
 		}
@@ -85,15 +85,15 @@ func (n *nodeFlags) several() bool { return n.names != "" || n.selector != "" }
 // them to a query. -admin is a flag of serve there, and may be the address of another node.
 func (n *nodeFlags) instead(ctx context.Context, f *Flags, q *show.Query, errOut io.Writer) (bool, error) {
 	if admin.IsRemote(f.typed.Admin) || n.several() {
-		n.admin.given = f.typed.Admin
+		n.admin = f.typed.Admin
 	} else if f.given["admin"] {
 		return false, nil
 	}
 	if err := n.check(); err != nil {
 		return false, err
 	}
-	if n.admin.given != "" {
-		n.names, n.admin.given = n.admin.given, ""
+	if n.admin != "" {
+		n.names, n.admin = n.admin, ""
 	}
 	if !n.several() {
 		return false, nil
@@ -109,7 +109,7 @@ func (n *nodeFlags) chosen(ctx context.Context) ([]admin.Node, error) {
 	if n.several() {
 		return n.nodes(ctx)
 	}
-	path, err := n.admin.path(ctx)
+	path, err := adminSocket(ctx, n.admin)
 	return []admin.Node{{Address: n.kube.At(path)}}, err
 }
 
@@ -177,7 +177,7 @@ func (n *nodeFlags) pods(ctx context.Context, args []string, errOut io.Writer) (
 	if err := n.check(); err != nil || len(args) == 0 || n.namespace == "" && !n.assumed {
 		return args, err
 	}
-	if n.several() && !n.assumed || n.admin.given != "" {
+	if n.several() && !n.assumed || n.admin != "" {
 		return nil, &UsageError{errors.New("with -n, the pods choose the nodes: -admin, -nodes and -l cannot be given as well")}
 	}
 	var pods, names []string

@@ -40,18 +40,24 @@ func runtimeAt(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	conn, err := dial.New(dial.Config{Address: path, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close() // nothing is under way
 	ctx, cancel := context.WithTimeout(ctx, server.AskTimeout)
 	defer cancel()
 	var reply runtimeapi.VersionResponse
-	if err := conn.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &reply); err != nil {
+	err = callRuntime(ctx, a, config.Backend{Address: path}, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &reply)
+	if err != nil {
 		return "", errors.New(status.Convert(err).Message())
 	}
 	return reply.GetRuntimeName(), nil
+}
+
+// callRuntime makes one call to a runtime, in any version of its API.
+func callRuntime(ctx context.Context, a server.API, b config.Backend, method string, request, reply any) error {
+	conn, err := dial.New(dial.Config{Name: b.Name, Address: b.Address, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // nothing is under way
+	return conn.Invoke(ctx, method, request, reply)
 }
 
 // Uninstall is the subcommand that reverts Install.

@@ -202,32 +202,27 @@ func (l *callView) tailAll(ctx context.Context, asked *nodeFlags, nodes []admin.
 	}
 	story := &merger{out: titles.Out}
 	if !look.none {
-		story.behind = len(nodes)
+		story.await(nodes)
 	}
 	var counting sync.Mutex
 	err := story.merge(ctx, func(ctx context.Context) error {
-		return asked.stream(ctx, nodes, errOut, func(ctx context.Context, n admin.Node, connected func()) error {
-			caughtUp := sync.OnceFunc(story.caughtUp)
-			defer caughtUp()
-			client := admin.NewClient(n.Address)
-			response, err := client.Get(ctx, l.asks(look))
+		return asked.stream(ctx, nodes, story, errOut, func(ctx context.Context, n *teller) error {
+			response, err := n.client.Get(ctx, l.asks(look))
 			if err != nil {
 				return err
 			}
-			connected()
-			off := client.ClockOff()
-			clockOff(errOut, n.Name, off)
+			n.connected()
 			one, look := *l, look
-			one.story, one.printer.Node, one.printer.Wide, one.printer.Off = story, n.Name, wide, off
+			one.story, one.printer.Node, one.printer.Wide, one.printer.Off = story, n.Name, wide, n.client.ClockOff()
 			one.known = nil
 			look.over = sync.OnceValue(func() error {
-				caughtUp()
+				n.caughtUp()
 				return one.release(one.unmatchedLive)
 			})
 			if !look.since.IsZero() {
-				look.since = look.since.Add(off)
+				look.since = look.since.Add(one.printer.Off)
 			}
-			ended, err := one.tail(ctx, client, response, look, story, func() {
+			ended, err := one.tail(ctx, n.client, response, look, story, func() {
 				fmt.Fprintf(errOut, "criproxy: %s: another process has taken over\n", n.Name)
 			})
 			counting.Lock()

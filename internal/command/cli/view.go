@@ -85,24 +85,10 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	} else if err != nil {
 		return cmp.Or(fmt.Errorf("%s: %w", fs.Arg(0), err), l.release(l.unmatched))
 	}
-	for _, c := range l.assembler.UnderWay() {
-		c.Took = max(c.Took, l.at.Sub(c.Began)) // to the end of the recording
-		l.known.add(c)
-		match := l.filter.Match(c)
-		if l.filter.Own || !c.Own {
-			l.seen++
-		}
-		if match {
-			l.shown++
-		}
-		switch {
-		case !match:
-		case *sequence:
-			all = append(all, c)
-		case !*stats:
-			l.printer.Print(c)
-		}
+	if *stats { // which are about calls that have ended
+		l.every = func(*calls.Call) {}
 	}
+	l.underWay()
 	if err := l.release(l.unmatched); err != nil {
 		return err
 	}
@@ -137,12 +123,12 @@ func endOf(paths []string) (end time.Time, again func(path string) (*capture.Rea
 		if err != nil {
 			return end, nil, err
 		}
-		var ev capture.Event
-		for err == nil { // the second reading reports what is wrong
-			if err = r.Next(&ev); err == nil && ev.Time.After(end) {
+		_ = eachEvent(r, func(ev *capture.Event) error { // the second reading reports what is wrong
+			if ev.Time.After(end) {
 				end = ev.Time
 			}
-		}
+			return nil
+		})
 		_ = r.Close() // it was only read
 	}
 	return end, again, nil

@@ -130,11 +130,7 @@ func readTogether(all []*recording, of func(*recording)) (cut bool, err error) {
 	}
 	for _, r := range all {
 		of(r)
-		for _, c := range r.view.assembler.UnderWay() {
-			if r.view.filter.Match(c) {
-				r.view.every(c)
-			}
-		}
+		r.view.underWay()
 	}
 	return cut, nil
 }

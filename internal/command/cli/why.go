@@ -232,16 +232,12 @@ func (w *whyFlags) read(r *capture.Reader) (look *why.Look, last time.Time, err 
 	}
 	look = why.New(m.schema, m.names)
 	look.Begin(r.Header())
-	for {
-		var ev capture.Event
-		if err := r.Next(&ev); errors.Is(err, io.EOF) {
-			return look, last, nil
-		} else if err != nil {
-			return look, last, err
-		}
-		look.Add(&ev)
+	err = eachEvent(r, func(ev *capture.Event) error {
+		look.Add(ev)
 		last = ev.Time
-	}
+		return nil
+	})
+	return look, last, err
 }
 
 // given reports whether a flag is on the command line.

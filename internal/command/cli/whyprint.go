@@ -72,8 +72,8 @@ func (w *whyFlags) command(f *why.Finding) string {
 	if len(f.Backends) == 0 { // it is criproxy itself
 		of = ""
 	}
-	if w.nodes.admin.given != "" {
-		asked = " -admin " + w.nodes.admin.given
+	if w.nodes.admin != "" {
+		asked = " -admin " + w.nodes.admin
 	}
 	switch {
 	case w.file != "":

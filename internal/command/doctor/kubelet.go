@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,22 +195,16 @@ func (e *examination) readKubelet(k *Kubelet) error {
 			return err
 		}))
 	}
-	either := func(flag, inFile string) string {
-		if v := k.flag(flag); v != "" {
-			return v
-		}
-		return inFile
-	}
-	k.Endpoint = strings.TrimPrefix(either("container-runtime-endpoint", file.Endpoint), "unix://")
+	k.Endpoint = strings.TrimPrefix(cmp.Or(k.flag("container-runtime-endpoint"), file.Endpoint), "unix://")
 	if k.Endpoint == "" && failed == nil {
 		k.Endpoint, k.unset = defaultEndpoint, true
 	}
-	k.Images = strings.TrimPrefix(either("image-service-endpoint", file.Images), "unix://")
+	k.Images = strings.TrimPrefix(cmp.Or(k.flag("image-service-endpoint"), file.Images), "unix://")
 	const statsFromCRI = "PodAndContainerStatsFromCRI"
 	k.fromCRI = file.Gates[statsFromCRI] || slices.Contains(strings.Split(k.flag("feature-gates"), ","), statsFromCRI+"=true")
-	k.Driver = either("cgroup-driver", file.Driver)
-	if k.Driver == "" && failed == nil {
-		k.Driver = "cgroupfs" // kubelet's default
+	k.Driver = cmp.Or(k.flag("cgroup-driver"), file.Driver)
+	if failed == nil {
+		k.Driver = cmp.Or(k.Driver, "cgroupfs") // kubelet's default
 	}
 	return failed
 }

@@ -85,22 +85,19 @@ func (q Query) People() bool { return q.Format != JSON && q.Format != YAML }
 // OfNode is an answer of one of several nodes, as programs get it: the JSON object of the node with the key "node", and
 // with "error" if there is no answer.
 func OfNode(n admin.Node, raw []byte) json.RawMessage {
-	head, _ := json.Marshal(struct {
+	said := struct {
 		Node  string `json:"node"`
 		Error string `json:"error,omitempty"`
-	}{n.Name, errorText(n.Err)})
+	}{Node: n.Name}
+	if n.Err != nil {
+		said.Error = n.Err.Error()
+	}
+	head, _ := json.Marshal(said)
 	raw = bytes.TrimSpace(raw)
 	if n.Err != nil || len(raw) < 2 || raw[0] != '{' || !json.Valid(raw) || len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0 {
 		return head
 	}
 	return append(append(head[:len(head)-1], ','), raw[1:]...)
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // EncodeAll writes the answers of several nodes for programs, as an array of what [OfNode] returns, and that of one as the
