@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/criproxy/criproxy/testbed/host"
@@ -97,7 +98,7 @@ func (p *patient) configures(before, after string) func() error {
 
 // push puts an image into the registry that is testbed/app:1 but for its configuration, and returns the digest of that.
 func (p *patient) push(image string, change func(*v1.Config)) v1.Hash {
-	base := p.pushed("testbed/app:1")
+	base := p.pushed(p.t, "testbed/app:1")
 	file, err := base.ConfigFile()
 	require.NoError(p.t, err)
 	file = file.DeepCopy()
@@ -121,6 +122,15 @@ func (p *patient) sole(on *runtimes.Containerd, kind, pod string) (string, error
 		return "", fmt.Errorf("not one %s of %s: %q", kind, pod, id)
 	}
 	return id, nil
+}
+
+// shimOn returns the process of the shim of a pod on a runtime.
+func (p *patient) shimOn(on *runtimes.Containerd, pod string) (pid int, err error) {
+	id, err := p.sole(on, "sandbox", pod)
+	if err != nil {
+		return 0, err
+	}
+	return shimOf(p.t.Context(), id)
 }
 
 // shimOf returns the process of a sandbox's shim.
@@ -171,21 +181,18 @@ func (p *patient) pushWithFile(image, name string) (layer v1.Layer, file string)
 		return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
 	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 	require.NoError(p.t, err)
-	made, err := mutate.AppendLayers(p.pushed("testbed/app:1"), layer)
+	made, err := mutate.AppendLayers(p.pushed(p.t, "testbed/app:1"), layer)
 	require.NoError(p.t, err)
 	require.NoError(p.t, p.registry.Push(image, made))
 	return layer, file
 }
 
 // pushed returns an image of the registry.
-func (p *patient) pushed(image string) v1.Image {
-	found, err := remote.Image(p.reference(image))
-	require.NoError(p.t, err)
+func (n *node) pushed(t *testing.T, image string) v1.Image {
+	t.Helper()
+	ref, err := name.ParseReference(n.registry.Image(image), name.Insecure)
+	require.NoError(t, err)
+	found, err := remote.Image(ref)
+	require.NoError(t, err)
 	return found
-}
-
-func (p *patient) reference(image string) name.Reference {
-	ref, err := name.ParseReference(p.registry.Image(image), name.Insecure)
-	require.NoError(p.t, err)
-	return ref
 }

@@ -15,10 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -53,7 +51,7 @@ func (n *node) try(t *testing.T, faults []fault) {
 			f.run(t)
 			n.save(t, f.name, since)
 			found := n.why(t, since)
-			assert.True(t, f.says == "" || slices.ContainsFunc(found, func(one finding) bool { return strings.Contains(one.Text+"; probably: "+one.Cause, f.says) }), "%q is not in %v", f.says, found)
+			assert.True(t, f.says == "" || slices.ContainsFunc(found, func(one finding) bool { return strings.Contains(one.sentence(), f.says) }), "%q is not in %v", f.says, found)
 		})
 	}
 }
@@ -198,10 +196,6 @@ func (n *node) serve(t *testing.T, p plugin.Plugin) {
 
 // pushManyFiles pushes an image whose volume has so many files that a runtime takes long to copy them for each container.
 func (n *node) pushManyFiles(t *testing.T) {
-	base, err := name.ParseReference(n.registry.Image("testbed/app:1"), name.Insecure)
-	require.NoError(t, err)
-	image, err := remote.Image(base)
-	require.NoError(t, err)
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
 	require.NoError(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "data/", Mode: 0o755}))
@@ -211,7 +205,7 @@ func (n *node) pushManyFiles(t *testing.T) {
 	require.NoError(t, w.Close())
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil })
 	require.NoError(t, err)
-	image, err = mutate.AppendLayers(image, layer)
+	image, err := mutate.AppendLayers(n.pushed(t, "testbed/app:1"), layer)
 	require.NoError(t, err)
 	file, err := image.ConfigFile()
 	require.NoError(t, err)

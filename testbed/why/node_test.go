@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
+	old      = "old.io" // the second runtime's name
 	registry = "registry.test"
 	image    = registry + "/testbed/app:1"
 )
@@ -67,7 +68,7 @@ type setup struct {
 	criproxy, kubelet string // their YAML
 	toml              string // of containerd
 	direct            bool   // criproxy speaks to containerd itself, not to a relay
-	second            bool   // there is another runtime: see startSecond
+	second            bool   // there is another runtime, a containerd 1.7 with the name old
 	recorder          int    // its size in bytes; 0 means 64 MiB
 	relay             []grpc.StreamServerInterceptor
 	api               bool // kubelet is a node of an API server
@@ -94,7 +95,8 @@ bin_dirs = [%q, %q]
 	n.yaml = fmt.Sprintf("flightRecorder: %d\n%sbackends:\n- address: ", cmp.Or(s.recorder, 64<<20), s.criproxy)
 	other := ""
 	if s.second {
-		other = n.startSecond(t)
+		n.second = testbed.NewContainerd(t, n.registry, runtimes.Config{Version: "1.7", Mirrors: mirrors})
+		other = "- name: " + old + "\n  address: " + n.second.Socket() + "\n"
 	}
 	n.proxy = testbed.NewProxy(t, n.yaml+socket+"\n"+other)
 	config := kubelet.Config{Endpoint: n.proxy.Endpoint(), ExtraYAML: s.kubelet}
@@ -132,13 +134,16 @@ func (n *node) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "why %4.0fs  %s\n", time.Since(n.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
+// run adds pods, and returns when all run. Thirty of them at once take minutes.
 func (n *node) run(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
 		require.NoError(t, n.kubelet.AddManifest(pod))
 	}
+	ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer stop()
 	for _, pod := range pods {
-		_, err := n.kubelet.WaitRunning(t.Context(), pod.Name)
+		_, err := n.kubelet.WaitRunning(ctx, pod.Name)
 		require.NoError(t, err)
 	}
 }
@@ -207,14 +212,63 @@ type finding struct {
 // why runs the real criproxy why about the time since a fault was made.
 func (n *node) why(t *testing.T, since time.Time) []finding {
 	t.Helper()
-	cmd := host.Command(t.Context(), n.proxy.Program, "why", "-o", "json", "-admin", n.proxy.Admin(), "-since", (time.Since(since) + 3*time.Second).String()) // it takes a moment to start
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	_ = cmd.Run() // it fails if something is wrong now
+	found, problem := n.ask(t, "-since", (time.Since(since) + 3*time.Second).String()) // it takes a moment to start
+	require.Empty(t, problem)
+	return found
+}
+
+// ask runs the real criproxy why with arguments. If why could not look, problem says so.
+func (n *node) ask(t *testing.T, args ...string) (found []finding, problem string) {
+	t.Helper()
+	cmd := host.Command(t.Context(), n.proxy.Program, append([]string{"why", "-o", "json", "-admin", n.proxy.Admin()}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, _ := cmd.Output() // it fails if something is wrong now
 	var report struct{ Findings []finding }
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &report), "%s%s", &stdout, &stderr)
-	if slices.ContainsFunc(report.Findings, func(f finding) bool { return !f.Over && f.Level != "note" }) {
-		assert.Equal(t, 1, cmd.ProcessState.ExitCode())
+	if cmd.ProcessState.ExitCode() > 1 || json.Unmarshal(out, &report) != nil {
+		return nil, "it could not look: " + stderr.String()
 	}
-	return report.Findings
+	assert.Equal(t, slices.ContainsFunc(report.Findings, finding.lasts), cmd.ProcessState.ExitCode() == 1, "%v", report.Findings)
+	return report.Findings, ""
+}
+
+func (f finding) sentence() string { return f.Text + "; probably: " + f.Cause }
+
+// lasts reports whether a finding makes why fail.
+func (f finding) lasts() bool { return !f.Over && f.Level != "note" }
+
+// A step is what a test does so long after it has begun.
+type step struct {
+	at time.Duration
+	do func()
+}
+
+// follow does one step after the other. If one comes late, all later ones are as much later: the time between two never shrinks.
+func follow(steps []step) {
+	began := time.Now()
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	for _, s := range steps {
+		wait := time.Until(began.Add(s.at))
+		time.Sleep(wait)
+		began = began.Add(max(0, -wait))
+		s.do()
+	}
+}
+
+// onSecond returns a pod for the second runtime.
+func onSecond(p *corev1.Pod, image string) *corev1.Pod {
+	p.Annotations["kubernetes.io/target-runtime"] = old
+	p.Spec.Containers[0].Image = old + "/" + registry + "/" + image
+	return p
+}
+
+// probed returns a pod with an exec probe that runs the program app.
+func probed(p *corev1.Pod, args ...string) *corev1.Pod {
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: append([]string{"app"}, args...)}}}
+	return p
+}
+
+func graceful(p *corev1.Pod, seconds int64) *corev1.Pod {
+	p.Spec.TerminationGracePeriodSeconds = &seconds
+	return p
 }

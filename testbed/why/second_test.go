@@ -271,7 +271,8 @@ BinaryName = %q
 	for i := len(all); i < pods; i++ {
 		all = append(all, pod(fmt.Sprintf("extra-%d", i), "sleep"))
 	}
-	p.start(t, all...)
+	p.pods = len(all)
+	p.run(t, all...)
 	return p
 }
 
@@ -475,7 +476,7 @@ func (p *patient) makeSituations() []*situation {
 			name: "no-address-left", pod: "addressless", runtime: primary, at: seconds(30), claims: "network",
 			says: `no (more |free )?(ip )?address|address(es)? .*(left|available|exhaust|used|full)|out of (ip )?address|ipam`,
 			acts: []act{
-				{0, both(func() error { return p.usesUpAddresses(addFails, networkText) }, run(pod("addressless", "sleep")))},
+				{0, both(func() error { return p.usesUpAddresses("addressless") }, run(pod("addressless", "sleep")))},
 				{seconds(60), remove(addFails)}, {seconds(105), end("addressless")},
 			},
 			asks: []ask{{seconds(40), lasts}, {seconds(95), over}, {seconds(145), over}},
@@ -500,7 +501,7 @@ func (p *patient) makeSituations() []*situation {
 			name: "pod-removed-by-hand", pod: "swept", runtime: primary, at: seconds(60),
 			says: `crictl|(another|other|different) client|not (by )?kubelet|(besides|behind|than) kubelet|by hand|RemovePodSandbox|StopPodSandbox`,
 			acts: []act{{seconds(-60), run(pod("swept", "sleep"))}, {0, func() error {
-				id, err := p.sandboxOf("swept")
+				id, err := p.sole(p.runtime, "sandbox", "swept")
 				if err != nil {
 					return err
 				}
@@ -729,7 +730,11 @@ func (x *exam) ask(n *patient, s *situation, i int) {
 	}
 	pod, load := n.stateOf(who), loadOfMachine(x.t)
 	for _, about := range abouts {
-		found, problem := n.whyPod(x.t, about)
+		var args []string
+		if about != "" {
+			args = []string{"testbed/" + about + "-" + n.kubelet.NodeName}
+		}
+		found, problem := n.node.ask(x.t, args...)
 		a := answer{
 			Pods: n.pods, Situation: s.name, Twin: s.twin, After: after.Seconds(), About: about, Pod: pod, Says: s.says, Recording: recording,
 			Load: load, Problem: problem, Findings: found,
@@ -990,41 +995,18 @@ func (p *patient) changing(change func() error) func() error {
 
 // ctl runs crictl on criproxy.
 func (p *patient) ctl(args ...string) error {
-	_, err := p.ctlOutput(args...)
-	return err
-}
-
-func (p *patient) ctlOutput(args ...string) (string, error) {
 	ctx, stop := context.WithTimeout(p.t.Context(), 20*time.Second)
 	defer stop()
 	out, err := host.Command(ctx, p.crictl, append([]string{"-t", "15s", "-r", p.proxy.Endpoint(), "-i", p.proxy.Endpoint()}, args...)...).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("crictl %s: %w: %s", strings.Join(args, " "), err, out)
+		return fmt.Errorf("crictl %s: %w: %s", strings.Join(args, " "), err, out)
 	}
-	return string(out), nil
-}
-
-// sandboxOf returns the id of the sandbox of a pod on the primary.
-func (p *patient) sandboxOf(pod string) (string, error) {
-	out, err := p.ctlOutput("pods", "--name", pod, "--quiet")
-	if err != nil {
-		return "", err
-	}
-	for word := range strings.FieldsSeq(out) {
-		if regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(word) {
-			return word, nil
-		}
-	}
-	return "", fmt.Errorf("no sandbox of %s in %q", pod, out)
+	return nil
 }
 
 // killShim kills the shim of a pod on the primary.
 func (p *patient) killShim(pod string) error {
-	id, err := p.sandboxOf(pod)
-	if err != nil {
-		return err
-	}
-	pid, err := shimOf(p.t.Context(), id)
+	pid, err := p.shimOn(p.runtime, pod)
 	if err != nil {
 		return err
 	}
@@ -1051,41 +1033,43 @@ func networkOf(c *runtimes.Containerd) string {
 	return filepath.Join(c.Dir, "cni", "net.d", "10-testbed.conflist")
 }
 
-// usesUpAddresses writes a line of shell for the CNI plugin's script: the plugin gets the runtime's network with one address,
-// which another pod has.
-func (p *patient) usesUpAddresses(script string, network []byte) error {
+// usesUpAddresses makes the CNI plugin get, for a pod on the primary, the runtime's network with one address, which another pod has.
+func (p *patient) usesUpAddresses(pod string) error {
+	var taken error
+	err := p.givesNetwork(pod, func(conf map[string]any) {
+		pool := conf["ipam"].(map[string]any)["ranges"].([]any)[0].([]any)[0].(map[string]any)
+		only := strings.TrimSuffix(pool["gateway"].(string), "1") + "250"
+		pool["rangeStart"], pool["rangeEnd"] = only, only
+		data := filepath.Join(p.dir, "ipam")
+		conf["ipam"] = map[string]any{"type": "host-local", "dataDir": data, "ranges": [][]any{{pool}}}
+		folder := filepath.Join(data, conf["name"].(string))
+		taken = errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, only), []byte("another\r\neth0"), 0o644))
+	})
+	return errors.Join(err, taken)
+}
+
+// givesNetwork writes a line of shell for the CNI plugin's script: for a pod on the primary the plugin gets another configuration,
+// which change makes of that of the runtime's network.
+func (p *patient) givesNetwork(pod string, change func(conf map[string]any)) error {
+	text, err := os.ReadFile(networkOf(p.runtime))
+	if err != nil {
+		return err
+	}
 	var list struct {
 		Name, CNIVersion string
 		Plugins          []map[string]any
 	}
-	if err := json.Unmarshal(network, &list); err != nil {
+	if err := json.Unmarshal(text, &list); err != nil {
 		return err
 	}
-	var ipam struct{ Ranges [][]map[string]string }
-	text, err := json.Marshal(list.Plugins[0]["ipam"])
-	if err == nil {
-		err = json.Unmarshal(text, &ipam)
-	}
-	if err != nil {
-		return err
-	}
-	pool := ipam.Ranges[0][0]
-	only := strings.TrimSuffix(pool["gateway"], "1") + "250"
-	pool["rangeStart"], pool["rangeEnd"] = only, only
-	data := filepath.Join(p.dir, "ipam")
-	conf := maps.Clone(list.Plugins[0])
+	conf := list.Plugins[0]
 	conf["name"], conf["cniVersion"] = list.Name, list.CNIVersion
-	conf["ipam"] = map[string]any{"type": "host-local", "dataDir": data, "ranges": ipam.Ranges}
+	change(conf)
 	if text, err = json.Marshal(conf); err != nil {
 		return err
 	}
-	file := filepath.Join(p.dir, "full.conf")
-	return errors.Join(
-		os.MkdirAll(filepath.Join(data, list.Name), 0o755),
-		os.WriteFile(filepath.Join(data, list.Name, only), []byte("another\r\neth0"), 0o644),
-		os.WriteFile(file, text, 0o644),
-		os.WriteFile(script, []byte("exec <"+file+"\n"), 0o644),
-	)
+	file := filepath.Join(p.dir, pod+".conf")
+	return both(writes(file, string(text)), writes(filepath.Join(p.cni, "ADD-"+pod), "exec <"+file+"\n"))()
 }
 
 // slowlyProbed returns a pod with an exec probe that takes a while, and may take some seconds.

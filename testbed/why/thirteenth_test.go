@@ -48,7 +48,7 @@ func (p *patient) makeThirteenthSituations() []*situation {
 		w.WriteHeader(http.StatusUnauthorized)
 		fmt.Fprint(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`)
 	})
-	p.badRegistry(p.runtime, "glacier.test", answersInSchemaOne)
+	p.badRegistry(p.runtime, "glacier.test", firstSchema)
 	_, cornice := p.pushWithFile("testbed/slope:1", "cornice")
 
 	ontoFile := withHostPath(onSecond(pod("lhotse", "sleep"), "testbed/slope:1"), p.t.TempDir(), corev1.HostPathUnset)
@@ -242,7 +242,7 @@ func (p *patient) makeThirteenthSituations() []*situation {
 			acts: []act{
 				{seconds(-43), p.adds(onSecond(pod("ortler", "sleep"), "testbed/app:1"))},
 				{0, func() error {
-					pid, err := p.shimOnSecond("ortler")
+					pid, err := p.shimOn(p.second, "ortler")
 					if err != nil {
 						return err
 					}
@@ -389,18 +389,6 @@ func (p *patient) makeThirteenthSituations() []*situation {
 	}
 }
 
-// answersInSchemaOne is a registry that has not changed since 2015: its manifests are of the first schema.
-func answersInSchemaOne(w http.ResponseWriter, r *http.Request) {
-	if !strings.Contains(r.URL.Path, "/manifests/") {
-		http.NotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", "application/vnd.docker.distribution.manifest.v1+prettyjws")
-	if r.Method != http.MethodHead {
-		fmt.Fprint(w, `{"schemaVersion":1,"name":"testbed/app","tag":"1","architecture":"amd64","fsLayers":[],"history":[],"signatures":[]}`)
-	}
-}
-
 // muteVolume returns the acts between which a FUSE file system is mounted on a folder whose server says nothing: whoever looks there
 // waits, as for NFS.
 func (p *patient) muteVolume(dir string) (begin, end func() error) {
@@ -421,15 +409,6 @@ func (p *patient) muteVolume(dir string) (begin, end func() error) {
 	}
 	p.t.Cleanup(func() { _ = end() })
 	return begin, end
-}
-
-// shimOnSecond returns the shim of a pod on the second runtime.
-func (p *patient) shimOnSecond(pod string) (pid int, err error) {
-	id, err := p.sole(p.second, "sandbox", pod)
-	if err != nil {
-		return 0, err
-	}
-	return shimOf(p.t.Context(), id)
 }
 
 // keepsAddressLock returns the acts between which somebody holds the lock of the addresses of the second runtime's network, for which

@@ -2,7 +2,6 @@ package why_test
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -407,27 +406,12 @@ func (p *patient) privateMount() string {
 // same bridge, and is to give the bridge one of them, as when the network's configuration has changed. The plugin refuses by itself.
 func (p *patient) otherSubnet(pod string) func() error {
 	return func() error {
-		text, err := os.ReadFile(networkOf(p.runtime))
-		if err != nil {
-			return err
-		}
-		var list struct {
-			Name, CNIVersion string
-			Plugins          []map[string]any
-		}
-		if err := json.Unmarshal(text, &list); err != nil {
-			return err
-		}
-		conf := list.Plugins[0]
-		conf["name"], conf["cniVersion"], conf["isGateway"] = list.Name, list.CNIVersion, true
-		conf["ipam"] = map[string]any{
-			"type": "host-local", "dataDir": filepath.Join(p.dir, "ipam-"+pod), "ranges": []any{[]any{map[string]string{"subnet": "198.18.77.0/24"}}},
-		}
-		if text, err = json.Marshal(conf); err != nil {
-			return err
-		}
-		file := filepath.Join(p.dir, pod+".conf")
-		return both(writes(file, string(text)), writes(filepath.Join(p.cni, "ADD-"+pod), "exec <"+file+"\n"))()
+		return p.givesNetwork(pod, func(conf map[string]any) {
+			conf["isGateway"] = true
+			conf["ipam"] = map[string]any{
+				"type": "host-local", "dataDir": filepath.Join(p.dir, "ipam-"+pod), "ranges": []any{[]any{map[string]string{"subnet": "198.18.77.0/24"}}},
+			}
+		})
 	}
 }
 

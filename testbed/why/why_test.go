@@ -4,14 +4,11 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -116,8 +113,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 		}},
 		{name: "pull-hangs", says: "kubelet pulls one image at a time", run: func(t *testing.T) {
 			one, other := pod("puller", "tick"), pod("waiter", "tick")
-			at, _ := n.drips(t, time.Hour)
-			one.Spec.Containers[0].Image = at + "/testbed/large:1"
+			one.Spec.Containers[0].Image = n.stalls(t) + "/testbed/large:1"
 			require.NoError(t, n.kubelet.AddManifest(one))
 			n.awaitSandbox(t, "puller") // on a busy machine this alone takes seconds
 			time.Sleep(4 * time.Second)
@@ -184,22 +180,16 @@ func (n *node) killPod(t *testing.T, name string) {
 	}
 }
 
-// drips returns the address of a registry with a large image, of which it sends 16 KiB at a time, with pauses between, until
-// it is to flow.
-func (n *node) drips(t *testing.T, pause time.Duration) (address string, flow func()) {
-	base, err := name.ParseReference(n.registry.Image("testbed/app:1"), name.Insecure)
-	require.NoError(t, err)
-	image, err := remote.Image(base)
-	require.NoError(t, err)
+// stalls returns the address of a registry with a large image, of which it sends 16 KiB and then nothing more until the test ends.
+func (n *node) stalls(t *testing.T) (address string) {
 	layer, err := random.Layer(3<<19, types.DockerLayer)
 	require.NoError(t, err)
-	image, err = mutate.AppendLayers(image, layer)
+	image, err := mutate.AppendLayers(n.pushed(t, "testbed/app:1"), layer)
 	require.NoError(t, err)
 	require.NoError(t, n.registry.Push("testbed/large:1", image))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	flows := make(chan struct{})
 	go func() {
 		for {
 			client, err := l.Accept()
@@ -214,17 +204,10 @@ func (n *node) drips(t *testing.T, pause time.Duration) (address string, flow fu
 				}
 				defer server.Close()
 				go func() { _, _ = io.Copy(server, client) }() // it ends with either
-				for {
-					if _, err := io.CopyN(client, server, 16<<10); err != nil {
-						return
-					}
-					select {
-					case <-flows:
-					case <-time.After(pause):
-					}
-				}
+				_, _ = io.CopyN(client, server, 16<<10)
+				<-t.Context().Done()
 			}()
 		}
 	}()
-	return l.Addr().String(), sync.OnceFunc(func() { close(flows) })
+	return l.Addr().String()
 }

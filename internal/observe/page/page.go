@@ -17,7 +17,7 @@ var scripts = []string{
 }
 
 // parts are what the pages of one kind have in common.
-type parts struct{ head, body, script, style []byte }
+type parts struct{ head, body, script, style string }
 
 // page returns the parts of the page of a node.
 var page = sync.OnceValue(func() parts { return assemble("page.html", scripts) })
@@ -39,22 +39,22 @@ func Live() (html []byte, contentSecurityPolicy string) { return page().live() }
 // assemble makes a page of files. It uses no template package: it fills in only the program's own text, and text/template
 // makes the linker keep every method of every type.
 func assemble(body string, scripts []string) parts {
-	read := func(name string) []byte {
+	read := func(name string) string {
 		b, err := files.ReadFile("page/" + name)
 		if err != nil {
 			panic(err) // cannot happen: the file is embedded
 		}
-		return b
+		return string(b)
 	}
-	script := []byte("\"use strict\";\n(() => {\n")
+	script := "\"use strict\";\n(() => {\n"
 	for _, name := range scripts {
-		script = append(script, read(name)...)
+		script += read(name)
 	}
-	return parts{head: read("head.html"), body: read(body), script: append(script, "})();\n"...), style: read("page.css")}
+	return parts{head: read("head.html"), body: read(body), script: script + "})();\n", style: read("page.css")}
 }
 
-func hash(b []byte) string {
-	sum := sha256.Sum256(b)
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
@@ -67,16 +67,13 @@ func (p parts) policy() string {
 // live returns a page that can ask the server that it came from.
 func (p parts) live() (html []byte, contentSecurityPolicy string) {
 	policy := p.policy() + "; connect-src 'self'"
-	return append(p.begin(policy), p.end()...), policy + "; frame-ancestors 'none'"
+	return []byte(p.begin(policy) + p.end()), policy + "; frame-ancestors 'none'"
 }
 
-func (p parts) begin(policy string) []byte {
-	b := append([]byte{}, p.head...)
-	b = append(b, `<meta http-equiv="Content-Security-Policy" content="`+policy+"\">\n<style>"...)
-	b = append(append(b, p.style...), "</style>\n</head>\n<body>\n"...)
-	return append(b, p.body...)
+func (p parts) begin(policy string) string {
+	return p.head + `<meta http-equiv="Content-Security-Policy" content="` + policy + "\">\n<style>" + p.style + "</style>\n</head>\n<body>\n" + p.body
 }
 
-func (p parts) end() []byte {
-	return append(append([]byte("<noscript>This page draws what it shows with JavaScript, which is turned off here.</noscript>\n<script>"), p.script...), "</script>\n</body>\n</html>\n"...)
+func (p parts) end() string {
+	return "<noscript>This page draws what it shows with JavaScript, which is turned off here.</noscript>\n<script>" + p.script + "</script>\n</body>\n</html>\n"
 }

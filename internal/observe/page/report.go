@@ -1,11 +1,11 @@
 package page
 
 import (
-	"bytes"
+	"bufio"
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
 	"strconv"
 
@@ -66,20 +66,19 @@ type Writer struct {
 	Story  Story                      // it takes the header and the events before their calls are added
 	Finder interface{ JSON() []byte } // it has taken all events when Close is called; nil if nobody looked for what is wrong
 
-	out     io.Writer
+	out     *bufio.Writer  // which keeps the first error
 	printer *calls.Printer // see Render
 	calls   int
 	rows    Batch
 	details []json.RawMessage
 	shared  []json.RawMessage // parts that the calls of details have in common
 	places  map[string]int    // :: part of a call → its index in shared
-	err     error
 }
 
 // NewWriter returns a writer of a page to out. It uses printer as [Render] does. The caller closes out after Close.
 func NewWriter(out io.Writer, printer *calls.Printer) *Writer {
-	w := &Writer{out: out, printer: printer}
-	w.write(page().begin(page().policy()))
+	w := &Writer{out: bufio.NewWriter(out), printer: printer}
+	_, _ = w.out.WriteString(page().begin(page().policy())) // Close returns the error
 	return w
 }
 
@@ -113,17 +112,13 @@ func (w *Writer) Close(info Info) error {
 	w.flushDetails()
 	w.flushRows()
 	info.describe(w.printer.Schema)
-	data, err := json.Marshal(info)
-	if err != nil {
-		return err
-	}
-	w.block("info", data)
+	w.block("info", marshal(info))
 	w.block("story", w.Story.JSON())
 	if w.Finder != nil {
 		w.block("wrong", w.Finder.JSON())
 	}
-	w.write(page().end())
-	return w.err
+	_, _ = w.out.WriteString(page().end()) // Flush returns the error
+	return w.out.Flush()
 }
 
 // minShared is the least size, in bytes, of a part that is worth sharing.
@@ -166,27 +161,13 @@ func (w *Writer) flushRows() {
 }
 
 // block writes data as a script element that browsers do not run: base64 of gzip, so that no part of it can be taken
-// for HTML.
+// for HTML. The first error stays in w.out.
 func (w *Writer) block(id string, data []byte) {
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	_, err := z.Write(data)
-	w.fail(errors.Join(err, z.Close()))
-	b := append([]byte(`<script type="text/plain" id="`), id...)
-	b = append(b, `">`...)
-	b = base64.StdEncoding.AppendEncode(b, packed.Bytes())
-	w.write(append(b, "</script>\n"...))
-}
-
-func (w *Writer) write(b []byte) {
-	if w.err == nil {
-		_, err := w.out.Write(b)
-		w.fail(err)
-	}
-}
-
-func (w *Writer) fail(err error) {
-	if w.err == nil {
-		w.err = err
-	}
+	fmt.Fprintf(w.out, `<script type="text/plain" id="%s">`, id)
+	text := base64.NewEncoder(base64.StdEncoding, w.out)
+	zip := gzip.NewWriter(text)
+	_, _ = zip.Write(data)
+	_ = zip.Close()
+	_ = text.Close()
+	_, _ = w.out.WriteString("</script>\n")
 }

@@ -27,15 +27,15 @@ type Story struct {
 	pods    map[string]*listed
 	counts  map[string]counted // :: runtime → how many pods it has, as far as that is known
 	gaps    []gap
-	at      map[string]reached           // :: node → how far its recording is
-	has     map[string]*calls.Conditions // :: node → whether its recording has the conditions of runtimes
-	node    string                       // where the recording is from, if there are several
+	of      map[string]*recording // :: node
+	node    string                // where the recording is from that the story takes at present, if there are several
 }
 
-// reached is how far a recording is.
-type reached struct {
-	latest uint64 // number of the latest call that began
-	begun  bool   // the recording has begun, and no call of it yet
+// A recording is what a story knows of the recording of a node.
+type recording struct {
+	latest     uint64           // number of the latest call that began
+	begun      bool             // it has begun, and no call of it yet
+	conditions calls.Conditions // whether it has those of its runtimes
 }
 
 // counted is a number of pods.
@@ -108,8 +108,9 @@ type gap struct {
 
 // Begin takes the header of a recording, before its events.
 func (s *Story) Begin(h *capture.FileHeader) {
-	s.reach(reached{s.at[s.node].latest, true})
-	s.conditions().Begin(h)
+	of := s.recording()
+	of.begun = true
+	of.conditions.Begin(h)
 	for _, b := range h.Backends {
 		if b.State != "" {
 			s.put(capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods, Containers: b.Containers})
@@ -126,45 +127,38 @@ func (s *Story) Take(ev *capture.Event) {
 	case ev.Kind == capture.Missed:
 		s.gap(gap{Time: unix(ev.Time), Events: ev.Missed})
 	case ev.Kind == capture.Start && !ev.Again && (ev.Leg == 0 || ev.Own):
-		at := s.at[s.node]
-		if at.begun && ev.Call > at.latest+1 { // calls have numbers
-			g := gap{Calls: ev.Call - at.latest - 1, node: s.node}
-			if at.latest > 0 {
+		of := s.recording()
+		if of.begun && ev.Call > of.latest+1 { // calls have numbers
+			g := gap{Calls: ev.Call - of.latest - 1, node: s.node}
+			if of.latest > 0 {
 				g.Time = unix(ev.Time)
 			}
 			s.gap(g)
 		}
-		s.reach(reached{latest: max(at.latest, ev.Call)})
+		of.latest, of.begun = max(of.latest, ev.Call), false
 	}
-}
-
-func (s *Story) reach(at reached) {
-	if s.at == nil {
-		s.at = map[string]reached{}
-	}
-	s.at[s.node] = at
 }
 
 // known reports whether the recording of a node has the conditions of its runtimes. If none has, the page infers outages
 // from calls.
 func (s *Story) known() bool {
-	for _, k := range s.has {
-		if !k.Lacking() {
+	for _, of := range s.of {
+		if !of.conditions.Lacking() {
 			return true
 		}
 	}
 	return false
 }
 
-// conditions returns the conditions of the node whose recording the story takes at present.
-func (s *Story) conditions() *calls.Conditions {
-	if s.has == nil {
-		s.has = map[string]*calls.Conditions{}
+// recording returns the recording that the story takes at present.
+func (s *Story) recording() *recording {
+	if s.of == nil {
+		s.of = map[string]*recording{}
 	}
-	if s.has[s.node] == nil {
-		s.has[s.node] = &calls.Conditions{}
+	if s.of[s.node] == nil {
+		s.of[s.node] = &recording{}
 	}
-	return s.has[s.node]
+	return s.of[s.node]
 }
 
 func (s *Story) gap(g gap) {
@@ -174,7 +168,7 @@ func (s *Story) gap(g gap) {
 
 // Change takes a change that may be there already.
 func (s *Story) Change(c capture.Change) {
-	s.conditions().Change(&c)
+	s.recording().conditions.Change(&c)
 	s.put(c)
 }
 
@@ -213,9 +207,9 @@ func (s *Story) Add(c *calls.Call) (news bool) {
 	if at := slices.IndexFunc(s.gaps, older); at >= 0 {
 		s.gaps[at].Calls-- // it began before the first one that the recording has as a whole
 	}
-	if k := s.has[s.node]; k != nil {
+	if of := s.of[s.node]; of != nil {
 		known := s.known()
-		k.Call(c)
+		of.conditions.Call(c)
 		news = known != s.known()
 	}
 	began, ended := unix(c.Began), unix(c.Began.Add(c.Took))

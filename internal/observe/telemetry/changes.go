@@ -313,7 +313,6 @@ func (c *Changes) Restore(all []capture.Change) {
 func (c *Changes) RestoreConditions(handed Conditions) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	goOn(handed.Backends, true)
-	goOn(handed.Plugins, true)
 	c.conditions = handed
+	c.conditions.goOn(true)
 }

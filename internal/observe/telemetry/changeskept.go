@@ -164,6 +164,5 @@ func (c *Changes) Replay(evidence Conditions, do func(*capture.Change)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.conditions = Conditions{newest(now.Backends, evidence.Backends), newest(now.Plugins, evidence.Plugins), now.At}
-	goOn(c.conditions.Backends, false)
-	goOn(c.conditions.Plugins, false)
+	c.conditions.goOn(false)
 }

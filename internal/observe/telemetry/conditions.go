@@ -176,17 +176,19 @@ func newest(replayed, evidence map[string]Condition) map[string]Condition {
 	return all
 }
 
-// goOn begins with the conditions of another process, by their names. A condition goes on: that of a process that handed over
+// goOn begins with the conditions of another process. A condition goes on: that of a process that handed over
 // as it is, that of one that has ended only if the backend was not up then, because nobody has looked since. A time to come is
 // one before the clock was set back.
-func goOn(all map[string]Condition, handed bool) {
-	for name, k := range all {
-		if (isUp(k.State) || k.State == "") && !handed {
-			k.State, k.Since = "", time.Time{}
+func (s *Conditions) goOn(handed bool) {
+	for _, all := range []map[string]Condition{s.Backends, s.Plugins} {
+		for name, k := range all {
+			if (isUp(k.State) || k.State == "") && !handed {
+				k.State, k.Since = "", time.Time{}
+			}
+			if now := time.Now(); k.Since.After(now) {
+				k.Since = now
+			}
+			all[name] = k
 		}
-		if now := time.Now(); k.Since.After(now) {
-			k.Since = now
-		}
-		all[name] = k
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"reflect"
 	"sync"
@@ -158,7 +159,7 @@ func (e *Exporter) stop(rest time.Duration) {
 	e.wg.Wait()
 	e.cancel()
 	e.now.Store(nil)
-	e.counts.lost(lostStopped, e.queue.clear(), nil)
+	e.counts.lost(lostStopped, len(e.queue.take(math.MaxInt, math.MaxInt)), nil)
 }
 
 // follow makes records of what f reads, until the recorder is closed or ctx ends.

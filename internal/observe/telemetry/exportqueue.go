@@ -56,12 +56,3 @@ func (q *queue) len() int {
 	defer q.mu.Unlock()
 	return len(q.records)
 }
-
-// clear removes all records, and returns how many there were.
-func (q *queue) clear() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := len(q.records)
-	q.records, q.sizes, q.size = nil, nil, 0
-	return n
-}

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/director/dial"
@@ -24,7 +25,7 @@ type lossKey struct{ backend, method, field, why string }
 
 // NewLosses returns Losses that count in r.
 func NewLosses(r *prometheus.Registry) *Losses {
-	l := &Losses{logged: map[lossKey]struct{}{}, count: prometheus.NewCounterVec(prometheus.CounterOpts{
+	l := &Losses{logged: map[lossKey]struct{}{}, count: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Name: "criproxy_metadata_losses_total", Help: "Fields of metadata that could not be passed on, by direction (request, reply) and reason (bytes, size).",
 	}, []string{"direction", "reason"})}
 	for _, direction := range []string{"request", "reply"} {
@@ -32,7 +33,6 @@ func NewLosses(r *prometheus.Registry) *Losses {
 			l.count.WithLabelValues(direction, why)
 		}
 	}
-	r.MustRegister(l.count)
 	return l
 }
 

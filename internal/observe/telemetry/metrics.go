@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
@@ -48,45 +49,38 @@ type legMetrics struct {
 }
 
 func NewMetrics() *Metrics {
-	m := &Metrics{
-		Registry: prometheus.NewRegistry(),
-		client:   newLegMetrics("criproxy_", "of clients", "method"),
-		backend:  newLegMetrics("criproxy_backend_", "to backends", "backend", "method"),
-	}
+	m := &Metrics{Registry: prometheus.NewRegistry()}
 	m.series.Store(&map[seriesKey]*series{})
-	m.client.register(m.Registry)
-	m.backend.register(m.Registry)
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
+	in := promauto.With(m.Registry)
+	m.client = newLegMetrics(in, "criproxy_", "of clients", "method")
+	m.backend = newLegMetrics(in, "criproxy_backend_", "to backends", "backend", "method")
+	in.NewGauge(prometheus.GaugeOpts{
 		Name: "criproxy_build_info", Help: "1, with the version of criproxy and of Go.",
 		ConstLabels: prometheus.Labels{"version": config.Version, "goversion": runtime.Version()},
-	})
-	info.Set(1)
-	m.Registry.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}).Set(1)
+	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-func newLegMetrics(prefix, of string, labels ...string) legMetrics {
+// newLegMetrics makes the metrics of a leg in a registry.
+func newLegMetrics(in promauto.Factory, prefix, of string, labels ...string) legMetrics {
 	return legMetrics{
-		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+		calls: in.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "calls_total", Help: "Calls " + of + " that have ended, by gRPC code.",
 		}, append(labels[:len(labels):len(labels)], "code")),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		took: in.NewHistogramVec(prometheus.HistogramOpts{
 			Name: prefix + "call_duration_seconds", Help: "How long calls " + of + " took. Endless streams do not count.", Buckets: callBuckets,
 		}, labels),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		inFlight: in.NewGaugeVec(prometheus.GaugeOpts{
 			Name: prefix + "calls_in_flight", Help: "Calls " + of + " under way.",
 		}, labels),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		requests: in.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "request_bytes_total", Help: "Bytes of the messages of calls " + of + ", towards the runtime.",
 		}, labels),
-		replies: prometheus.NewCounterVec(prometheus.CounterOpts{
+		replies: in.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "reply_bytes_total", Help: "Bytes of the messages of calls " + of + ", towards the client.",
 		}, labels),
 	}
-}
-
-func (l *legMetrics) register(r *prometheus.Registry) {
-	r.MustRegister(l.calls, l.took, l.inFlight, l.requests, l.replies)
 }
 
 // seriesKey identifies the metrics of one method on one leg.

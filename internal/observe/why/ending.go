@@ -91,11 +91,20 @@ func between(all []*call) (longest time.Duration) {
 	return longest
 }
 
-// endTries ends a finding about tries that failed if the newest try succeeded, or if kubelet has stopped trying.
-func (v *view) endTries(f *Finding, failed []*call, newest *call) {
-	if newest.ok() {
-		f.end("; it succeeded at "+clock(newest.end()), newest)
-	} else if newest.ended && v.stopped(failed) {
+// endTries ends a finding about those of some tries that failed: how says what the call success did in the end, which is nil if none
+// has. Without one, the finding ends if kubelet has stopped trying.
+func (v *view) endTries(f *Finding, tries, failed []*call, how string, success *call) {
+	if success != nil {
+		f.end("; it "+how+" at "+clock(success.end()), success)
+	} else if tries[len(tries)-1].ended && v.stopped(failed) {
 		f.end(notTried)
 	}
+}
+
+// succeeded returns the last one of some tries if it has succeeded, and otherwise nil.
+func succeeded(tries []*call) *call {
+	if last := tries[len(tries)-1]; last.ok() {
+		return last
+	}
+	return nil
 }

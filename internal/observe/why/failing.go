@@ -52,7 +52,7 @@ func (v *view) notStarting() []Finding {
 			return fmt.Sprintf("%s %s not start%s: %s failed %s: %s", f.About, does, where, last.method, times(len(failed)), said)
 		}
 		f.Text, f.past = say("does"), say("did")
-		v.endTries(&f, failed, all[len(all)-1])
+		v.endTries(&f, all, failed, "succeeded", succeeded(all))
 		found = append(found, f)
 	}
 	return found
@@ -119,7 +119,7 @@ func (v *view) otherFailures() []Finding {
 			return fmt.Sprintf("%s%s %s on %s, %s from %s on: %s%s", of, last.method, fails, on(last), times(len(failed)), clock(f.Since), last.message, lacking)
 		}
 		f.Text, f.past = say("fails"), say("failed")
-		v.endTries(&f, failed, cmp.Or(again, last))
+		v.endTries(&f, all, failed, "succeeded", again)
 		found = append(found, f)
 	}
 	return found

@@ -2,6 +2,7 @@ package why
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +20,6 @@ import (
 // A Look is what the rules know of a recording. The zero Look must first follow one. Only one goroutine at a time may use
 // it.
 type Look struct {
-	schema    *codec.Schema
 	assembler *calls.Assembler
 	words     map[string]string // :: text → the same text, kept once
 	items     map[string]int    // :: method → how many items its latest list has
@@ -54,7 +54,9 @@ func New(schema *codec.Schema, names calls.Namer) *Look {
 // Follow makes l look at the calls of a recording that the caller assembles with a, and passes to [Look.Take]. After a
 // handover, that is the recording of another process.
 func (l *Look) Follow(a *calls.Assembler) {
-	l.assembler, l.schema = a, a.Schema()
+	if l.assembler = a; l.words == nil {
+		l.words, l.items, l.addresses = map[string]string{}, map[string]int{}, map[string]string{}
+	}
 	l.tear(l.last)
 }
 
@@ -154,17 +156,7 @@ func (l *Look) put(c *capture.Change) {
 		l.whole = later(l.whole, c.Time)
 	}
 	l.changes = append(l.changes, c)
-	for name, at := range c.Addresses {
-		l.isAt(name, at)
-	}
-}
-
-// isAt notes the address of a runtime.
-func (l *Look) isAt(name, address string) {
-	if l.addresses == nil {
-		l.addresses = map[string]string{}
-	}
-	l.addresses[name] = address
+	maps.Copy(l.addresses, c.Addresses)
 }
 
 // Begin takes in the conditions of the runtimes when the recording was written: what happened earlier is not an event of
@@ -172,7 +164,7 @@ func (l *Look) isAt(name, address string) {
 func (l *Look) Begin(h *capture.FileHeader) {
 	l.conditions.Begin(h)
 	for _, b := range h.Backends {
-		l.isAt(b.Name, b.Address)
+		l.addresses[b.Name] = b.Address
 		if b.State == capture.Slow || b.State == capture.Gone {
 			l.put(&capture.Change{Time: b.Since, What: b.State, Backend: b.Name, Why: b.Why, Pods: b.Pods, Containers: b.Containers})
 		}
@@ -223,9 +215,6 @@ func (l *Look) brief(c *calls.Call) *call {
 	if b.code == codes.Canceled && b.timeout > 0 && b.took >= b.timeout-jump { // a client, or a runtime, ends a call at its deadline
 		b.code, b.message = codes.DeadlineExceeded, tooLate
 	}
-	if l.items == nil {
-		l.items = map[string]int{}
-	}
 	if n := c.About.Items; n > 0 {
 		l.items[b.method] = n
 	} else if front.Replies.Bytes > 0 && len(front.Replies.Kept) == 0 { // it was left out: it says nothing new
@@ -246,7 +235,7 @@ func (l *Look) brief(c *calls.Call) *call {
 	if !l.cri {
 		_, l.cri = cri.ShortName(c.Method)
 	}
-	if m := l.schema.Method(c.Method); m != nil {
+	if m := l.assembler.Schema().Method(c.Method); m != nil {
 		b.stream = m.ServerStreams && !strings.HasPrefix(b.method, "Stream") // StreamContainers is a list
 	}
 	switch b.method {
@@ -318,9 +307,6 @@ func notReady(conditions []*runtimeapi.RuntimeCondition) string {
 
 // word returns s, which it keeps only once.
 func (l *Look) word(s string) string {
-	if l.words == nil {
-		l.words = map[string]string{}
-	}
 	if w, ok := l.words[s]; ok {
 		return w
 	}

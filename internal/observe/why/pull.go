@@ -148,7 +148,7 @@ func (v *view) failing(pulled []*call) []Finding {
 			f.Text += fmt.Sprintf("; %s pulled it at %s", on(pulled[i]), clock(pulled[i].end()))
 			f.decided(pulled[i])
 		}
-		v.endTries(&f, failed, all[len(all)-1])
+		v.endTries(&f, all, failed, "succeeded", succeeded(all))
 		found = append(found, f)
 	}
 	return found

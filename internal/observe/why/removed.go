@@ -65,11 +65,7 @@ func staying(v *view) []Finding {
 		if c := causeOf(last.method, last.message); c != nil {
 			f.Cause, f.Cure = c.text, c.cure
 		}
-		if done := removed[what(last)]; done != nil {
-			f.end("; it was removed at "+clock(done.end()), done)
-		} else if v.stopped(all) {
-			f.end(notTried)
-		}
+		v.endTries(&f, all, all, "was removed", removed[what(last)])
 		found = append(found, f)
 	}
 	return found

@@ -135,13 +135,10 @@ func (v *view) reserved(method, what string) []Finding {
 			}
 			f.Text, f.past = say("is", "goes", "has"), say("was", "went", "had")
 		}
-		switch {
-		case now != nil:
+		if now != nil {
 			f.Text += "; another one has been under way for " + round(now.took)
-		case held != nil:
-			f.end("; it succeeded at "+clock(held.end()), held)
-		case all[len(all)-1].ended && v.stopped(show):
-			f.end(notTried)
+		} else {
+			v.endTries(&f, all, show, "succeeded", held)
 		}
 		found = append(found, f)
 	}

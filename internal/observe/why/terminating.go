@@ -66,13 +66,10 @@ func stuck(v *view) []Finding {
 		}
 		say := func(cannot string) string { return fmt.Sprintf("%s %s end on %s: %s", f.About, cannot, on(last), why) }
 		f.Text, f.past = say("cannot"), say("could not")
-		switch {
-		case now != nil:
+		if now != nil {
 			f.Text += "; a StopPodSandbox has been under way for " + round(now.took)
-		case over != nil:
-			f.end("; it ended at "+clock(over.end()), over)
-		case v.stopped(show):
-			f.end(notTried)
+		} else {
+			v.endTries(&f, all, show, "ended", over)
 		}
 		found = append(found, f)
 	}
