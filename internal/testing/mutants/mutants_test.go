@@ -102,18 +102,23 @@ type nothing struct{}
 
 func (nothing) Import(string) (*types.Package, error) { return nil, errors.New("left out") }
 
-// Each test that the docs name exists.
-func TestDocsNameTestsThatExist(t *testing.T) {
-	var sources strings.Builder
+// sources returns all test files of the repository, the testbed's too.
+func sources(t *testing.T) string {
+	var all strings.Builder
 	require.NoError(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
-			sources.Write(data)
+			all.Write(data)
 		}
 		return err
 	}))
-	all := sources.String()
+	return all.String()
+}
+
+// Each test that the docs name exists.
+func TestDocsNameTestsThatExist(t *testing.T) {
+	all := sources(t)
 	for _, doc := range []string{"security.md", "evidence/robustness.md"} {
 		data, err := os.ReadFile(filepath.Join(root, "docs", doc))
 		require.NoError(t, err)
@@ -121,6 +126,25 @@ func TestDocsNameTestsThatExist(t *testing.T) {
 		require.NotEmpty(t, names)
 		for _, name := range names {
 			assert.Contains(t, all, "func "+name, "%s", doc) // or a longer name, as with -run
+		}
+	}
+}
+
+// Each test that the Makefile runs, or leaves out, by its name exists: go test passes if it finds none.
+func TestTheMakefileNamesTestsThatExist(t *testing.T) {
+	tests := strings.ReplaceAll(strings.Join(regexp.MustCompile(`(?m)^func Test\w+`).FindAllString(sources(t), -1), "\n"), "func ", "")
+	patterns := regexp.MustCompile(`(?m)(?:-(?:run|skip) |^(?:COMPUTES|ARM64_\w+) := )'?([^'\s]+)`)
+	for _, file := range []string{"Makefile", ".ci/next"} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		require.NoError(t, err)
+		found := patterns.FindAllStringSubmatch(strings.ReplaceAll(string(text), "$$", "$"), -1)
+		require.NotEmpty(t, found, file)
+		for _, match := range found {
+			for name := range strings.SplitSeq(match[1], "|") {
+				if name != "^$" && !strings.HasPrefix(name, "$(") { // none, and a variable, whose names are found by themselves
+					assert.Regexp(t, "(?m)"+name, tests, file)
+				}
+			}
 		}
 	}
 }
