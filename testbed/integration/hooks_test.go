@@ -117,10 +117,8 @@ func (h *hooked) plug(t testing.TB, p plugin.Plugin) {
 func (h *hooked) file(t testing.TB, name, socket, policy, points string) {
 	t.Helper()
 	text := fmt.Sprintf(`{"remote-endpoint": %q, "failure-policy": %q, "runtime-hooks": [%s], "timeout": "500ms"}`, socket, policy, points)
-	next := filepath.Join(h.folder, "."+name)
 	require.NoError(t, os.MkdirAll(h.folder, 0o755))
-	require.NoError(t, os.WriteFile(next, []byte(text), 0o644))
-	require.NoError(t, os.Rename(next, filepath.Join(h.folder, name+".json")))
+	require.NoError(t, host.WriteWhole(filepath.Join(h.folder, name+".json"), []byte(text)))
 }
 
 // made describes a container, according to its runtime: runc's specification, and its process.
