@@ -78,7 +78,7 @@ verify-release: ## check the files of release VERSION in dist as their users can
 	packaging/verify-release.sh $(DIST) $(VERSION) $(SIGNERS)
 
 man: ## update the manual page and the completion after a change of flags or commands
-	go test ./cmd/criproxy -run '^Test(ManualPage|CompletionInPackages)IsCurrent$$' -update-man
+	go test ./cmd/criproxy -run '^TestManualPageIsCurrent$$|^TestCompletionInPackagesIsCurrent$$' -update-man
 
 portable: ## check that what other programs import builds on other systems, too
 	GOOS=darwin go vet ./codec ./rewrite ./director/... ./criadapter ./hook/...

@@ -21,6 +21,8 @@ import (
 type contender struct {
 	name string
 	two  bool // it has two backends with half of the containers each, instead of one with all
+	// variant: it is criproxy with one thing changed, which a report of all contenders leaves to the figures for programs.
+	variant bool
 	// needs returns what the contender lacks on this machine. nil: nothing.
 	needs func(context.Context, *harness) error
 	// command returns the command line, for a folder and the sockets of its backends. nil: the client connects to the
@@ -53,12 +55,12 @@ var contenders = []contender{
 	{name: limit, needs: program("haproxy"), command: haproxy},
 	{name: koord, needs: buildKoord, command: koordinator},
 	{name: ours, command: criproxy()},
-	{name: bare, command: criproxy("-flight-recorder", "-1")},
-	{name: capturing, command: criproxy("-capture", "DIR/calls.jsonl")},
-	{name: "criproxy, hooks", command: criproxy("-hooks", "DIR/hooks")},
+	{name: bare, variant: true, command: criproxy("-flight-recorder", "-1")},
+	{name: capturing, variant: true, command: criproxy("-capture", "DIR/calls.jsonl")},
+	{name: "criproxy, hooks", variant: true, command: criproxy("-hooks", "DIR/hooks")},
 	{name: two, two: true, command: criproxy()},
-	{name: twoBare, two: true, command: criproxy("-flight-recorder", "-1")},
-	{name: native, two: true, command: criproxy("-ids", "native")},
+	{name: twoBare, two: true, variant: true, command: criproxy("-flight-recorder", "-1")},
+	{name: native, two: true, variant: true, command: criproxy("-ids", "native")},
 }
 
 // criproxy returns a command that runs criproxy with additional flags, in which DIR stands for its folder.

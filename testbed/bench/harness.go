@@ -28,7 +28,7 @@ type harness struct {
 
 // all measures every work with every contender.
 func (h *harness) all(ctx context.Context) (*report, error) {
-	r := &report{rounds: h.rounds, time: h.time}
+	r := &report{rounds: h.rounds, time: h.time, whole: h.among == ""}
 	if err := h.findCriproxy(ctx); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 type report struct {
 	rounds  int
 	time    time.Duration
+	whole   bool     // of all contenders
 	absent  []string // what was left out, and why
 	figures []figure
 	alone   []target

@@ -71,6 +71,9 @@ func (r *report) markdown(w io.Writer) {
 	}
 	last := ""
 	for _, f := range r.figures {
+		if r.whole && called(f.contender).variant {
+			continue
+		}
 		if f.work.name != last {
 			last = f.work.name
 			fmt.Fprintf(w, "\n| %s | p50 | p99 | a second | CPU a call | user | p50 / direct | CPU / grpc-proxy | peak memory |\n| --- | --: | --: | --: | --: | --: | --: | --: | --: |\n", f.work.name)

@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Binaries says where the built components are. Fields of components that were not requested are empty.
+// Binaries says where the built components are: the program of a component that has one, and the folder of one that has
+// more. Fields of components that were not requested are empty.
 type Binaries struct {
 	Containerd map[string]string // :: "1.7" or "2.4" → folder with containerd, containerd-shim-runc-v2 and ctr
 	Runc       string            // the program
@@ -64,41 +65,23 @@ func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, er
 			b.Containerd["1.7"] = dir
 		case Containerd24:
 			b.Containerd["2.4"] = dir
-		case Runc:
-			b.Runc = filepath.Join(dir, "runc")
-		case NoSeccomp:
-			b.NoSeccomp = filepath.Join(dir, "noseccomp")
-		case CNI:
-			b.CNI = dir
-		case Crictl:
-			b.Crictl = filepath.Join(dir, "crictl")
-		case App:
-			b.App = filepath.Join(dir, "app")
-		case Kubelet:
-			b.Kubelet = filepath.Join(dir, "kubelet")
-		case Nerdctl:
-			b.Nerdctl = filepath.Join(dir, "nerdctl")
-		case CRIO:
-			b.CRIO = dir
-		case Guest:
-			b.Guest = filepath.Join(dir, "guest")
-		case GVisor:
-			b.GVisor = dir
-		case E2ENode:
-			b.E2ENode = filepath.Join(dir, "e2e_node.test")
-		case Dockerd:
-			b.Dockerd = filepath.Join(dir, "dockerd")
-		case CRIDockerd:
-			b.CRIDockerd = filepath.Join(dir, "cri-dockerd")
-		case Koordinator:
-			b.KoordProxy = filepath.Join(dir, "koord-runtime-proxy")
-		case Cluster:
-			b.Cluster = dir
-		case Critest:
-			b.Critest = filepath.Join(dir, "critest.test")
+		default:
+			*b.path(name) = dir
+			if len(c.binaries) == 1 {
+				*b.path(name) = filepath.Join(dir, c.binaries[0])
+			}
 		}
 	}
 	return b, nil
+}
+
+// path returns the field of a component other than containerd.
+func (b *Binaries) path(name string) *string {
+	return map[string]*string{
+		Runc: &b.Runc, NoSeccomp: &b.NoSeccomp, CNI: &b.CNI, Crictl: &b.Crictl, App: &b.App, Kubelet: &b.Kubelet,
+		Nerdctl: &b.Nerdctl, Critest: &b.Critest, CRIO: &b.CRIO, Guest: &b.Guest, GVisor: &b.GVisor, Cluster: &b.Cluster,
+		E2ENode: &b.E2ENode, Dockerd: &b.Dockerd, CRIDockerd: &b.CRIDockerd, Koordinator: &b.KoordProxy,
+	}[name]
 }
 
 // CacheDir returns the folder with the built components, one folder for each component and version:

@@ -45,7 +45,7 @@ type component struct {
 	cgo      bool     //
 	tags     string   //
 	stamp    string   // the string variable that holds the version, for -ldflags -X
-	inputs   []string // globs below dir: files that determine the result, in addition to this recipe
+	inputs   []string // globs below dir: files that determine the result, in addition to this recipe; of a module, its pins
 	c        string   // a glob in the module: sources of its binary in C, the last of binaries; empty for none
 	patch    *patch   // a change of its sources; nil for none
 	test     bool     // the only package is a test, to be compiled
@@ -55,8 +55,6 @@ type component struct {
 
 // noExtraSnapshotters leaves out snapshotters that no test uses, and that need headers or tools of the machine.
 const noExtraSnapshotters = "no_aufs,no_btrfs,no_devmapper,no_zfs"
-
-var pins = []string{"go.mod", "go.sum"}
 
 // pinned returns the nested module that pins a component, relative to the source folder.
 func pinned(name string) string { return filepath.Join("build", "pins", name) }
@@ -72,7 +70,6 @@ var components = []component{
 		binaries: []string{"containerd", "containerd-shim-runc-v2", "ctr"},
 		tags:     noExtraSnapshotters,
 		stamp:    "github.com/containerd/containerd/version.Version",
-		inputs:   pins,
 	},
 	{
 		name: Containerd24, dir: pinned(Containerd24), module: "github.com/containerd/containerd/v2",
@@ -84,7 +81,6 @@ var components = []component{
 		binaries: []string{"containerd", "containerd-shim-runc-v2", "ctr"},
 		tags:     noExtraSnapshotters,
 		stamp:    "github.com/containerd/containerd/v2/version.Version",
-		inputs:   pins,
 	},
 	{
 		// cgo for nsexec, which enters namespaces before the Go runtime starts. No seccomp tag: that
@@ -93,7 +89,6 @@ var components = []component{
 		packages: []string{"github.com/opencontainers/runc"},
 		binaries: []string{"runc"},
 		cgo:      true,
-		inputs:   pins,
 	},
 	{
 		name: NoSeccomp, dir: ".",
@@ -110,21 +105,18 @@ var components = []component{
 		},
 		binaries: []string{"bridge", "loopback", "host-local"},
 		stamp:    "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
-		inputs:   pins,
 	},
 	{
 		name: Crictl, dir: pinned(Crictl), module: "sigs.k8s.io/cri-tools",
 		packages: []string{"sigs.k8s.io/cri-tools/cmd/crictl"},
 		binaries: []string{"crictl"},
 		stamp:    "sigs.k8s.io/cri-tools/pkg/version.Version",
-		inputs:   pins,
 	},
 	{
 		name: Critest, dir: pinned(Crictl), module: "sigs.k8s.io/cri-tools",
 		packages: []string{"sigs.k8s.io/cri-tools/cmd/critest"},
 		binaries: []string{"critest.test"},
 		stamp:    "sigs.k8s.io/cri-tools/pkg/version.Version",
-		inputs:   pins,
 		test:     true,
 		extra:    true,
 	},
@@ -134,7 +126,6 @@ var components = []component{
 		binaries: []string{"crio", "pinns"},
 		cgo:      true,
 		tags:     "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs btrfs_noversion",
-		inputs:   pins,
 		c:        "pinns/src/*.c",
 		extra:    true,
 	},
@@ -149,7 +140,6 @@ var components = []component{
 		packages: []string{"k8s.io/kubernetes/cmd/kubelet"},
 		binaries: []string{"kubelet"},
 		stamp:    "k8s.io/component-base/version.gitVersion",
-		inputs:   pins,
 		extra:    true,
 	},
 	{
@@ -163,7 +153,6 @@ var components = []component{
 		name: GVisor, dir: pinned(GVisor), module: "gvisor.dev/gvisor",
 		packages: []string{"gvisor.dev/gvisor/runsc", "gvisor.dev/gvisor/shim"},
 		binaries: []string{"runsc", "shim"},
-		inputs:   pins,
 		patch:    &patch{"pkg/shim/v1/manager.go", "oomScoreMax = -999", "oomScoreMax = 0"}, // any lower score needs CAP_SYS_RESOURCE
 		extra:    true,
 	},
@@ -172,21 +161,18 @@ var components = []component{
 		packages: []string{"github.com/docker/docker/cmd/dockerd"},
 		binaries: []string{"dockerd"},
 		stamp:    "github.com/docker/docker/dockerversion.Version",
-		inputs:   pins,
 		extra:    true,
 	},
 	{
 		name: CRIDockerd, dir: pinned(CRIDockerd), module: "github.com/Mirantis/cri-dockerd",
 		packages: []string{"github.com/Mirantis/cri-dockerd"},
 		binaries: []string{"cri-dockerd"},
-		inputs:   pins,
 		extra:    true,
 	},
 	{
 		name: E2ENode, dir: pinned(Kubelet), module: "k8s.io/kubernetes",
 		packages: []string{"k8s.io/kubernetes/test/e2e_node"},
 		binaries: []string{"e2e_node.test"},
-		inputs:   pins,
 		test:     true,
 		extra:    true,
 	},
@@ -204,14 +190,12 @@ var components = []component{
 		},
 		binaries: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "server", "ginkgo", "agnhost", "nonewprivs"}, // server is etcd
 		stamp:    "k8s.io/component-base/version.gitVersion",
-		inputs:   pins,
 		extra:    true,
 	},
 	{
 		name: Koordinator, dir: pinned(Koordinator), module: "github.com/koordinator-sh/koordinator",
 		packages: []string{"github.com/koordinator-sh/koordinator/cmd/koord-runtime-proxy"},
 		binaries: []string{"koord-runtime-proxy"},
-		inputs:   pins,
 		measured: true,
 		extra:    true,
 	},
@@ -220,7 +204,6 @@ var components = []component{
 		packages: []string{"github.com/containerd/nerdctl/v2/cmd/nerdctl"},
 		binaries: []string{"nerdctl"},
 		stamp:    "github.com/containerd/nerdctl/v2/pkg/version.Version",
-		inputs:   pins,
 		extra:    true,
 	},
 }
@@ -278,7 +261,11 @@ func (c component) key(source, version string) (string, error) {
 	if c.patch != nil {
 		fmt.Fprintln(h, *c.patch)
 	}
-	for _, glob := range c.inputs {
+	inputs := c.inputs
+	if c.module != "" {
+		inputs = []string{"go.mod", "go.sum"}
+	}
+	for _, glob := range inputs {
 		files, err := filepath.Glob(filepath.Join(source, c.dir, glob))
 		if err != nil {
 			return "", err

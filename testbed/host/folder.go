@@ -76,6 +76,16 @@ func ClaimDir(dir string) error {
 	return nil
 }
 
+// WriteWhole writes a file that another process may read at any time: under its name there is never a part of it. A file
+// whose name begins with a dot is beside it meanwhile, which kubelet and criproxy ignore.
+func WriteWhole(path string, data []byte) error {
+	half := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".half")
+	if err := os.WriteFile(half, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(half, path)
+}
+
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()

@@ -183,6 +183,22 @@ func (p Process) stop(sig unix.Signal, stopped bool) error {
 	})
 }
 
+// Await is [Await] for what the process is to do: it fails at once if the process has ended.
+func (p Process) Await(ctx context.Context, what string, try func() error) error {
+	ended := false
+	err := Await(ctx, p.title+" "+what, func() error {
+		if _, alive := p.PID(); !alive {
+			ended = true
+			return nil
+		}
+		return try()
+	})
+	if ended {
+		return fmt.Errorf("testbed: waiting for %s %s: it has ended", p.title, what)
+	}
+	return err
+}
+
 func (p Process) waitGone(ctx context.Context) error {
 	err := Poll(ctx, p.title+" to end", func() bool { _, ok := p.PID(); return !ok })
 	if err != nil {

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,21 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-func TestALogIsReopenedByItsRuntime(t *testing.T) {
-	each(t, func(t *testing.T, b *bench, s *side, c client) {
-		p := run(t, c, s, "rotate")
-		id := p.start(t, "tick", "50ms")
-		p.log(t, "app", "tick 2\n")
-		rotated := p.logFile("app") + ".1"
-		require.NoError(t, os.Rename(p.logFile("app"), rotated))
-		_, err := c.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
-		require.NoError(t, err)
-		fresh := p.log(t, "app", "tick ")
-		assert.NotContains(t, fresh, "tick 1\n", "it goes on in a new file")
-		assert.Contains(t, fileWith(t, rotated, "tick 2\n"), "tick 1\n")
-	})
-}
 
 func TestStatsAreThoseOfTheOwner(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
@@ -52,51 +36,6 @@ func TestStatsAreThoseOfTheOwner(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, p.back(t), direct.Stats.Attributes.Id)
 	})
-}
-
-func TestResourcesAreUpdatedInTheCgroup(t *testing.T) {
-	each(t, func(t *testing.T, b *bench, s *side, c client) {
-		p := run(t, c, s, "resources")
-		id := p.start(t)
-		const limit = 64 << 20
-		_, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
-			ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: limit, CpuShares: 512},
-			Annotations: map[string]string{"example.com/why": "test"},
-		})
-		require.NoError(t, err)
-		resp, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
-		require.NoError(t, err)
-		assert.EqualValues(t, limit, resp.Status.Resources.Linux.MemoryLimitInBytes)
-		assert.EqualValues(t, 512, resp.Status.Resources.Linux.CpuShares)
-		assert.Equal(t, fmt.Sprintln(limit), memoryLimit(t, pidOf(t, s, s.bare(t, id))))
-	})
-}
-
-// info holds the parts of a verbose status that tests need.
-type info struct{ Pid int }
-
-// pidOf returns the process id of a container, as its runtime sees it.
-func pidOf(t testing.TB, s *side, back string) int {
-	t.Helper()
-	resp, err := s.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: back, Verbose: true})
-	require.NoError(t, err)
-	return pidIn(t, resp.Info)
-}
-
-// sandboxPidOf returns the process id of a pod's own container, as its runtime sees it.
-func sandboxPidOf(t testing.TB, s *side, back string) int {
-	t.Helper()
-	resp, err := s.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: back, Verbose: true})
-	require.NoError(t, err)
-	return pidIn(t, resp.Info)
-}
-
-func pidIn(t testing.TB, verbose map[string]string) int {
-	t.Helper()
-	var i info
-	require.NoError(t, json.Unmarshal([]byte(verbose["info"]), &i))
-	require.Positive(t, i.Pid)
-	return i.Pid
 }
 
 // memoryLimit returns the limit of a process's memory cgroup.

@@ -3,12 +3,11 @@ package integration
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,69 +20,40 @@ import (
 
 // All crictl commands that the demo prints work.
 func TestCrictlWorksOnTheDemo(t *testing.T) {
-	program := criproxy(t)
 	tool := testbed.Require(t, build.Crictl).Crictl
-	demo := startDemo(t, program)
-	config := filepath.Join(t.TempDir(), "crictl.yaml")
-	require.NoError(t, os.WriteFile(config, []byte("timeout: 30\n"), 0o600))
-	crictl := func(args ...string) string {
-		t.Helper()
-		cmd := newCommand(t.Context(), tool, append([]string{"-c", config, "-r", demo.endpoint}, args...)...)
-		out, _ := cmd.Output() // the test checks what it prints
-		return string(out)
-	}
-
-	assert.Regexp(t, `(?m)^\S+ .*Running +main +0 +\S+ +vm +default *$`, crictl("ps"))
-	assert.Equal(t, "vm", strings.TrimSpace(crictl("exec", "-s", demo.container, "hostname")))
-	for !strings.Contains(crictl("logs", demo.container), "tick\n") {
-		time.Sleep(50 * time.Millisecond) // so that the container has printed its first line
-	}
-}
-
-// A demo is a running demo: the socket of its criproxy, and its container on the second runtime.
-type demo struct{ endpoint, container string }
-
-func startDemo(t *testing.T, program string) *demo {
-	t.Helper()
-	out := launchTool(t, program, "demo")
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	demo := newCommand(ctx, criproxy(t), "demo")
+	demo.Cancel = func() error { return demo.Process.Signal(os.Interrupt) }
+	demo.WaitDelay = 10 * time.Second // after that it is killed
+	out, err := demo.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, demo.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = demo.Wait() // it was interrupted
+	})
+	lines := bufio.NewScanner(out)
 	find := func(pattern string) string {
 		for re := regexp.MustCompile(pattern); ; {
-			if found := re.FindStringSubmatch(out.line()); found != nil {
+			require.True(t, lines.Scan(), "the demo has ended")
+			if found := re.FindStringSubmatch(lines.Text()); found != nil {
 				return found[1]
 			}
 		}
 	}
-	return &demo{
-		endpoint:  find(`CONTAINER_RUNTIME_ENDPOINT=(\S+)`),
-		container: find(`crictl exec -s (\S+)`),
+	endpoint, container := find(`CONTAINER_RUNTIME_ENDPOINT=(\S+)`), find(`crictl exec -s (\S+)`) // of the second runtime
+	config := filepath.Join(t.TempDir(), "crictl.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("timeout: 30\n"), 0o600))
+	crictl := func(args ...string) string {
+		t.Helper()
+		return command(t, tool, append([]string{"-c", config, "-r", endpoint}, args...)...).stdout
 	}
-}
-
-// A launchedTool is a program that runs until the test ends.
-type launchedTool struct {
-	t     *testing.T
-	lines *bufio.Scanner
-}
-
-func launchTool(t *testing.T, program string, args ...string) *launchedTool {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	cmd.WaitDelay = 10 * time.Second // after that it is killed
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait() // it was interrupted
+	assert.Regexp(t, `(?m)^\S+ .*Running +main +0 +\S+ +vm +default *$`, crictl("ps"))
+	assert.Equal(t, "vm", strings.TrimSpace(crictl("exec", "-s", container, "hostname")))
+	eventually(t, func() error { // the container prints its first line after a moment
+		if log := crictl("logs", container); !strings.Contains(log, "tick\n") {
+			return fmt.Errorf("the log is %q", log)
+		}
+		return nil
 	})
-	return &launchedTool{t, bufio.NewScanner(out)}
-}
-
-// line returns the next line that the program prints.
-func (l *launchedTool) line() string {
-	l.t.Helper()
-	require.True(l.t, l.lines.Scan(), "the program has ended")
-	return l.lines.Text()
 }

@@ -38,7 +38,7 @@ func withHooks(t testing.TB, b *bench) *hooked {
 	t.Cleanup(func() {
 		assert.NoError(t, h.stop())
 		if t.Failed() {
-			t.Logf("criproxy's log:\n%s", tail(h.log(), 60))
+			t.Logf("criproxy's log:\n%s", host.LastLines(h.log(), 60))
 		}
 	})
 	return h
@@ -99,34 +99,26 @@ func (h *hooked) until(t testing.TB, name, want string) {
 	})
 }
 
-// plug starts a plugin, and returns when criproxy calls it. The plugin ends with the test, or when it is stopped.
-func (h *hooked) plug(t testing.TB, p plugin.Plugin) (unplug func()) {
+// plug starts a plugin that ends with the test, and returns when criproxy calls it.
+func (h *hooked) plug(t testing.TB, p plugin.Plugin) {
 	t.Helper()
 	p.Folder, p.Socket = h.folder, filepath.Join(h.dir, p.Name+".sock")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
-	var once bool
-	unplug = func() {
-		if !once {
-			once = true
-			cancel()
-			assert.NoError(t, <-ended)
-		}
-	}
-	t.Cleanup(unplug)
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	})
 	h.until(t, p.Name, "ready")
-	return unplug
 }
 
 // file registers a plugin by its file alone.
 func (h *hooked) file(t testing.TB, name, socket, policy, points string) {
 	t.Helper()
 	text := fmt.Sprintf(`{"remote-endpoint": %q, "failure-policy": %q, "runtime-hooks": [%s], "timeout": "500ms"}`, socket, policy, points)
-	next := filepath.Join(h.folder, "."+name)
 	require.NoError(t, os.MkdirAll(h.folder, 0o755))
-	require.NoError(t, os.WriteFile(next, []byte(text), 0o644))
-	require.NoError(t, os.Rename(next, filepath.Join(h.folder, name+".json")))
+	require.NoError(t, host.WriteWhole(filepath.Join(h.folder, name+".json"), []byte(text)))
 }
 
 // made describes a container, according to its runtime: runc's specification, and its process.
@@ -150,11 +142,25 @@ type made struct {
 	} `json:"runtimeSpec"`
 }
 
-func madeOf(t testing.TB, s *side, back string) (m made) {
+func madeOf(t testing.TB, s *side, back string) made {
 	t.Helper()
 	resp, err := s.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: back, Verbose: true})
 	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal([]byte(resp.Info["info"]), &m))
+	return madeIn(t, resp.Info)
+}
+
+// sandboxPidOf returns the process id of a pod's own container, as its runtime sees it.
+func sandboxPidOf(t testing.TB, s *side, back string) int {
+	t.Helper()
+	resp, err := s.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: back, Verbose: true})
+	require.NoError(t, err)
+	return madeIn(t, resp.Info).Pid
+}
+
+func madeIn(t testing.TB, verbose map[string]string) (m made) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(verbose["info"]), &m))
+	require.Positive(t, m.Pid)
 	return m
 }
 

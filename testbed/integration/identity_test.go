@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path"
@@ -22,7 +21,6 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -266,81 +264,4 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	assert.Equal(t, codes.Canceled, o.status.Code(), "by us: %v", o.status)
 	assert.GreaterOrEqual(t, len(o.replies), 2)
 	w.used[rt("GetContainerEvents")] = true
-}
-
-// Old runtimes and clients write strings that are not UTF-8. Only client and runtime decide whether to accept them.
-func TestInvalidUTF8Passes(t *testing.T) {
-	b := start(t)
-	for _, s := range b.sides() {
-		t.Run(s.Containerd.Version, func(t *testing.T) {
-			w := newWire(t, s)
-			for name, spoil := range map[string]func(*runtimeapi.RunPodSandboxRequest){
-				"label":      func(r *runtimeapi.RunPodSandboxRequest) { r.Config.Labels["spoilt"] = spoilable },
-				"annotation": func(r *runtimeapi.RunPodSandboxRequest) { r.Config.Annotations["spoilt"] = spoilable },
-				"handler":    func(r *runtimeapi.RunPodSandboxRequest) { r.RuntimeHandler = spoilable },
-			} {
-				request := &runtimeapi.RunPodSandboxRequest{Config: s.PodConfig("utf8")}
-				spoil(request)
-				got := w.call(t, rt("RunPodSandbox"), spoilt(marshal(t, request)))
-				if got.status.Code() != codes.OK {
-					continue
-				}
-				var resp runtimeapi.RunPodSandboxResponse
-				require.NoError(t, proto.Unmarshal([]byte(got.replies[0]), &resp), name)
-				ok(t, w, rt("StopPodSandbox"), &runtimeapi.StopPodSandboxRequest{PodSandboxId: resp.PodSandboxId}, &runtimeapi.StopPodSandboxResponse{})
-				ok(t, w, rt("RemovePodSandbox"), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: resp.PodSandboxId}, &runtimeapi.RemovePodSandboxResponse{})
-			}
-			// Environments are bytes in v1 today, because Secrets are.
-			container := runtimes.ContainerConfig("utf8", s.app())
-			container.Envs = []*runtimeapi.KeyValue{{Key: "SECRET", Value: []byte("\x80\xff\x00")}}
-			w.call(t, rt("CreateContainer"), marshal(t, &runtimeapi.CreateContainerRequest{PodSandboxId: strings.Repeat("0", 64), Config: container, SandboxConfig: s.PodConfig("utf8")}))
-		})
-	}
-
-	t.Run("beside what is translated", func(t *testing.T) {
-		var got []byte
-		list := func(id string) string {
-			return serve(t, func(method string, stream grpc.ServerStream) error {
-				request := &codec.Frame{}
-				if err := stream.RecvMsg(request); err != nil {
-					return err
-				}
-				switch path.Base(method) {
-				case "ListPodSandbox":
-					item := &runtimeapi.PodSandbox{Id: id, Labels: map[string]string{"key": spoilable}}
-					return stream.SendMsg(codec.NewFrame(spoilt(marshal(t, &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{item}}))))
-				case "ExecSync":
-					got = append(got, request.Bytes()...)
-				}
-				return stream.SendMsg(&codec.Frame{})
-			})
-		}
-		p := inFrontOf(t, list("7f"), list("8f"))
-		reply := call(t, t.Context(), raw(t, p.socket), rt("ListPodSandbox"), nil, nil)
-		require.Equal(t, codes.OK, reply.status.Code(), reply.status)
-		// In a merged reply, text that the client cannot decode would also hide the other runtime's items.
-		var want []byte
-		for _, id := range []string{"7f", second + "__8f"} {
-			item := &runtimeapi.PodSandbox{Id: id, Labels: map[string]string{"key": mended}}
-			want = append(want, marshal(t, &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{item}})...)
-		}
-		assert.Equal(t, []string{string(want)}, reply.replies)
-
-		request := func(id string) []byte {
-			return spoilt(marshal(t, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"print", spoilable, second + "__8f"}}))
-		}
-		reply = call(t, t.Context(), raw(t, p.socket), rt("ExecSync"), request(second+"__8f"), nil)
-		require.Equal(t, codes.OK, reply.status.Code(), reply.status)
-		assert.Equal(t, string(request("8f")), string(got))
-	})
-}
-
-// spoilable is the text that spoilt replaces with invalid UTF-8.
-const spoilable = "place for what is not UTF-8"
-
-// mended is the same text in a merged reply.
-const mended = "\uFFFD( for what is not UTF-8"
-
-func spoilt(message []byte) []byte {
-	return bytes.ReplaceAll(message, []byte(spoilable), []byte("\xff\xfe\x80\xc3\x28 for what is not UTF-8"))
 }

@@ -71,43 +71,6 @@ func TestAPullGoesWhereTheImagesPrefixSays(t *testing.T) {
 	})
 }
 
-func TestAPullWithoutAPrefixGoesWhereItsPodWill(t *testing.T) {
-	b := start(t)
-	for _, version := range []string{v1, v1alpha2} {
-		c := dial(t, b.proxy.socket, version)
-		sandbox := func(annotations map[string]string) *runtimeapi.PodSandboxConfig {
-			config := b.one.PodConfig("puller")
-			config.Annotations = annotations
-			return config
-		}
-		for name, pull := range map[string]struct {
-			spec    *runtimeapi.ImageSpec
-			sandbox *runtimeapi.PodSandboxConfig
-			want    *side
-		}{
-			"nothing":                       {want: b.one},
-			"a sandbox without annotations": {sandbox: sandbox(nil), want: b.one},
-			"a sandbox's annotation":        {sandbox: sandbox(to(second)), want: b.two},
-			"an image's annotation":         {spec: &runtimeapi.ImageSpec{Annotations: to(second)}, want: b.two},
-			"a handler":                     {spec: &runtimeapi.ImageSpec{RuntimeHandler: "two-alt"}, want: b.two},
-			"the primary's handler":         {spec: &runtimeapi.ImageSpec{RuntimeHandler: "alt"}, want: b.one},
-		} {
-			t.Run(version+" "+name, func(t *testing.T) {
-				b.forget(t, b.proxy.socket, "testbed/other:1")
-				ref := b.reg.Image("testbed/other:1")
-				pulled := b.pulls(t)
-				spec := &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: pull.spec.GetRuntimeHandler(), Annotations: pull.spec.GetAnnotations()}
-				resp, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec, SandboxConfig: pull.sandbox})
-				require.NoError(t, err)
-				assert.Equal(t, []string{pull.want.Containerd.Version}, pulled(), "who asked the registry")
-				assert.Nil(t, b.other(pull.want).has(t, ref))
-				require.NotNil(t, pull.want.has(t, ref))
-				assert.Equal(t, pull.want.image(pull.want.has(t, ref).Id), resp.ImageRef, "from here on the name says whose it is")
-			})
-		}
-	}
-}
-
 // Image garbage collection and kubelet's records of pulls compare these names. If they differ, kubelet removes images
 // in use, or pulls them again for each container.
 func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
@@ -211,56 +174,4 @@ func TestRemovingAnImageLeavesTheOthers(t *testing.T) {
 			assert.Equal(t, b.other(s).image(others.Id), there.Image.GetId(), by)
 		}
 	})
-}
-
-func TestAPullByDigestGoesWhereItsPrefixSays(t *testing.T) {
-	each(t, func(t *testing.T, b *bench, s *side, c client) {
-		_, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: s.reg.Image("testbed/other:1")}})
-		require.NoError(t, err)
-		digest := s.has(t, s.reg.Image("testbed/other:1")).RepoDigests[0]
-		require.Contains(t, digest, "@sha256:")
-		b.forget(t, b.proxy.socket, "testbed/other:1")
-
-		pulled := b.pulls(t)
-		resp, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: s.image(digest)}})
-		require.NoError(t, err)
-		assert.Equal(t, []string{s.Containerd.Version}, pulled())
-		assert.Nil(t, b.other(s).has(t, digest))
-		assert.Equal(t, s.image(s.has(t, digest).Id), resp.ImageRef)
-		image, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: s.image(digest)}})
-		require.NoError(t, err)
-		assert.Equal(t, []string{s.image(digest)}, image.Image.RepoDigests)
-		assert.Equal(t, resp.ImageRef, image.Image.Id)
-		_, err = c.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: resp.ImageRef}})
-		require.NoError(t, err)
-		assert.Nil(t, s.has(t, digest))
-	})
-}
-
-func TestAFilterWithAPrefixListsOneRuntimesImages(t *testing.T) {
-	b := start(t)
-	c := dial(t, b.proxy.socket, v1)
-	for _, s := range b.sides() {
-		_, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: s.image(s.app())}})
-		require.NoError(t, err)
-	}
-	resp, err := c.ListImages(t.Context(), &runtimeapi.ListImagesRequest{Filter: &runtimeapi.ImageFilter{Image: &runtimeapi.ImageSpec{Image: b.two.image(b.two.app())}}})
-	require.NoError(t, err)
-	var tags []string
-	for _, image := range resp.Images {
-		assert.True(t, strings.HasPrefix(image.Id, second+"/sha256:"), image.Id)
-		tags = append(tags, image.RepoTags...)
-	}
-	assert.Contains(t, tags, b.two.image(b.two.app()), "the filter reached the runtime, which ignores it")
-}
-
-func TestImageFsInfoListsThePrimaryFirst(t *testing.T) {
-	b := start(t)
-	for _, version := range []string{v1, v1alpha2} {
-		resp, err := dial(t, b.proxy.socket, version).ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{})
-		require.NoError(t, err)
-		require.Len(t, resp.ImageFilesystems, 2)
-		assert.Contains(t, resp.ImageFilesystems[0].FsId.Mountpoint, b.one.Dir)
-		assert.Contains(t, resp.ImageFilesystems[1].FsId.Mountpoint, b.two.Dir)
-	}
 }

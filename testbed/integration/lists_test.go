@@ -2,23 +2,17 @@ package integration
 
 import (
 	"fmt"
-	"maps"
-	"path"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A population is the content of the lists: on each side a ready pod with a running and an exited container, and a
@@ -281,61 +275,6 @@ func ids[M any](items []M, id func(M) string) []string {
 // short returns the beginning of a front id, as crictl shows it.
 func short(id string) string { return id[:len(id)-64+13] }
 
-func TestUniqueBeginningsOfIDsAreUnderstood(t *testing.T) {
-	each(t, func(t *testing.T, b *bench, s *side, c client) {
-		p, others := run(t, c, s, "short"), run(t, c, b.other(s), "others")
-		id, bystander := p.start(t), others.start(t)
-		pod, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: short(p.id)})
-		require.NoError(t, err)
-		assert.Equal(t, p.id, pod.Status.Id)
-		container, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: short(id)})
-		require.NoError(t, err)
-		assert.Equal(t, id, container.Status.Id)
-		assert.Equal(t, "testbed/app:1\n", p.exec(t, short(id), "app", "file", "/etc/image"))
-
-		if s == b.two { // an id without a prefix is the primary's; criproxy does not look for it elsewhere
-			bare := s.bare(t, id)
-			for _, unprefixed := range []string{bare, bare[:13]} {
-				_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: unprefixed})
-				assert.Equal(t, codes.NotFound, status.Code(err), err)
-			}
-		}
-
-		_, err = c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: short(id), Timeout: 20})
-		require.NoError(t, err)
-		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, p.status(t, id).State)
-		_, err = c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: short(id)})
-		require.NoError(t, err)
-		assert.Empty(t, s.containers(t))
-		_, err = c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: short(p.id)})
-		require.NoError(t, err)
-		_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: short(p.id)})
-		require.NoError(t, err)
-		assert.Empty(t, s.pods(t))
-		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, others.status(t, bystander).State)
-	})
-}
-
-// byID are the methods that are about one pod or container, with the field that names it. CheckpointPod names
-// containers as well.
-func byID(t testing.TB) map[string]protoreflect.Name {
-	t.Helper()
-	methods := map[string]protoreflect.Name{}
-	services := runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto.Services()
-	for i := range services.Len() {
-		for j := range services.Get(i).Methods().Len() {
-			m := services.Get(i).Methods().Get(j)
-			for _, field := range []protoreflect.Name{"pod_sandbox_id", "container_id"} {
-				if m.Input().Fields().ByName(field) != nil {
-					methods[fmt.Sprintf("/%s/%s", services.Get(i).FullName(), m.Name())] = field
-				}
-			}
-		}
-	}
-	require.Len(t, methods, 19, "methods by id: %v", slices.Collect(maps.Keys(methods)))
-	return methods
-}
-
 // newRequest returns an empty request of a method of v1.
 func newRequest(t testing.TB, method string) protoreflect.Message {
 	t.Helper()
@@ -352,68 +291,4 @@ func newRequest(t testing.TB, method string) protoreflect.Message {
 	}
 	require.Fail(t, "no such method", method)
 	return nil
-}
-
-func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
-	b := start(t)
-	relays := []*relay{newRelay(t, b.one.Socket(), nil), newRelay(t, b.two.Socket(), nil)}
-	p := inFrontOf(t, relays[0].socket, relays[1].socket)
-	c := dial(t, p.socket, v1)
-	pods, running := map[*side]*pod{}, map[*side]string{}
-	for _, s := range b.sides() {
-		pods[s] = run(t, c, s, "prefix")
-		running[s] = pods[s].start(t)
-	}
-	cc := raw(t, p.socket)
-	ctx, key := marked(t.Context())
-	for method, field := range byID(t) {
-		for _, s := range b.sides() {
-			back := pods[s].back(t)
-			if field == "container_id" {
-				back = s.bare(t, running[s])
-			}
-			for _, version := range []string{v1, v1alpha2, v1alpha1} {
-				for _, id := range []string{"three.test__" + back, "TWO.TEST__" + back, "two.test.__" + back, "__" + back, "two__" + back, "three.test__"} {
-					request := newRequest(t, method)
-					request.Set(request.Descriptor().Fields().ByName(field), protoreflect.ValueOfString(id))
-					got := call(t, ctx, cc, versioned{version: version}.name(method), marshal(t, request.Interface()), nil)
-					assert.Equal(t, codes.NotFound, got.status.Code(), "%s %s %q: %v", version, method, id, got.status)
-					assert.Contains(t, got.status.Message(), id)
-					assert.Contains(t, got.status.Message(), second, "it tells what there is")
-				}
-			}
-		}
-	}
-	for i, s := range b.sides() {
-		for _, got := range relays[i].find(key) { // the primary may list such names, if it is a criproxy itself
-			assert.Contains(t, path.Base(got.method), "List", "calls that %s got", s.Name)
-			assert.Equal(t, b.one, s)
-		}
-		assert.Equal(t, runtimeapi.PodSandboxState_SANDBOX_READY, s.pods(t)[pods[s].back(t)].State)
-		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, pods[s].status(t, running[s]).State)
-	}
-
-	// To check the check: the relays do see calls.
-	ctx, key = marked(t.Context())
-	_, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	require.NoError(t, err)
-	assert.Len(t, relays[0].find(key), 1)
-	assert.Len(t, relays[1].find(key), 1)
-}
-
-// CheckpointPod is the only call that names several items.
-func TestACallWithNamesOfTwoRuntimesIsRefused(t *testing.T) {
-	b := start(t)
-	c := dial(t, b.proxy.socket, v1)
-	one, two := run(t, c, b.one, "first"), run(t, c, b.two, "second")
-	_, err := c.CheckpointPod(t.Context(), &runtimeapi.CheckpointPodRequest{PodSandboxId: one.id, ContainerIds: []string{two.id}})
-	assert.Equal(t, codes.InvalidArgument, status.Code(err), err)
-	assert.ErrorContains(t, err, two.id)
-	_, err = c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-		PodSandboxId: one.id, SandboxConfig: one.config, Config: runtimes.ContainerConfig("app", b.two.image(b.two.app())),
-	})
-	assert.Equal(t, codes.InvalidArgument, status.Code(err), err)
-	for _, s := range b.sides() {
-		assert.Empty(t, s.containers(t))
-	}
 }

@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -47,7 +48,7 @@ func (m *move) write(text string) {
 	require.NoError(m, os.WriteFile(m.config, []byte(text), 0o600))
 	eventually(m, func() error {
 		if reloads() == before {
-			return fmt.Errorf("it has not read %s again:\n%s", m.config, tail(m.proxy.log(), 5))
+			return fmt.Errorf("it has not read %s again:\n%s", m.config, host.LastLines(m.proxy.log(), 5))
 		}
 		return nil
 	})
@@ -165,13 +166,13 @@ func (m *move) has(image string, want ...*runtimes.Containerd) {
 // docs/migration.md, "From one containerd to another, on the node as it is", step by step, from an old containerd to a
 // new one; both are real.
 func TestOneContainerdIsDrainedIntoAnother(t *testing.T) {
-	const host = "registry.test" // an address with a port cannot follow new.example/
+	const origin = "registry.test" // an address with a port cannot follow new.example/
 	reg := testbed.NewRegistry(t)
-	mirrors := map[string]string{host: reg.Addr}
+	mirrors := map[string]string{origin: reg.Addr}
 	m := &move{TB: t, program: criproxy(t), running: map[string]*running{}}
 	m.old = testbed.NewContainerd(t, reg, runtimes.Config{Version: "1.7", Mirrors: mirrors})
 	m.new = testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4", Mirrors: mirrors})
-	app, app2, other := host+"/testbed/app:1", host+"/testbed/app:2", host+"/testbed/other:1"
+	app, app2, other := origin+"/testbed/app:1", origin+"/testbed/app:2", origin+"/testbed/other:1"
 
 	// Pods from before criproxy.
 	m.runtime, m.images = kubelet(t, m.old.Socket())

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +142,7 @@ func startProxy(t testing.TB, args ...string) *proxy {
 	t.Cleanup(func() {
 		assert.NoError(t, p.stop())
 		if t.Failed() {
-			t.Logf("criproxy's log:\n%s", tail(p.log(), 40))
+			t.Logf("criproxy's log:\n%s", host.LastLines(p.log(), 40))
 		}
 	})
 	return p
@@ -170,10 +169,4 @@ func folder(t testing.TB) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	return dir
-}
-
-// tail returns the last n lines of text.
-func tail(text string, n int) string {
-	lines := bytes.Split(bytes.TrimSpace([]byte(text)), []byte("\n"))
-	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte("\n")))
 }

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -26,33 +23,6 @@ import (
 
 // maxMessage is longer than any message here.
 const maxMessage = 64 << 20
-
-// A handler answers the calls of a server that knows no service.
-type handler func(method string, stream grpc.ServerStream) error
-
-// serve starts a server of frames that ends with the test, and returns its socket.
-func serve(t testing.TB, h handler) string {
-	t.Helper()
-	socket := filepath.Join(folder(t), "server.sock")
-	l, err := net.Listen("unix", socket)
-	require.NoError(t, err)
-	server := grpc.NewServer(
-		grpc.ForceServerCodecV2(codec.Raw), grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true),
-		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-			method, _ := grpc.MethodFromServerStream(stream)
-			return h(method, stream)
-		}),
-	)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-ended; !errors.Is(err, grpc.ErrServerStopped) { // which a test that is skipped at once may get
-			assert.NoError(t, err)
-		}
-	})
-	return socket
-}
 
 // A relay is in front of a runtime and records calls.
 type relay struct {

@@ -73,21 +73,6 @@ func TestEveryClientWorksWithUnequalRuntimeVersions(t *testing.T) {
 	}
 }
 
-// Kubelet expects "0.1.0" in every version of CRI, and the name and version of a runtime.
-func TestVersionIsThePrimarysForEveryClient(t *testing.T) {
-	b := start(t)
-	direct, err := b.one.client.Version(t.Context(), &runtimeapi.VersionRequest{Version: "0.1.0"})
-	require.NoError(t, err)
-	for _, version := range []string{v1, v1alpha2, v1alpha1} {
-		resp, err := dial(t, b.proxy.socket, version).Version(t.Context(), &runtimeapi.VersionRequest{Version: "0.1.0"})
-		require.NoError(t, err)
-		assert.Equal(t, "0.1.0", resp.Version)
-		assert.Equal(t, direct.RuntimeName, resp.RuntimeName)
-		assert.Equal(t, direct.RuntimeVersion, resp.RuntimeVersion)
-		assert.NotEmpty(t, resp.RuntimeApiVersion)
-	}
-}
-
 // hostNamespaces is a client's NamespaceOption in v1alpha1, whose first three fields were bool. Its true reads CONTAINER
 // in v1.
 func hostNamespaces(network, pid, ipc bool) *runtimeapi.NamespaceOption {
@@ -116,7 +101,7 @@ func TestNamespacesOfV1alpha1ArriveRight(t *testing.T) {
 				_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
 				require.NoError(t, err)
 
-				sandbox, app := sandboxPidOf(t, s, p.back(t)), pidOf(t, s, s.bare(t, id))
+				sandbox, app := sandboxPidOf(t, s, p.back(t)), madeOf(t, s, s.bare(t, id)).Pid
 				for kind, shared := range map[string]bool{"net": host.network, "pid": host.pid, "ipc": host.ipc} {
 					ours, its, apps := namespace(t, os.Getpid(), kind), namespace(t, sandbox, kind), namespace(t, app, kind)
 					if shared {

@@ -159,23 +159,15 @@ func (k *Kubelet) seclude() error {
 func (k *Kubelet) WaitReady(ctx context.Context) error {
 	ctx, cancel := host.Bounded(ctx)
 	defer cancel()
-	ended := false
-	err := host.Await(ctx, k.Title()+" to be ready", func() error {
-		if _, alive := k.PID(); !alive {
-			ended = true
-			return nil
-		}
+	err := k.Await(ctx, "to be ready", func() error {
 		if err := k.healthy(ctx); err != nil {
 			return err
 		}
 		_, err := k.PLEGAge(ctx)
 		return err
 	})
-	if ended {
-		return fmt.Errorf("testbed: waiting for %s: it has ended\n%s", k.Title(), k.Complaints(40))
-	}
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, k.Complaints(20))
+		return fmt.Errorf("%w\n%s", err, k.Complaints(40))
 	}
 	return nil
 }
@@ -198,11 +190,7 @@ func StaticPod(name, image string, args ...string) *corev1.Pod {
 func (k *Kubelet) AddManifest(pod *corev1.Pod) error {
 	data, err := json.MarshalIndent(pod, "", "  ")
 	if err == nil {
-		// The kubelet must never read a half-written file.
-		half := k.at(pod.Name + ".new")
-		if err = os.WriteFile(half, data, 0o644); err == nil {
-			err = os.Rename(half, k.manifest(pod.Name))
-		}
+		err = host.WriteWhole(k.manifest(pod.Name), data)
 	}
 	if err != nil {
 		return fmt.Errorf("testbed: adding pod %s: %w", pod.Name, err)

@@ -99,13 +99,7 @@ func (p *Proxy) Endpoint() string { return "unix://" + p.Socket() }
 
 // Configure replaces the configuration file. criproxy reads it at once, or when it is started.
 func (p *Proxy) Configure(yaml string) error {
-	// criproxy must never read a half-written file.
-	half := p.at("half.yaml")
-	err := os.WriteFile(half, []byte(yaml), 0o644)
-	if err == nil {
-		err = os.Rename(half, p.at(configName))
-	}
-	if err != nil {
+	if err := host.WriteWhole(p.at(configName), []byte(yaml)); err != nil {
 		return fmt.Errorf("testbed: writing criproxy's configuration: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -23,13 +24,8 @@ type Config struct {
 	Dir string
 	// Binaries are from build.Get: containerd of that version, runc, noseccomp and CNI.
 	Binaries build.Binaries
-	// Registry is the address of a Registry, from which the sandbox image is pulled.
+	// Registry is the address of a Registry, from which the sandbox image testbed/pause:1 is pulled.
 	Registry string
-	// SandboxImage is the pause image. Empty means testbed/pause:1 of that registry.
-	SandboxImage string
-	// Handlers are the runtime handlers in addition to "runc", the default. Each is runc under another
-	// name. Nil means one, "alt".
-	Handlers []string
 	// GVisor adds the handler "gvisor", whose pods have their own kernel. Binaries must include it.
 	GVisor bool
 	// Mirrors redirects pulls from a registry to an address on this machine, over HTTP: "docker.io" to
@@ -37,8 +33,6 @@ type Config struct {
 	Mirrors map[string]string
 	// Snapshotter is "overlayfs" or "native". Empty means overlayfs if the file system of Dir supports it.
 	Snapshotter string
-	// LogLevel is containerd's. Empty means "info".
-	LogLevel string
 	// ExtraTOML is merged into the configuration file, table by table. It names plugins as in a file of
 	// version 2 for 1.7, and of version 4 for 2.4.
 	ExtraTOML string
@@ -51,15 +45,11 @@ const (
 
 // withDefaults checks c, fills in defaults, and makes the folder.
 func (c Config) withDefaults() (Config, error) {
-	if c.Version == "" {
-		c.Version = "2.4"
-	}
+	c.Version = cmp.Or(c.Version, "2.4")
 	if c.Version != "1.7" && c.Version != "2.4" {
 		return c, fmt.Errorf("testbed: unknown containerd version %q (want 1.7 or 2.4)", c.Version)
 	}
-	if c.Name == "" {
-		c.Name = "containerd-" + c.Version
-	}
+	c.Name = cmp.Or(c.Name, "containerd-"+c.Version)
 	if !regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`).MatchString(c.Name) {
 		return c, fmt.Errorf("testbed: containerd name %q: use letters, digits, dots, dashes and underscores only", c.Name)
 	}
@@ -69,17 +59,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.GVisor && c.Binaries.GVisor == "" {
 		return c, fmt.Errorf("testbed: starting containerd %s: Config.Binaries lacks gvisor (name it to build.Get)", c.Name)
 	}
-	if c.SandboxImage == "" {
-		if c.Registry == "" {
-			return c, fmt.Errorf("testbed: starting containerd %s: it needs Config.Registry or Config.SandboxImage", c.Name)
-		}
-		c.SandboxImage = c.Registry + "/testbed/pause:1"
-	}
-	if c.Handlers == nil {
-		c.Handlers = []string{"alt"}
-	}
-	if c.LogLevel == "" {
-		c.LogLevel = "info"
+	if c.Registry == "" {
+		return c, fmt.Errorf("testbed: starting containerd %s: it needs Config.Registry", c.Name)
 	}
 	var err error
 	c.Dir, err = host.NewDir(c.Dir, socketName+".ttrpc")

@@ -107,12 +107,7 @@ func WaitReady(ctx context.Context, p host.Process, socket string) error {
 	}
 	defer conn.Close()
 	client := runtimeapi.NewRuntimeServiceClient(conn)
-	ended := false
-	err = host.Await(ctx, p.Title()+" to answer at "+socket, func() error {
-		if _, alive := p.PID(); !alive {
-			ended = true
-			return nil
-		}
+	err = p.Await(ctx, "to answer at "+socket, func() error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if _, err := client.Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
@@ -121,9 +116,6 @@ func WaitReady(ctx context.Context, p host.Process, socket string) error {
 		_, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 		return err
 	})
-	if ended {
-		return fmt.Errorf("testbed: waiting for %s: it has ended\n%s", p.Title(), p.LogTail(20))
-	}
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, p.LogTail(20))
 	}

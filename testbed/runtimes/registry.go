@@ -23,8 +23,6 @@ import (
 type RegistryConfig struct {
 	// App is the program in the standard images, from [build.Get]. Empty means an empty registry.
 	App string
-	// Addr is a loopback address to listen on. Empty means a free port on 127.0.0.1.
-	Addr string
 	// Username and Password, if set, are required from all clients (HTTP basic authentication).
 	Username, Password string
 	// Log, if not nil, gets a line for each request.
@@ -67,10 +65,7 @@ const pusher = "criproxy-testbed"
 
 // StartRegistry starts a registry and fills it. Close ends it.
 func StartRegistry(config RegistryConfig) (*Registry, error) {
-	if config.Addr == "" {
-		config.Addr = "127.0.0.1:0"
-	}
-	listener, err := net.Listen("tcp", config.Addr)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("testbed: starting the registry: %w", err)
 	}

@@ -16,9 +16,10 @@ import (
 // of the plugins into which CRI was split.
 func containerdTOML(c Config) table.Table {
 	at := func(parts ...string) string { return filepath.Join(append([]string{c.Dir}, parts...)...) }
+	pause := c.Registry + "/testbed/pause:1"
 	images := table.Table{"snapshotter": c.Snapshotter}
 	runtimes := table.Table{}
-	for _, handler := range append([]string{"runc"}, c.Handlers...) {
+	for _, handler := range []string{"runc", "alt"} { // both are runc
 		runtimes[handler] = table.Table{
 			"runtime_type": "io.containerd.runc.v2",
 			"options": table.Table{
@@ -52,7 +53,7 @@ func containerdTOML(c Config) table.Table {
 	config := table.Table{
 		"root": at("root"), "state": at("state"), "temp": at("tmp"),
 		"plugins": plugins,
-		"debug":   table.Table{"level": c.LogLevel},
+		"debug":   table.Table{"level": "info"},
 		"imports": []string{}, // not /etc/containerd/conf.d
 	}
 	switch c.Version {
@@ -60,7 +61,7 @@ func containerdTOML(c Config) table.Table {
 		config["version"] = 2
 		config["grpc"] = table.Table{"address": at(socketName)}
 		maps.Copy(service, streaming)
-		service["sandbox_image"] = c.SandboxImage
+		service["sandbox_image"] = pause
 		cni["bin_dir"] = c.Binaries.CNI
 		maps.Copy(containerd, images)
 		service["cni"], service["containerd"], service["registry"] = cni, containerd, registry
@@ -71,7 +72,7 @@ func containerdTOML(c Config) table.Table {
 		plugins["io.containerd.server.v1.ttrpc"] = table.Table{"address": at(socketName + ".ttrpc")}
 		plugins["io.containerd.grpc.v1.cri"] = streaming
 		images["registry"] = registry
-		images["pinned_images"] = table.Table{"sandbox": c.SandboxImage}
+		images["pinned_images"] = table.Table{"sandbox": pause}
 		plugins["io.containerd.cri.v1.images"] = images
 		if c.Snapshotter != "overlayfs" {
 			// Pulls go through the transfer service, which unpacks only for the default snapshotter.

@@ -5,8 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -15,25 +15,17 @@ import (
 func registry(ctx context.Context, args []string, out, log io.Writer) error {
 	flags := newFlags("registry", log)
 	app := flags.String("app", "", "the program in the test images")
-	addr := flags.String("addr", "127.0.0.1:0", "address to listen on")
 	ready := flags.String("ready", "", "file to which to write the address when all images can be pulled")
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
-	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: *app, Addr: *addr, Log: log})
+	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: *app, Log: log})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "testbed: serving images at", reg.Addr)
-	if *ready != "" {
-		// A process that waits for the file must never read a half-written one.
-		half := *ready + ".new"
-		if err := os.WriteFile(half, []byte(reg.Addr), 0o644); err != nil {
-			return fmt.Errorf("testbed: writing the registry's address: %w", err)
-		}
-		if err := os.Rename(half, *ready); err != nil {
-			return fmt.Errorf("testbed: writing the registry's address: %w", err)
-		}
+	if err := host.WriteWhole(*ready, []byte(reg.Addr)); err != nil {
+		return fmt.Errorf("testbed: writing the registry's address: %w", err)
 	}
 	<-ctx.Done()
 	return reg.Close()

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
@@ -116,19 +115,15 @@ func (p place) startRegistry(ctx context.Context, bin build.Binaries) (string, e
 	if err := daemon.Start([]string{self, "registry", "-app", bin.App, "-ready", p.registryAddr()}, os.Environ()); err != nil {
 		return "", err
 	}
-	for {
-		if addr, err := os.ReadFile(p.registryAddr()); err == nil {
-			return string(addr), nil
-		}
-		if _, alive := daemon.PID(); !alive {
-			return "", fmt.Errorf("testbed: the registry has ended\n%s", daemon.LogTail(10))
-		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("testbed: waiting for the registry: %w\n%s", ctx.Err(), daemon.LogTail(10))
-		case <-time.After(10 * time.Millisecond):
-		}
+	var addr []byte
+	err = daemon.Await(ctx, "to serve", func() (err error) {
+		addr, err = os.ReadFile(p.registryAddr())
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, daemon.LogTail(10))
 	}
+	return string(addr), nil
 }
 
 func (p place) startProxy(ctx context.Context, path string, extra []string) error {
