@@ -25,20 +25,20 @@ func UnreachedError(address string, why error) error {
 
 // NameIn returns the backend in a message that criproxy made without an answer of the backend, or "".
 func NameIn(message string) string {
-	name, _ := ours(message)
+	name, _ := about(message)
 	return strings.TrimSuffix(name, ":")
 }
 
 // NotReachedIn returns the backend that criproxy could not reach, as it says in a message, or "".
 func NotReachedIn(message string) string {
-	if name, why := ours(message); strings.HasPrefix(why, unreachedAt) || strings.HasPrefix(why, goneSince) {
+	if name, why := about(message); strings.HasPrefix(why, unreachedAt) || strings.HasPrefix(why, goneSince) {
 		return name
 	}
 	return ""
 }
 
-// ours returns what criproxy itself says in a message: of which backend, and what.
-func ours(message string) (name, why string) {
+// about returns what criproxy itself says in a message: of which backend, and what.
+func about(message string) (name, why string) {
 	rest, ours := strings.CutPrefix(message, ofBackend)
 	name, why, whole := strings.Cut(rest, " ")
 	if !ours || !whole {
