@@ -260,10 +260,12 @@ func TestCallsUnderWayEndWhenTheirBackendGoesDown(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		n.when(hang)
-		errs := make(chan error, 2)
-		go func() { errs <- w.bind(t.Context(), "a1") }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began, errs := time.Now(), make(chan error, 2)
+		go func() { errs <- w.bind(ctx, "a1") }()
 		go func() {
-			s, err := w.Open(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"), nil)
+			s, err := w.Open(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"), nil)
 			if err == nil {
 				_, err = s.Recv()
 			}
@@ -274,6 +276,7 @@ func TestCallsUnderWayEndWhenTheirBackendGoesDown(t *testing.T) {
 			assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
 			assert.Contains(t, err.Error(), "backend beta.io is gone since")
 		}
+		assert.Less(t, time.Since(began), backend.DefaultSilence+5*time.Second)
 		assert.Equal(t, backend.Gone, w.State().Condition)
 	}, "a1")
 }
