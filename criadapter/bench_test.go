@@ -109,22 +109,6 @@ func BenchmarkRewriteList(b *testing.B) {
 	})
 }
 
-// BenchmarkCheckList measures the check whether a decoder would accept a list of 1000 containers,
-// which comes before the list is merged with others.
-func BenchmarkCheckList(b *testing.B) {
-	list := containers(1000)
-	in, err := proto.Marshal(list)
-	require.NoError(b, err)
-	shape := rewrite.NewShape(list.ProtoReflect().Descriptor())
-	b.SetBytes(int64(len(in)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if utf8, err := shape.Check(in); !utf8 || err != nil {
-			b.Fatal(utf8, err)
-		}
-	}
-}
-
 // answering is a connection to a runtime that answers at once, with the same bytes.
 type answering struct {
 	grpc.ClientConnInterface
@@ -135,7 +119,7 @@ func (a answering) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.C
 	return codec.Decode(reply, a.reply.Ref())
 }
 
-// BenchmarkMergeLists measures the merge of two lists, without sockets.
+// BenchmarkMergeLists measures the merge of two lists, which are checked first, without sockets.
 func BenchmarkMergeLists(b *testing.B) {
 	for _, n := range []int{5, 500} {
 		b.Run(fmt.Sprintf("%d+%d containers", n, n), func(b *testing.B) {

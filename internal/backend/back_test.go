@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/backend"
@@ -34,15 +33,9 @@ func TestABackendThatIsBackIsNotSlow(t *testing.T) {
 		}
 		old := n.watch(t, config)
 		n.goes(t, old)
-		data, err := old.Encode()
-		require.NoError(t, err)
 		n.library.with(func() { n.down = false })
 		n.when(only("List", taking(500*time.Millisecond)))
-		w := n.watch(t, func(c *settings) {
-			config(c)
-			c.Backend, err = backend.Receive("beta.io", backend.File{}, data)
-			require.NoError(t, err)
-		})
+		w := n.successor(t, old, config)
 		assert.Equal(t, backend.Up, (<-w.states).Condition, "the first that it tells")
 	}, "a")
 }

@@ -137,10 +137,7 @@ func (b *Backend) Age() time.Duration {
 }
 
 // Unasked reports whether Run asks HealthCheck, because no method of the configuration says that the backend is back.
-func (b *Backend) Unasked() bool {
-	cfg := &b.current.Load().cfg
-	return !cfg.Pass && cfg.Alive == HealthCheck
-}
+func (b *Backend) Unasked() bool { return b.current.Load().unasked }
 
 // Check asks Run to begin its next round now, because something has changed.
 func (b *Backend) Check() { wake(b.check) }

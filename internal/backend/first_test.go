@@ -25,13 +25,9 @@ func TestTheFirstListOfAClientIsRemembered(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		n.when(only("Get", hang)) // statuses are slow
 		w := n.watch(t, nil)
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		require.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "the list that kubelet gets")
+		w.lists(t, `books {id: "a1"} books {id: "a2"}`, "the list that kubelet gets")
 		n.goes(t, w)
-		got, err = w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "an empty list kills pods")
+		w.lists(t, `books {id: "a1"} books {id: "a2"}`, "an empty list kills pods")
 	}, "a1", "a2")
 }
 
@@ -66,9 +62,7 @@ func TestABackendWithoutTheServiceIsDown(t *testing.T) {
 		})
 		n.library.with(func() { n.down = false }) // as containerd with a CRI plugin that does not load
 		for range 2 {                             // and after a restart of ours
-			got, err := w.list(t, "")
-			require.NoError(t, err)
-			assert.Equal(t, `books {id: "a1"}`, got)
+			w.lists(t, `books {id: "a1"}`)
 			assert.NotEqual(t, backend.Up, w.State().Condition)
 			w.stop()
 			w = n.watch(t, withFile)

@@ -148,6 +148,14 @@ func (w *watched) list(t *testing.T, request string, opts ...grpc.CallOption) (s
 	return muxtest.Text("ListResponse", reply), err
 }
 
+// lists checks which books a list of all has.
+func (w *watched) lists(t *testing.T, want string, why ...any) {
+	t.Helper()
+	got, err := w.list(t, "")
+	require.NoError(t, err, why...)
+	assert.Equal(t, want, got, why...)
+}
+
 func (w *watched) get(t *testing.T, id string) (string, error) {
 	t.Helper()
 	reply := &codec.Frame{}
@@ -252,10 +260,12 @@ func TestCallsUnderWayEndWhenTheirBackendGoesDown(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		n.when(hang)
-		errs := make(chan error, 2)
-		go func() { errs <- w.bind(t.Context(), "a1") }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began, errs := time.Now(), make(chan error, 2)
+		go func() { errs <- w.bind(ctx, "a1") }()
 		go func() {
-			s, err := w.Open(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"), nil)
+			s, err := w.Open(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"), nil)
 			if err == nil {
 				_, err = s.Recv()
 			}
@@ -266,6 +276,7 @@ func TestCallsUnderWayEndWhenTheirBackendGoesDown(t *testing.T) {
 			assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
 			assert.Contains(t, err.Error(), "backend beta.io is gone since")
 		}
+		assert.Less(t, time.Since(began), backend.DefaultSilence+5*time.Second)
 		assert.Equal(t, backend.Gone, w.State().Condition)
 	}, "a1")
 }
@@ -301,15 +312,11 @@ func TestABackendComesBackWithACompleteList(t *testing.T) {
 			delete(n.library.books, "a1")
 			n.library.books["a3"] = ""
 		})
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
+		w.lists(t, `books {id: "a1"} books {id: "a2"}`)
 		n.library.with(func() { n.down = false })
 		w.until(t, backend.Up)
-		got, err = w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a2"} books {id: "a3"}`, got)
-		got, err = w.get(t, "a3")
+		w.lists(t, `books {id: "a2"} books {id: "a3"}`)
+		got, err := w.get(t, "a3")
 		require.NoError(t, err)
 		assert.Contains(t, got, "a3")
 		assert.Empty(t, w.states, "Watch is called once for each change")
@@ -346,10 +353,8 @@ func TestAChangeIsAskedForAtOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Equal(t, 1, n.library.called("Get"), "the status of the new book")
 		n.goes(t, w)
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a1"} books {id: "new"}`, got)
-		got, err = w.get(t, "new")
+		w.lists(t, `books {id: "a1"} books {id: "new"}`)
+		got, err := w.get(t, "new")
 		require.NoError(t, err)
 		assert.Contains(t, got, "only in a status")
 	}, "a1")
@@ -383,10 +388,8 @@ func TestMemorySurvivesARestart(t *testing.T) {
 	}
 	next("whole", saved, func(t *testing.T, _ *near, w *watched) {
 		require.NoError(t, w.Err())
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
-		got, err = w.get(t, "a1")
+		w.lists(t, `books {id: "a1"} books {id: "a2"}`)
+		got, err := w.get(t, "a1")
 		require.NoError(t, err)
 		assert.Contains(t, got, "only in a status")
 	})
@@ -449,9 +452,7 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 		}},
 		"makes lists wait if it is required": {required, func(t *testing.T, n *near, w *watched) {
 			n.comes(5 * time.Second)
-			got, err := w.list(t, "")
-			require.NoError(t, err)
-			assert.Equal(t, `books {id: "a1"}`, got)
+			w.lists(t, `books {id: "a1"}`)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -504,13 +505,11 @@ func TestThePoliciesFailAndSkip(t *testing.T) {
 	} {
 		inNoTime(t, func(t *testing.T, n *near) {
 			w := n.watch(t, func(c *settings) { c.Policy = policy })
-			got, err := w.list(t, "")
-			require.NoError(t, err)
-			require.Equal(t, `books {id: "a1"}`, got)
+			w.lists(t, `books {id: "a1"}`)
 			n.goes(t, w)
 			w.until(t, backend.Gone)
 			check(w.list(t, ""))
-			_, err = w.get(t, "a1")
+			_, err := w.get(t, "a1")
 			assert.Equal(t, codes.Unavailable, status.Code(err))
 			n.library.with(func() { n.down = false })
 			w.until(t, backend.Up)

@@ -40,6 +40,8 @@ type Link struct {
 	roles   map[string]role // :: full method
 	pulse   pulse
 
+	unasked bool // see Unasked: the configuration may name HealthCheck itself
+
 	// Commit sets the fields below.
 	generation uint64
 	serving    context.Context // ends when another link replaces this one, or the backend is taken away
@@ -127,7 +129,7 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 		c.roles[p.Method.Name] = role{cached: k}
 	}
 	if cfg.Alive == "" && len(c.gates) == 0 {
-		c.cfg.Alive = HealthCheck
+		c.cfg.Alive, c.unasked = HealthCheck, true
 	}
 	return c, nil
 }

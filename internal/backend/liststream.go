@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/wire"
 )
 
 // listStream answers a list that a client wants in several messages. It has the whole list before it hands on the first one,
@@ -40,15 +39,14 @@ func split(answer *codec.Frame) ([]*codec.Frame, error) {
 	}
 	body := answer.Bytes()
 	var parts []*codec.Frame
-	for begin, i := 0, 0; i < len(body); {
-		_, _, n := protowire.ConsumeField(body[i:])
-		if n < 0 {
-			return nil, fmt.Errorf("splitting a list: malformed at byte %d", i)
+	begin, end := 0, 0
+	for f, err := range wire.Fields(body) {
+		if err != nil {
+			return nil, fmt.Errorf("splitting a list after byte %d: %w", end, err)
 		}
-		i += n
-		if i-begin >= batch || i == len(body) {
-			parts = append(parts, codec.NewFrame(body[begin:i]))
-			begin = i
+		if end += len(f.Raw); end-begin >= batch || end == len(body) {
+			parts = append(parts, codec.NewFrame(body[begin:end]))
+			begin = end
 		}
 	}
 	return parts, nil

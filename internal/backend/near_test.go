@@ -120,6 +120,21 @@ func (n *near) watch(t *testing.T, change func(*settings)) *watched {
 	return w
 }
 
+// successor runs what w hands over, until the test ends.
+func (n *near) successor(t *testing.T, w *watched, change func(*settings)) *watched {
+	t.Helper()
+	handed, err := w.Encode()
+	require.NoError(t, err)
+	next, err := backend.Receive("beta.io", backend.File{}, handed)
+	require.NoError(t, err)
+	return n.watch(t, func(c *settings) {
+		c.Backend = next
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
 // told returns change after w is to get the states.
 func (w *watched) told(change func(*settings)) func(*settings) {
 	return func(c *settings) {

@@ -33,9 +33,7 @@ func TestABackendWhoseListsAreLateIsNeverGone(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			require.NotEqual(t, backend.Gone, w.State().Condition, "%v", w.State().Err)
 			began := time.Now()
-			got, err := w.list(t, "")
-			require.NoError(t, err)
-			require.Equal(t, `books {id: "a"}`, got)
+			w.lists(t, `books {id: "a"}`)
 			require.LessOrEqual(t, time.Since(began), backend.DefaultBudget)
 		}
 		assert.Empty(t, ended, "the call under way goes on")
@@ -68,9 +66,7 @@ func TestABackendThatLosesItsListsIsNotUp(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		n.when(only("List", func(context.Context, string) error { return status.Error(codes.Unimplemented, "unknown service") }))
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a"}`, got)
+		w.lists(t, `books {id: "a"}`)
 		assert.Equal(t, backend.Slow, w.State().Condition)
 	}, "a")
 }
@@ -100,9 +96,7 @@ func TestAFailedChangeDelaysNoList(t *testing.T) {
 		require.Equal(t, codes.DeadlineExceeded, status.Code(w.bind(hurried, "a")))
 		for range 3 {
 			began := time.Now()
-			got, err := w.list(t, "")
-			require.NoError(t, err)
-			assert.Equal(t, `books {id: "a"}`, got)
+			w.lists(t, `books {id: "a"}`)
 			assert.LessOrEqual(t, time.Since(began), backend.DefaultBudget)
 			assert.NotEqual(t, backend.Gone, w.State().Condition)
 		}
@@ -117,9 +111,7 @@ func TestAConfirmedRemovalDelaysNoList(t *testing.T) {
 		require.NoError(t, w.bind(t.Context(), "a"))
 		n.when(hang)
 		began := time.Now()
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "b"}`, got)
+		w.lists(t, `books {id: "b"}`)
 		assert.LessOrEqual(t, time.Since(began), backend.DefaultBudget)
 	}, "a", "b")
 }
@@ -180,9 +172,7 @@ func TestAWatchThatBlocksStopsNoCall(t *testing.T) {
 		release := make(chan struct{})
 		w := n.watch(t, func(c *settings) { c.Watch = func(backend.State) { <-release } })
 		n.goes(t, w)
-		got, err := w.list(t, "")
-		assert.NoError(t, err)
-		assert.Equal(t, `books {id: "a"}`, got)
+		w.lists(t, `books {id: "a"}`)
 		close(release)
 	}, "a")
 }
@@ -197,13 +187,7 @@ func TestAnAbsentBackendStaysSoOverAHandover(t *testing.T) {
 			before := n.watch(t, func(c *settings) { c.Backend = backend.Open("beta.io", backend.File{Path: path}) })
 			_, err := before.list(t, "")
 			require.Equal(t, want, status.Code(err))
-			handed, err := before.Encode()
-			require.NoError(t, err)
-			after := n.watch(t, func(c *settings) {
-				c.Backend, err = backend.Receive("beta.io", backend.File{}, handed)
-				require.NoError(t, err)
-			})
-			_, err = after.list(t, "")
+			_, err = n.successor(t, before, nil).list(t, "")
 			assert.Equal(t, want, status.Code(err), "%v", err)
 		})
 	}
@@ -215,17 +199,9 @@ func TestAnOutageOutlastsItsProcess(t *testing.T) {
 		old := n.watch(t, nil)
 		thaw := n.freezes()
 		since := old.until(t, backend.Gone)
-		data, err := old.Encode()
-		require.NoError(t, err)
-		w := n.watch(t, func(c *settings) {
-			c.Before = since
-			c.Backend, err = backend.Receive("beta.io", backend.File{}, data)
-			require.NoError(t, err)
-		})
+		w := n.successor(t, old, func(c *settings) { c.Before = since })
 		began := time.Now()
-		got, err := w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a"}`, got)
+		w.lists(t, `books {id: "a"}`)
 		assert.Equal(t, codes.Unavailable, status.Code(w.bind(t.Context(), "a")))
 		assert.Equal(t, began, time.Now())
 		time.Sleep(5 * time.Minute)
@@ -252,14 +228,8 @@ func TestTheNextConnectionTellsOfABackendWhoseListsNeverCome(t *testing.T) {
 						n.goes(t, old)
 					}
 					old.until(t, was)
-					handed, err := old.Encode()
-					require.NoError(t, err)
 					n.library.with(func() { n.down = false })
-					w := n.watch(t, func(c *settings) {
-						c.Before = backend.State{Condition: was}
-						c.Backend, err = backend.Receive("beta.io", backend.File{}, handed)
-						require.NoError(t, err)
-					})
+					w := n.successor(t, old, func(c *settings) { c.Before = backend.State{Condition: was} })
 					time.Sleep(time.Minute)
 					require.Len(t, w.states, 1, "once")
 					s := <-w.states
@@ -302,9 +272,7 @@ func TestAListThatLacksAnItemKeepsItsBudget(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, `books {id: "b"}`, got, "it is the answer of the backend, which applies no filter")
 		assert.Equal(t, backend.DefaultBudget, time.Since(began))
-		got, err = w.list(t, "")
-		require.NoError(t, err)
-		assert.Equal(t, `books {id: "b"}`, got, "the client knows that a is gone")
+		w.lists(t, `books {id: "b"}`, "the client knows that a is gone")
 		assert.Equal(t, backend.Up, w.State().Condition, "each answer took less than the budget")
 	}, "a", "b")
 }

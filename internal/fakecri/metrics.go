@@ -31,11 +31,6 @@ var metrics = []metric{
 		value: func(s *runtimeapi.ContainerStats) uint64 { return s.GetMemory().GetWorkingSetBytes().GetValue() },
 	},
 	{
-		name: "container_fs_usage_bytes", help: "Bytes used on the filesystem.", kind: runtimeapi.MetricType_GAUGE,
-		extra: "device", extraValue: "/dev/fake",
-		value: func(s *runtimeapi.ContainerStats) uint64 { return s.GetWritableLayer().GetUsedBytes().GetValue() },
-	},
-	{
 		name: "container_network_receive_bytes_total", help: "Bytes received.", kind: runtimeapi.MetricType_COUNTER,
 		ofPod: true, extra: "interface", extraValue: "eth0",
 	},
