@@ -88,7 +88,7 @@ func (c *client) SendHeader(md metadata.MD) error { return c.head(c.ServerStream
 // head sets or sends a header. grpc-go's own server refuses a header with a byte that is not printable; it gets the
 // rest of it: what a backend says about a call must not change the call.
 func (c *client) head(set func(metadata.MD) error, md metadata.MD) error {
-	md = endToEnd(md)
+	md = transport.EndToEnd(md)
 	if c.leg != nil {
 		c.leg.Header(md)
 	}
@@ -103,7 +103,7 @@ func (c *client) head(set func(metadata.MD) error, md metadata.MD) error {
 
 // SetTrailer sets the trailer.
 func (c *client) SetTrailer(md metadata.MD) {
-	c.trailer = endToEnd(md)
+	c.trailer = transport.EndToEnd(md)
 	c.ServerStream.SetTrailer(c.trailer)
 }
 
@@ -117,23 +117,6 @@ func (c *client) receive(request *codec.Frame) error {
 }
 
 var errNoRequest = status.Error(codes.Internal, "criproxy: the client ended the call without sending a request")
-
-// endToEnd returns md without the fields that describe the backend's connection. It returns md itself if there are none.
-func endToEnd(md metadata.MD) metadata.MD {
-	for key := range md {
-		if !transport.Hop(key) {
-			continue
-		}
-		on := make(metadata.MD, len(md))
-		for key, values := range md {
-			if !transport.Hop(key) {
-				on[key] = values
-			}
-		}
-		return on
-	}
-	return md
-}
 
 // outgoing returns a context that passes on in, the metadata that the client sent, without the keys
 // that describe the client's connection. Most clients send only those.

@@ -33,11 +33,7 @@ func TestACallThatFailsIsNotSentAgain(t *testing.T) {
 					}
 				}
 				cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, fail(&calls[0]), fail(&calls[1]))
-				cs, err := cc.NewStream(t.Context(), &kind.desc, kind.method)
-				require.NoError(t, err)
-				_ = cs.SendMsg(&codec.Frame{}) // RecvMsg returns its error
-				_ = cs.CloseSend()             // likewise
-				assert.Equal(t, code, status.Code(cs.RecvMsg(&codec.Frame{})))
+				assert.Equal(t, status.Error(code, "I have done it, I think").Error(), do(t, cc, kind.method, kind.desc, "").err)
 				for i := range calls {
 					assert.LessOrEqual(t, calls[i].Load(), int32(1), "backend %d", i)
 				}

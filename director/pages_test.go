@@ -111,15 +111,10 @@ func TestAnUnknownPageTokenGoesToThePrimary(t *testing.T) {
 }
 
 func TestMetadataChooses(t *testing.T) {
-	say := func(name string) muxtest.Handler {
-		return muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
-			return muxtest.Bytes("Book", fmt.Sprintf("title: %q", name)), nil
-		})
-	}
 	profile := muxtest.LibraryProfile(t, `- backend: labels["backend"]`, `- shelf: metadata["x-shelf"]`)
 	cc := muxtest.Mux(t, director.Config{Profile: profile, Backends: []director.Backend{
 		{}, {Name: "beta.io", Maps: map[string]map[string]string{"shelves": {"rare": "rare"}}},
-	}}, say("primary"), say("beta"))
+	}}, says(`title: "primary"`), says(`title: "beta"`))
 	for shelf, want := range map[string]string{"": "primary", "rare": "beta", "other": "primary"} {
 		ctx := t.Context()
 		if shelf != "" {

@@ -18,9 +18,6 @@ import (
 func TestMemoryAnswersForAServerThatIsGone(t *testing.T) {
 	dir := muxtest.Dir(t)
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
-	list := muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
-		return muxtest.Bytes("ListResponse", `books {id: "1"}`), nil
-	})
 	var servers []*muxtest.Server
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 4)
@@ -31,7 +28,7 @@ func TestMemoryAnswersForAServerThatIsGone(t *testing.T) {
 		}
 	})
 	for i, name := range []string{"", "beta.io"} {
-		s := muxtest.Serve(t, filepath.Join(dir, name+".sock"), list)
+		s := muxtest.Serve(t, filepath.Join(dir, name+".sock"), shelf(`books {id: "1"}`))
 		servers = append(servers, s)
 		conn, err := dial.New(dial.Config{GRPC: muxtest.OverGRPC, Name: name, Address: s.Path, Profile: cfg.Profile, Schema: cfg.Schema})
 		require.NoError(t, err)

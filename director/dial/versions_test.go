@@ -133,7 +133,7 @@ func TestACallInTheVersionBeforeIsNotUnimplemented(t *testing.T) {
 			return cs.RecvMsg(&codec.Frame{})
 		},
 	}
-	for _, kind := range sortedKeys(calls) {
+	for _, kind := range slices.Sorted(maps.Keys(calls)) {
 		versions := []string{"v0", "v1", "v0", "v1"}
 		for _, v := range versions { // without Run, the call that finds the connection lost makes a new one
 			server := muxtest.Serve(t, dir+"/b.sock", muxtest.Speaking(v, &asked))
@@ -219,5 +219,3 @@ func TestACallThatWaitsForAProbeKeepsItsDeadline(t *testing.T) {
 		assert.Equal(t, codes.DeadlineExceeded, status.Code(<-errs))
 	}
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -36,6 +37,11 @@ func Hop(name string) bool {
 	return strings.HasPrefix(name, "proxy-")
 }
 
+// EndToEnd returns md without the fields that describe a connection. It returns md itself if there are none.
+func EndToEnd(md metadata.MD) metadata.MD {
+	return only(md, nil, func(name string, _ []string) bool { return !Hop(name) })
+}
+
 // SaysMore reports whether the header of an answer holds more than the content type, which every server sets.
 func SaysMore(header metadata.MD) bool {
 	_, usual := header["content-type"]
@@ -61,7 +67,7 @@ func sendable(name string, values []string) bool {
 	return validName(name) && (strings.HasSuffix(name, binarySuffix) || !slices.ContainsFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }))
 }
 
-// only returns the fields of md that fits accepts, and md itself if it accepts all.
+// only returns the fields of md that fits accepts, and md itself if it accepts all. The values are those of md.
 func only(md metadata.MD, lost func(name string), fits func(name string, values []string) bool) metadata.MD {
 	var some metadata.MD
 	for name, values := range md {
@@ -69,7 +75,7 @@ func only(md metadata.MD, lost func(name string), fits func(name string, values 
 			continue // pseudo-header fields are never sent
 		}
 		if some == nil {
-			some = md.Copy()
+			some = maps.Clone(md)
 		}
 		delete(some, name)
 		if lost != nil {
