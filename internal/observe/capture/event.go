@@ -2,6 +2,7 @@ package capture
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -75,6 +76,15 @@ type Event struct {
 
 // front reports whether the event is of the client's leg, or of the only leg of a call that criproxy makes itself.
 func (ev *Event) front() bool { return ev.Leg == 0 || ev.Own }
+
+// OfConnection reports whether a key of metadata describes the connection and not the call.
+func OfConnection(key string) bool {
+	switch key {
+	case "content-type", "user-agent", "grpc-accept-encoding", "te":
+		return true
+	}
+	return strings.HasPrefix(key, ":")
+}
 
 // A Peer is the process at the other end of a client's connection. Its JSON is stable.
 type Peer struct {
