@@ -8,21 +8,14 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/metadata"
-)
 
-// ofConnection reports whether a key of metadata describes the connection and not the call.
-func ofConnection(key string) bool {
-	switch key {
-	case "content-type", "user-agent", "grpc-accept-encoding", "te":
-		return true
-	}
-	return strings.HasPrefix(key, ":")
-}
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
 
 // Pairs returns the keys and values of metadata in order. It leaves out keys that say nothing about the call.
 func Pairs(md metadata.MD) (all [][2]string) {
 	for _, key := range slices.Sorted(maps.Keys(md)) {
-		if ofConnection(key) {
+		if capture.OfConnection(key) {
 			continue
 		}
 		for _, v := range md[key] {

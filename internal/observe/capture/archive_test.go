@@ -72,6 +72,15 @@ func poll(t testing.TB, rec *capture.Recorder, i int, end error) {
 	front.End(end, nil)
 }
 
+// polls records n polls, which the archive takes soon. Some may fail.
+func polls(t testing.TB, rec *capture.Recorder, n int, failing map[int]error) {
+	for i := range n {
+		if poll(t, rec, i, failing[i]); i%5 == 0 {
+			settle(rec)
+		}
+	}
+}
+
 const perPoll = 8 // events, if it succeeds
 
 // settle waits until the archive has all that was recorded.
@@ -168,17 +177,11 @@ func TestFollowersOfTheArchiveMissNothing(t *testing.T) {
 
 func TestUnchangedCallsAreForgottenBeforeFailures(t *testing.T) {
 	rec := archived(256 << 10)
-	failure := status.Error(codes.Unavailable, "the runtime is gone")
-	for i := range 6000 {
-		if i%300 == 150 {
-			poll(t, rec, i, failure)
-			continue
-		}
-		poll(t, rec, i, nil)
-		if i%5 == 0 {
-			settle(rec)
-		}
+	failing := map[int]error{}
+	for i := 150; i < 6000; i += 300 {
+		failing[i] = status.Error(codes.Unavailable, "the runtime is gone")
 	}
+	polls(t, rec, 6000, failing)
 	settle(rec)
 	failures, first := 0, uint64(0)
 	var gap capture.Event
@@ -229,12 +232,7 @@ func TestBlocksHoldNoSecrets(t *testing.T) {
 // blocks returns a file of several blocks, and the events in it.
 func blocks(t testing.TB) (file []byte, all []capture.Event) {
 	rec := archived(256 << 10)
-	for i := range 2000 {
-		poll(t, rec, i, nil)
-		if i%5 == 0 {
-			settle(rec)
-		}
-	}
+	polls(t, rec, 2000, nil)
 	file = settle(rec)
 	_, all = decode(t, file)
 	return file, all
@@ -482,17 +480,7 @@ func FuzzBlocks(f *testing.F) {
 
 func TestAFollowerDoesNotUnpackWhatNobodyWants(t *testing.T) {
 	rec := archived(512 << 10)
-	failure := status.Error(codes.Unavailable, "the runtime is gone")
-	for i := range 3000 {
-		end := error(nil)
-		if i == 1500 {
-			end = failure
-		}
-		poll(t, rec, i, end)
-		if i%5 == 0 {
-			settle(rec)
-		}
-	}
+	polls(t, rec, 3000, map[int]error{1500: status.Error(codes.Unavailable, "the runtime is gone")})
 	settle(rec)
 	rec.Close()
 	all := drain(t, rec.Follow(true))

@@ -7,11 +7,24 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
-// The part of recording for which a call waits: two legs with four events each.
+// passed records a call that passes to a backend: two legs with four events each.
+func passed(rec *capture.Recorder, method string, md metadata.MD, request, reply *codec.Frame) {
+	ctx, client := rec.Begin(context.Background(), capture.LegInfo{Method: method, Client: true, Metadata: md})
+	client.Request(request)
+	_, back := rec.Begin(ctx, capture.LegInfo{Method: method, Backend: "primary"})
+	back.Request(request)
+	back.Reply(reply)
+	back.End(nil, nil)
+	client.Reply(reply)
+	client.End(nil, nil)
+}
+
+// The part of recording for which a call waits.
 func BenchmarkRecord(b *testing.B) {
 	request, reply := muxtest.Frame(b, "GetRequest", `book_id: "beta.io__7f"`), muxtest.Frame(b, "Book", `id: "beta.io__7f" title: "Tale" labels {key: "a" value: "b"}`)
 	md := metadata.Pairs(":authority", "localhost", "content-type", "application/grpc", "user-agent", "grpc-go/1.76.0")
@@ -21,14 +34,7 @@ func BenchmarkRecord(b *testing.B) {
 			method := muxtest.Method("Get")
 			b.ReportAllocs()
 			for b.Loop() {
-				ctx, client := rec.Begin(context.Background(), capture.LegInfo{Method: method, Client: true, Metadata: md})
-				client.Request(request)
-				_, back := rec.Begin(ctx, capture.LegInfo{Method: method, Backend: "primary"})
-				back.Request(request)
-				back.Reply(reply)
-				back.End(nil, nil)
-				client.Reply(reply)
-				client.End(nil, nil)
+				passed(rec, method, md, request, reply)
 			}
 		})
 	}
@@ -64,14 +70,7 @@ func BenchmarkEncode(b *testing.B) {
 	request, reply := muxtest.Frame(b, "GetRequest", `book_id: "beta.io__7f"`), muxtest.Frame(b, "Book", `id: "beta.io__7f" title: "Tale" labels {key: "a" value: "b"}`)
 	md := metadata.Pairs(":authority", "localhost", "content-type", "application/grpc", "user-agent", "grpc-go/1.76.0")
 	for range 100 {
-		ctx, client := rec.Begin(context.Background(), capture.LegInfo{Method: muxtest.Method("Get"), Client: true, Metadata: md})
-		client.Request(request)
-		_, back := rec.Begin(ctx, capture.LegInfo{Method: muxtest.Method("Get"), Backend: "primary", Metadata: md})
-		back.Request(request)
-		back.Reply(reply)
-		back.End(nil, nil)
-		client.Reply(reply)
-		client.End(nil, nil)
+		passed(rec, muxtest.Method("Get"), md, request, reply)
 	}
 	all := recorded(b, rec)
 	for _, f := range capture.Formats {

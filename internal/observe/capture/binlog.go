@@ -32,20 +32,9 @@ const extraField = 1000
 
 // binlogExtra is the content of extraField.
 type binlogExtra struct {
-	File    *FileHeader `json:"file,omitempty"`
-	Seq     uint64      `json:"seq,omitempty"`
-	Call    uint64      `json:"call,omitempty"`
-	Leg     int         `json:"leg,omitempty"`
-	Mono    int64       `json:"mono_ns,omitempty"`
-	Method  string      `json:"method,omitempty"`
-	Backend string      `json:"backend,omitempty"`
-	*Peer               // nil if unknown
-	Own     bool        `json:"own,omitempty"`
-	Again   bool        `json:"again,omitempty"`
-	Passed  bool        `json:"passed,omitempty"`
-	Hidden  bool        `json:"redacted,omitempty"`
-	Missed  uint64      `json:"missed,omitempty"`
-	Change  *Change     `json:"change,omitempty"`
+	File  *FileHeader `json:"file,omitempty"`
+	*Peer             // nil if unknown
+	Event
 }
 
 func (e *binlogEncoder) Begin(dst []byte, h *FileHeader) []byte {
@@ -72,10 +61,10 @@ func (e *binlogEncoder) appendEntry(dst []byte, entry *binlogpb.GrpcLogEntry) []
 }
 
 func (e *binlogEncoder) Append(dst []byte, ev *Event) []byte {
-	e.extra = binlogExtra{
-		Seq: ev.Seq, Call: ev.Call, Leg: ev.Leg, Mono: int64(ev.Mono), Method: ev.Method, Backend: ev.Backend,
-		Own: ev.Own, Again: ev.Again, Passed: ev.Passed, Hidden: ev.Redacted, Missed: ev.Missed, Change: ev.Change,
-	}
+	e.extra = binlogExtra{Event: Event{
+		Seq: ev.Seq, Call: ev.Call, Leg: ev.Leg, Mono: ev.Mono, Method: ev.Method, Backend: ev.Backend,
+		Own: ev.Own, Again: ev.Again, Passed: ev.Passed, Redacted: ev.Redacted, Missed: ev.Missed, Change: ev.Change,
+	}}
 	if ev.Peer != (Peer{}) {
 		e.extra.Peer = &ev.Peer
 	}

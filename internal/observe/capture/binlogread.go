@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	binlogpb "google.golang.org/grpc/binarylog/grpc_binarylog_v1"
@@ -115,10 +114,9 @@ func (d *binlogDecoder) next(ev *Event) error {
 
 // event turns an entry into an event, and reports whether there is an event of this kind.
 func (d *binlogDecoder) event(entry *binlogpb.GrpcLogEntry, extra *binlogExtra, ev *Event) bool {
-	*ev = Event{Time: entry.GetTimestamp().AsTime(), Truncated: entry.GetPayloadTruncated()}
+	*ev = Event{}
 	if extra != nil {
-		ev.Seq, ev.Call, ev.Leg, ev.Mono, ev.Method, ev.Backend = extra.Seq, extra.Call, extra.Leg, time.Duration(extra.Mono), extra.Method, extra.Backend
-		ev.Own, ev.Again, ev.Passed, ev.Redacted, ev.Missed = extra.Own, extra.Again, extra.Passed, extra.Hidden, extra.Missed
+		*ev = extra.Event
 		if extra.Peer != nil {
 			ev.Peer = *extra.Peer
 		}
@@ -132,6 +130,7 @@ func (d *binlogDecoder) event(entry *binlogpb.GrpcLogEntry, extra *binlogExtra, 
 		}
 		ev.Method = d.methods[ev.Call]
 	}
+	ev.Time, ev.Truncated = entry.GetTimestamp().AsTime(), entry.GetPayloadTruncated()
 	switch entry.GetType() {
 	case binlogpb.GrpcLogEntry_EVENT_TYPE_CLIENT_HEADER:
 		ev.Kind = Start
@@ -160,8 +159,8 @@ func (d *binlogDecoder) event(entry *binlogpb.GrpcLogEntry, extra *binlogExtra, 
 		ev.Kind, ev.Code, ev.Message = End, codes.Canceled, clientEnded
 	default:
 		switch {
-		case extra != nil && extra.Change != nil && extra.Change.What != "":
-			ev.Kind, ev.Change = Changed, extra.Change
+		case ev.Change != nil && ev.Change.What != "":
+			ev.Kind = Changed
 		case ev.Missed > 0:
 			ev.Kind = Missed
 		default:

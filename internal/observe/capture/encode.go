@@ -218,10 +218,9 @@ func (r *reader) metadata() metadata.MD {
 			break
 		}
 		key := r.name()
-		switch key {
-		case "content-type", "user-agent", ":authority", "grpc-accept-encoding": // the same for all calls
+		if OfConnection(key) { // the same for all calls
 			md[key] = append(md[key], r.name())
-		default:
+		} else {
 			md[key] = append(md[key], string(r.bytes()))
 		}
 	}

@@ -12,10 +12,7 @@ import (
 var errUnreadable = errors.New("malformed protobuf: its secrets cannot be found")
 
 // HasSecrets reports whether replies of a method may contain secrets.
-func (r *Redactor) HasSecrets(method string) bool {
-	p := r.method(method)
-	return p != nil && p.reply != nil
-}
+func (r *Redactor) HasSecrets(method string) bool { return r.concerns(method, Reply) != nil }
 
 // HideReply appends a reply of a method to dst without its secrets, and returns dst.
 // It removes the fields and map entries that hold them, and copies all others. It does not keep b, and is safe for
@@ -24,7 +21,7 @@ func (r *Redactor) HideReply(dst []byte, method string, b []byte) ([]byte, error
 	if !r.HasSecrets(method) {
 		return append(dst, b...), nil
 	}
-	return r.method(method).reply.hide(dst, b, 0)
+	return r.concerns(method, Reply).hide(dst, b, 0)
 }
 
 func (n *secretNode) hide(dst, b []byte, depth int) ([]byte, error) {

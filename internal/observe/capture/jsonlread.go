@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 )
 
 // jsonDecoder reads JSON lines.
@@ -23,28 +22,10 @@ type jsonDecoder struct {
 
 // jsonEvent is a line. The reader ignores the decoded message, which is for people, and uses raw.
 type jsonEvent struct {
-	Kind      string              `json:"kind"`
-	Seq       uint64              `json:"seq"`
-	Missed    uint64              `json:"missed"`
-	Call      uint64              `json:"call"`
-	Leg       int                 `json:"leg"`
-	Time      time.Time           `json:"time"`
-	Mono      int64               `json:"mono_ns"`
-	Method    string              `json:"method"`
-	Backend   string              `json:"backend"`
-	Own       bool                `json:"own"`
-	Again     bool                `json:"again"`
-	Peer      Peer                `json:"peer"`
-	Timeout   int64               `json:"timeout_ns"`
-	Size      int                 `json:"size"`
-	Raw       []byte              `json:"raw"`
-	Code      string              `json:"code"`
-	Status    string              `json:"status"`
-	Details   []byte              `json:"details"`
-	Truncated bool                `json:"truncated"`
-	Redacted  bool                `json:"redacted"`
-	Metadata  map[string][]string `json:"metadata"`
-	Change    *Change             `json:"change"`
+	Kind string    `json:"kind"`
+	Time time.Time `json:"time"`
+	Code string    `json:"code"`
+	Event
 }
 
 func (d *jsonDecoder) begin() (FileHeader, error) {
@@ -106,13 +87,9 @@ func (d *jsonDecoder) next(ev *Event) error {
 }
 
 func (j *jsonEvent) event() (Event, error) {
-	ev := Event{
-		Kind: kindOf(j.Kind), Seq: j.Seq, Missed: j.Missed, Call: j.Call, Leg: j.Leg, Time: j.Time, Mono: time.Duration(j.Mono),
-		Method: j.Method, Backend: j.Backend, Own: j.Own, Again: j.Again,
-		Peer: j.Peer, Timeout: time.Duration(j.Timeout), Size: j.Size, Payload: j.Raw, Truncated: j.Truncated, Redacted: j.Redacted,
-		Message: j.Status, Details: j.Details, Change: j.Change,
-	}
-	if ev.Kind == 0 {
+	ev := j.Event
+	ev.Time = j.Time
+	if ev.Kind = kindOf(j.Kind); ev.Kind == 0 {
 		return ev, fmt.Errorf("kind is %q, want one of %s", j.Kind, strings.Join(kindNames[1:], ", "))
 	}
 	if ev.Kind == Changed && (ev.Change == nil || ev.Change.What == "") {
@@ -128,7 +105,7 @@ func (j *jsonEvent) event() (Event, error) {
 		}
 		ev.Code = code
 	}
-	for key, values := range j.Metadata {
+	for key, values := range ev.Metadata {
 		if strings.HasSuffix(key, "-bin") {
 			for i, v := range values {
 				b, err := base64.StdEncoding.DecodeString(v)
@@ -138,9 +115,6 @@ func (j *jsonEvent) event() (Event, error) {
 				values[i] = string(b)
 			}
 		}
-	}
-	if len(j.Metadata) > 0 {
-		ev.Metadata = metadata.MD(j.Metadata)
 	}
 	return ev, nil
 }

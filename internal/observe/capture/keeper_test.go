@@ -11,13 +11,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/criproxy/criproxy/codec"
 )
 
 // Parts of the two shelves take turns in the file of a Keeper: after a change, all calls that came later were lost.
 func TestAKeepersFileIsReadableBehindAChange(t *testing.T) {
-	rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	rec := NewRecorder(Config{Bytes: 4 << 20})
 	path := filepath.Join(t.TempDir(), "recorder-1.blocks")
 	k := NewKeeper(rec, path, func() FileHeader { return FileHeader{} })
 	for seq := uint64(1); seq <= 9; seq++ {
@@ -42,7 +40,7 @@ func restored(t *testing.T, paths ...string) []uint64 {
 		require.NoError(t, err)
 		files = append(files, data)
 	}
-	next := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	next := NewRecorder(Config{Bytes: 4 << 20})
 	require.NoError(t, next.Restore(files...))
 	var seen []uint64
 	var ev Event
@@ -54,7 +52,7 @@ func restored(t *testing.T, paths ...string) []uint64 {
 
 // The end of a block went into the second file, and its beginning into the first: nobody could read the end.
 func TestANewFileHasTheWholeOfABlockThatItEnds(t *testing.T) {
-	rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	rec := NewRecorder(Config{Bytes: 4 << 20})
 	path := filepath.Join(t.TempDir(), "recorder-1.blocks")
 	k := NewKeeper(rec, path, func() FileHeader { return FileHeader{} })
 	add := func(seq uint64) {
@@ -75,7 +73,7 @@ func TestANewFileHasTheWholeOfABlockThatItEnds(t *testing.T) {
 // The index of a block says which changes it has, so that a process that starts need not unpack an hour to find out.
 func TestTheChangesThatARecordingHasAreKnown(t *testing.T) {
 	all := []Change{{Time: time.Unix(1, 0), What: Up, Backend: "a"}, {Time: time.Unix(1, 0), What: Up, Backend: "b"}, {Time: time.Unix(3, 0), What: Gone, Backend: "a"}}
-	rec := NewRecorder(Config{Schema: codec.NewSchema()})
+	rec := NewRecorder(Config{})
 	rec.Change(all[0])
 	rec.record(&Event{Kind: Start, Call: 1, Method: "/x.Y/Z", Time: time.Unix(2, 0)})
 	rec.archive.drain()
@@ -83,7 +81,7 @@ func TestTheChangesThatARecordingHasAreKnown(t *testing.T) {
 		s.packer.end()
 	}
 	data, _ := rec.Snapshot(&FileHeader{})
-	next := NewRecorder(Config{Schema: codec.NewSchema()})
+	next := NewRecorder(Config{})
 	require.NoError(t, next.Restore(data))
 	assert.Equal(t, all[1:], next.Lacks(all))
 	assert.Empty(t, next.Lacks(all[:1]))
@@ -93,7 +91,7 @@ func TestTheChangesThatARecordingHasAreKnown(t *testing.T) {
 
 // What a process reads before it serves says the same as all of the file, whenever its owner was killed. If it cannot, it says so.
 func TestTheOutlineOfAFileIsThatOfItsBlocks(t *testing.T) {
-	rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	rec := NewRecorder(Config{Bytes: 4 << 20})
 	path := filepath.Join(t.TempDir(), "recorder-1.blocks")
 	k := NewKeeper(rec, path, func() FileHeader { return FileHeader{} })
 	outlined := func(data []byte) ([]*block, bool) {

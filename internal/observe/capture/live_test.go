@@ -41,7 +41,7 @@ var errFailed = errors.New("failed")
 func TestCallsAreNotableAfterTheEndsOfManyWereMissed(t *testing.T) {
 	for name, message := range map[string]int{"many": 1, "long": maxLiveBytes} {
 		t.Run(name, func(t *testing.T) {
-			rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+			rec := NewRecorder(Config{Bytes: 4 << 20})
 			for range maxLive + 1 {
 				begins(t, rec, message)
 				rec.archive.drain()
@@ -59,7 +59,7 @@ func TestCallsAreNotableAfterTheEndsOfManyWereMissed(t *testing.T) {
 
 // A leg that begins after the end of its call, as criproxy repeats a request to a runtime that was away, stayed for ever.
 func TestALateLegIsNotUnderWayForEver(t *testing.T) {
-	rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	rec := NewRecorder(Config{Bytes: 4 << 20})
 	leg, back := begins(t, rec, 1)
 	leg.End(nil, nil)
 	back().End(nil, nil)
@@ -69,7 +69,7 @@ func TestALateLegIsNotUnderWayForEver(t *testing.T) {
 
 // A stream of many events that ended with an error pushed failures out, and had taken memory for each of its events.
 func TestALongStreamPushesNoFailureOut(t *testing.T) {
-	rec := NewRecorder(Config{Schema: codec.NewSchema(), Bytes: 4 << 20})
+	rec := NewRecorder(Config{Bytes: 4 << 20})
 	failure, _ := begins(t, rec, 1)
 	failure.End(errFailed, nil)
 	front, back := begins(t, rec, 1)

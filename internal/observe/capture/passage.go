@@ -58,9 +58,9 @@ func (p *Passage) Break() []string {
 		switch theirs := ev.Passed || ev.Seq <= p.rec.restored; {
 		case ev.Kind == Changed && ev.Change.What == Serving:
 			clear(open) // of a process that has crashed before
-		case theirs && ev.Kind == Start && (ev.Leg == 0 || ev.Own):
+		case theirs && ev.Kind == Start && ev.front():
 			open[ev.Call] = ev.Method
-		case theirs && ev.Kind == End && (ev.Leg == 0 || ev.Own):
+		case theirs && ev.Kind == End && ev.front():
 			delete(open, ev.Call)
 		}
 		if ev.Seq >= last {

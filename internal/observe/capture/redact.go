@@ -16,10 +16,8 @@ import (
 // numbers become zero. [Redactor.HideReply] removes them. It is immutable, and safe for concurrent use. A nil Redactor finds no
 // secrets.
 type Redactor struct {
-	methods map[string]*methodPlan // :: full method with secrets → where these are
+	requests, replies map[string]*secretNode // :: full method → where its messages may have secrets; nil: nowhere
 }
-
-type methodPlan struct{ request, reply *secretNode }
 
 // secretNode describes the secrets in one type of message. Nil means that there are none.
 type secretNode struct {
@@ -46,7 +44,7 @@ type secretMap struct {
 
 // NewRedactor returns a redactor for the methods of a schema.
 func NewRedactor(schema *codec.Schema, secrets dump.Secrets) *Redactor {
-	r := &Redactor{methods: map[string]*methodPlan{}}
+	r := &Redactor{requests: map[string]*secretNode{}, replies: map[string]*secretNode{}}
 	c := redactCompiler{secrets: secrets, nodes: map[nodeKey]*secretNode{}}
 	for _, m := range schema.Methods() {
 		c.node(m.Input, false)
@@ -54,19 +52,9 @@ func NewRedactor(schema *codec.Schema, secrets dump.Secrets) *Redactor {
 	}
 	c.settle()
 	for _, m := range schema.Methods() {
-		p := &methodPlan{request: c.live(m.Input), reply: c.live(m.Output)}
-		if p.request != nil || p.reply != nil {
-			r.methods[m.Name] = p
-		}
+		r.requests[m.Name], r.replies[m.Name] = c.live(m.Input), c.live(m.Output)
 	}
 	return r
-}
-
-func (r *Redactor) method(name string) *methodPlan {
-	if r == nil {
-		return nil
-	}
-	return r.methods[name]
 }
 
 // Message redacts a message of a method, a [Request] or a [Reply], in place. It reports whether it found a secret, and whether it
@@ -77,12 +65,11 @@ func (r *Redactor) Message(method string, kind Kind, b []byte) (redacted, ok boo
 
 // concerns returns where a message of a method may have secrets, nil if nowhere.
 func (r *Redactor) concerns(method string, kind Kind) *secretNode {
-	p := r.method(method)
 	switch {
-	case p != nil && kind == Request:
-		return p.request
-	case p != nil && kind == Reply:
-		return p.reply
+	case r != nil && kind == Request:
+		return r.requests[method]
+	case r != nil && kind == Reply:
+		return r.replies[method]
 	}
 	return nil
 }

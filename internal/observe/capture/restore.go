@@ -297,7 +297,7 @@ func (d *blockDecoder) begin() (FileHeader, error) {
 	if len(blocks) == 0 && lost != nil {
 		return h, fmt.Errorf("reading a recording: %w", lost)
 	}
-	rec := NewRecorder(Config{Schema: codec.NewSchema()})
+	rec := NewRecorder(Config{})
 	shelf := &rec.archive.all
 	shelf.max, rec.archive.notable.max = maxRecord, maxRecord // all of the file
 	rec.archive.adopt(blocks)

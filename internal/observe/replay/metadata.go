@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -14,8 +15,7 @@ func pairs(md metadata.MD) metadata.MD {
 	clean := metadata.MD{}
 	for key, values := range md {
 		switch {
-		case key == "content-type", key == "user-agent", key == "te", strings.HasPrefix(key, ":"):
-		case key == transport.ViaField:
+		case capture.OfConnection(key), key == transport.ViaField:
 		case strings.HasPrefix(key, "grpc-") && key != "grpc-trace-bin":
 		default:
 			clean[key] = values
