@@ -115,7 +115,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.start(b)
 	}
 	if p.hooks != nil {
-		p.goDo("asking plugins", func() { _ = p.hooks.Run(connected) }) // fails only without Around
+		p.goDo("asking plugins", func() { p.hooks.Run(connected) })
 	}
 	p.goKeep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
 	p.goKeep(connected, "looking at the clock", func() { watchItself(connected, time.Tick(beat), time.Now, p.changes.Add) })
