@@ -311,7 +311,7 @@ func (l *Predecessor) calls() []admin.LongCall {
 // call.
 func (l *Predecessor) await(ctx context.Context, bound time.Duration) {
 	if l != nil {
-		await(ctx, l.ended, bound, l.calls)
+		await(ctx, l.ended, bound, func() time.Duration { return left(l.calls()) })
 	}
 }
 
