@@ -10,12 +10,29 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
+
+func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.isUp(1)
+	p := n.run(1, "db", 1)
+	begin, thaw := n.under(1)
+	done := begin(n.Context(), p) // without a deadline: the calls below take a while on a busy machine
+	n.onlyThePrimary()
+	for range 20 { // if nothing waited for the call, it would have been cut off by then
+		_, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
+		testkit.AssertCode(t, codes.NotFound, err)
+	}
+	thaw()
+	assert.NoError(t, <-done)
+}
 
 func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 	t.Parallel()
