@@ -118,22 +118,16 @@ func (r *aboutReader) field(md protoreflect.MessageDescriptor, fd protoreflect.F
 
 func (r *aboutReader) text(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v string, a *calls.About) {
 	name := string(md.Name()) + "." + string(fd.Name())
-	switch name {
-	case "PodSandboxMetadata.name":
-		a.Pod = v
-		return
-	case "PodSandboxMetadata.namespace":
-		a.Namespace = v
-		return
-	case "PodSandboxMetadata.uid":
-		a.UID = v
-		return
-	case "ContainerMetadata.name":
-		a.Container = v
-		return
-	}
 	kind, part := r.names.kind(fd), r.names.other[string(fd.FullName())]
 	switch {
+	case name == "PodSandboxMetadata.name":
+		a.Pod = v
+	case name == "PodSandboxMetadata.namespace":
+		a.Namespace = v
+	case name == "PodSandboxMetadata.uid":
+		a.UID = v
+	case name == "ContainerMetadata.name":
+		a.Container = v
 	case part == profile.AboutName:
 		a.Name = cmp.Or(a.Name, v)
 	case part == profile.AboutNamespace:
@@ -262,18 +256,10 @@ func (n *Names) known(id string) (calls.About, bool) {
 	return a, ok
 }
 
-// find is get also for the beginning of an id.
-func (n *Names) find(id string) (calls.About, bool) {
-	if a, ok := n.get(id); ok {
-		return a, true
-	}
-	return n.begins(id)
-}
-
-// begins finds the only id that begins with start: crictl sends short ids.
-func (n *Names) begins(start string) (found calls.About, ok bool) {
-	if len(start) >= 64 {
-		return found, false
+// find is get also for the beginning of an id, if only one id begins so: crictl sends short ids.
+func (n *Names) find(start string) (found calls.About, ok bool) {
+	if found, ok = n.get(start); ok || len(start) >= 64 {
+		return found, ok
 	}
 	for _, m := range []map[string]calls.About{n.now, n.old} {
 		for id, a := range m {

@@ -5,7 +5,7 @@
 //	if err != nil {
 //		return err // a mistake of the profile
 //	}
-//	leg := w.Begin("/library.v1.Library/Get") // for each call of a client
+//	cfg.Tracer = w // of a director.Config
 //
 // A [Watch] examines some calls of each method, on the client's leg, and changes nothing.
 // [Uncovered] needs no calls: it lists the fields of the descriptors that look like ids and

@@ -18,19 +18,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tracer shows a watch the calls of a mux.
-type tracer struct{ *drift.Watch }
-
-func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
-	if !info.Client {
-		return ctx, nil
-	}
-	if leg := t.Watch.Begin(info.Method); leg != nil {
-		return ctx, leg
-	}
-	return ctx, nil
-}
-
 // unaware is the library's profile without a rule for lenders.
 func unaware(t testing.TB) *director.Profile {
 	return muxtest.LibraryProfile(t, "  \"*.lender_id\": book\n", "")
@@ -48,7 +35,7 @@ func watched(t *testing.T, p *director.Profile, reply string) (*drift.Watch, fun
 	echo := muxtest.Unary(func(_ context.Context, _ string, _ *codec.Frame) (*codec.Frame, error) {
 		return muxtest.Bytes("Book", reply), nil
 	})
-	cc := muxtest.Mux(t, director.Config{Profile: p, Schema: muxtest.Library, Tracer: tracer{w}}, echo, echo)
+	cc := muxtest.Mux(t, director.Config{Profile: p, Schema: muxtest.Library, Tracer: w}, echo, echo)
 	return w, func(method string, request []byte) {
 		t.Helper()
 		require.NoError(t, cc.Invoke(t.Context(), method, codec.NewFrame(request), &codec.Frame{}))
@@ -145,7 +132,8 @@ func TestBrokenMessagesAreNotLookedInto(t *testing.T) {
 	for _, b := range []string{"\x1a\xff", "\xff", "\x1a\x02\x0a"} {
 		func() {
 			defer func() { assert.Nil(t, recover()) }()
-			w.Begin(muxtest.Method("Get")).Request(codec.NewFrame([]byte(b)))
+			_, leg := w.Begin(t.Context(), director.LegInfo{Method: muxtest.Method("Get"), Client: true})
+			leg.Request(codec.NewFrame([]byte(b)))
 		}()
 	}
 	call(muxtest.Method("Get"), nil)

@@ -2,6 +2,7 @@ package drift
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
@@ -110,19 +112,22 @@ func (w *Watch) due(method string) bool {
 	return now >= next && t.next.CompareAndSwap(next, now+int64(pause))
 }
 
-// Begin returns the leg of a call of the method that a client begins, or nil if the Watch need not see the call.
-func (w *Watch) Begin(method string) *Leg {
-	t := w.table.Load()
+// Begin implements [director.Tracer]: it returns a leg for those calls of clients that the Watch examines.
+func (w *Watch) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	if !info.Client {
+		return ctx, nil
+	}
+	t, method := w.table.Load(), info.Method
 	m := t.schema.Method(method)
 	switch {
 	case m == nil && t.ours(method):
 		w.add(method, Finding{Kind: Method, Where: method,
 			Suggest: "proto: [api.proto], with a newer file that has this method; until then its calls pass to the primary unchanged"})
-		return nil
+		return ctx, nil
 	case m == nil || !t.ours(method) || !w.due(method):
-		return nil
+		return ctx, nil
 	}
-	return &Leg{watch: w, table: t, method: m, name: method}
+	return ctx, &leg{watch: w, table: t, method: m, name: method}
 }
 
 func (w *Watch) add(method string, f Finding) {
@@ -168,8 +173,8 @@ func (t *table) unknown(md protoreflect.MessageDescriptor, num protowire.Number,
 	return f
 }
 
-// A Leg is a client's leg that the Watch examines. It implements the director's Leg.
-type Leg struct {
+// A leg is a client's leg that the Watch examines.
+type leg struct {
 	watch             *Watch
 	table             *table
 	method            *codec.Method
@@ -178,18 +183,18 @@ type Leg struct {
 }
 
 // Request examines a message of the client. It does not keep the frame.
-func (l *Leg) Request(f *codec.Frame) { l.look(&l.requests, l.method.Input, f) }
+func (l *leg) Request(f *codec.Frame) { l.look(&l.requests, l.method.Input, f) }
 
 // Reply examines a message to the client. It does not keep the frame.
-func (l *Leg) Reply(f *codec.Frame) { l.look(&l.replies, l.method.Output, f) }
+func (l *leg) Reply(f *codec.Frame) { l.look(&l.replies, l.method.Output, f) }
 
 // Header ignores the header.
-func (l *Leg) Header(metadata.MD) {}
+func (l *leg) Header(metadata.MD) {}
 
 // End ignores the end.
-func (l *Leg) End(error, metadata.MD) {}
+func (l *leg) End(error, metadata.MD) {}
 
-func (l *Leg) look(n *atomic.Int32, md protoreflect.MessageDescriptor, f *codec.Frame) {
+func (l *leg) look(n *atomic.Int32, md protoreflect.MessageDescriptor, f *codec.Frame) {
 	if n.Add(1) > maxMessages {
 		return
 	}

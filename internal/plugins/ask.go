@@ -17,7 +17,7 @@ func (v *visit) askOne(ctx context.Context, p *plugin) ([]change, error) {
 	at := v.call.before
 	e := v.event(p, at)
 	began := time.Now()
-	answer, err := p.ask(ctx, question{at, v.now, v.metadata(ctx, at), budget(ctx, p.file.Timeout)})
+	answer, err := p.ask(ctx, at, v.now, v.metadata(ctx, at), budget(ctx, p.file.Timeout))
 	e.Took = time.Since(began)
 	if ctx.Err() != nil { // the client has left: that is no failure of the plugin
 		return nil, status.FromContextError(ctx.Err()).Err()
@@ -61,7 +61,7 @@ func (v *visit) callAfter(ctx context.Context, result error) {
 		}
 		began := time.Now()
 		// The call has been made, even if the client no longer waits.
-		_, e.Err = p.ask(context.WithoutCancel(ctx), question{at, v.now, md, budget(ctx, p.file.Timeout)})
+		_, e.Err = p.ask(context.WithoutCancel(ctx), at, v.now, md, budget(ctx, p.file.Timeout))
 		e.Took = time.Since(began)
 		v.count(ctx, p, e)
 	}

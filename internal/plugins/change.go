@@ -50,8 +50,8 @@ func (l *leaf) merge(state, answer protoreflect.Message) []change {
 	}
 	switch l.rule.Kind {
 	case "positive", "nonzero":
-		n, ok := signed(v)
-		if ok && n >= l.rule.Min && n <= l.rule.Max && (n > 0 || n < 0 && l.rule.Kind == "nonzero") {
+		n := v.Int()
+		if n >= l.rule.Min && n <= l.rule.Max && (n > 0 || n < 0 && l.rule.Kind == "nonzero") {
 			set()
 		}
 	case "nonempty":
@@ -187,8 +187,7 @@ func (c *change) patch(p *rewrite.Patch) error {
 	case fd.Kind() == protoreflect.StringKind:
 		p.SetString(to, c.value.String())
 	default:
-		n, _ := signed(c.value)
-		p.SetVarint(to, uint64(n))
+		p.SetVarint(to, uint64(c.value.Int()))
 	}
 	return nil
 }
@@ -201,19 +200,4 @@ func textMap(m protoreflect.Map) map[string]string {
 		return true
 	})
 	return all
-}
-
-// signed returns an integer. Its bits are those on the wire.
-func signed(v protoreflect.Value) (int64, bool) {
-	switch n := v.Interface().(type) {
-	case int32:
-		return int64(n), true
-	case int64:
-		return n, true
-	case uint32:
-		return int64(n), true
-	case uint64:
-		return int64(n), true
-	}
-	return 0, false
 }

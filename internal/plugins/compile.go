@@ -24,13 +24,13 @@ type program struct {
 }
 
 type object struct {
-	kind                     string
-	typ                      protoreflect.MessageType
-	id, uid, namespace, name fieldPath // nil if the object has none
-	labels                   fieldPath
-	asked                    protoreflect.FieldDescriptor // nil if the object has none
-	parent                   *object
-	inherits                 [][2]protoreflect.FieldDescriptor // a field, and the one of the parent that it is a copy of
+	kind                         string
+	typ                          protoreflect.MessageType
+	id                           fieldPath // nil if the object has none
+	uid, namespace, name, labels fieldPath
+	asked                        protoreflect.FieldDescriptor
+	parent                       *object
+	inherits                     [][2]protoreflect.FieldDescriptor // a field, and the one of the parent that it is a copy of
 }
 
 type call struct {

@@ -48,7 +48,7 @@ const maxPause = 200 * time.Millisecond
 
 // newConnection connects to a socket. It calls ready whenever it has connected to a plugin there, and changed whenever
 // its state has changed, or the reason for it.
-func newConnection(address string, maxMessage int, ready, changed func()) (*connection, error) {
+func newConnection(address string, maxMessage int, ready, changed func()) *connection {
 	c := &connection{address: address, changed: changed, now: "connecting", hangs: 10 * time.Second}
 	cc, err := grpc.NewClient("passthrough:///plugin", // the path may not be a valid URL
 		grpc.WithContextDialer(c.dial),
@@ -70,11 +70,11 @@ func newConnection(address string, maxMessage int, ready, changed func()) (*conn
 		grpc.WithIdleTimeout(0),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", address, err)
+		panic(err) // cannot happen: the target and the options are always the same
 	}
 	c.cc, c.calls = cc, cc
 	go c.stayUp(ready)
-	return c, nil
+	return c
 }
 
 // stayUp keeps the connection up between calls, until it is closed: the package must know which

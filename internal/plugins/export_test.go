@@ -12,22 +12,23 @@ import (
 
 // Misfits returns the fields of the spec whose types do not fit: those that a request cannot give to plugins, those that an
 // answer cannot change, and those that a request cannot take.
-func Misfits(cfg Config) (all []string, checked int, err error) {
+func Misfits(cfg Config) (all []string, err error) {
 	p, err := compile(cfg.Spec, cfg.Schema, cfg.Hooks)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	fit := func(where string, ok bool) {
-		if checked++; !ok {
+		if !ok {
 			all = append(all, where)
 		}
 	}
 	for kind, o := range p.objects {
-		for _, f := range []fieldPath{o.id, o.uid, o.namespace, o.name} {
-			fit(kind+" "+f.String(), f == nil || isText(f.leaf()))
+		fit(kind+" id", o.id == nil || isText(o.id.leaf()))
+		for _, f := range []fieldPath{o.uid, o.namespace, o.name} {
+			fit(kind+" "+f.String(), f != nil && isText(f.leaf()))
 		}
-		fit(kind+" labels", o.labels.leaf().IsMap())
-		fit(kind+" asked", o.asked.Message() != nil && !o.asked.IsList() && !o.asked.IsMap())
+		fit(kind+" labels", o.labels != nil && o.labels.leaf().IsMap())
+		fit(kind+" asked", o.asked != nil && o.asked.Message() != nil && !o.asked.IsList() && !o.asked.IsMap())
 		for _, f := range o.inherits {
 			fit(kind+" inherits "+string(f[0].Name()), sameType(f[0], f[1]) && !f[0].IsList())
 		}
@@ -48,7 +49,7 @@ func Misfits(cfg Config) (all []string, checked int, err error) {
 			fit(at+" in the request", l.to == nil || becomes(l.to.Leaf(), l.state.leaf()))
 		}
 	}
-	return all, checked, nil
+	return all, nil
 }
 
 func isText(fd protoreflect.FieldDescriptor) bool {
@@ -56,7 +57,7 @@ func isText(fd protoreflect.FieldDescriptor) bool {
 }
 
 func isNumber(fd protoreflect.FieldDescriptor) bool {
-	return (fd.Kind() == protoreflect.Int64Kind || fd.Kind() == protoreflect.Uint64Kind) && !fd.IsList()
+	return fd.Kind() == protoreflect.Int64Kind && !fd.IsList()
 }
 
 func sameType(a, b protoreflect.FieldDescriptor) bool {

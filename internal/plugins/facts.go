@@ -57,10 +57,8 @@ func (f *fact) askedMessage() protoreflect.Message {
 
 // keepAsked notes that clients asked for the field Asked as it is in m.
 func (f *fact) keepAsked(m protoreflect.Message) {
-	if fd := f.object.asked; fd != nil {
-		f.asked = f.object.typ.New()
-		take(f.asked, fd, cloneOf(m), fd)
-	}
+	f.asked = f.object.typ.New()
+	take(f.asked, f.object.asked, cloneOf(m), f.object.asked)
 }
 
 func newMemory() *memory {

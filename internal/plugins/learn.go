@@ -3,7 +3,6 @@ package plugins
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -19,23 +18,15 @@ const (
 
 // lookup asks the runtime about an object that was created before the package saw calls.
 func (p *Plugins) lookup(ctx context.Context, o *object, id string) (made *fact, err error) {
-	next := p.next.Load()
-	if p.cfg.Lookup == nil || next == nil {
-		return nil, status.Error(codes.NotFound, "it was created before criproxy began to remember calls for plugins, and cannot look it up")
-	}
 	keep := p.memory.lookingUp()
 	defer func() { made = keep(made) }()
 	ctx, cancel := context.WithTimeout(ctx, budget(ctx, lookupTimeout))
 	defer cancel()
-	found, err := p.cfg.Lookup(ctx, *next, o.kind, id)
+	found, err := p.cfg.Lookup(ctx, *p.next.Load(), o.kind, id)
 	if err != nil {
 		return nil, err
 	}
-	m := found.Message.ProtoReflect()
-	if m.Descriptor() != o.typ.Descriptor() {
-		return nil, fmt.Errorf("looking up %s %s: got a %s", o.kind, id, m.Descriptor().FullName())
-	}
-	m = cloneOf(m)
+	m := cloneOf(found.Message.ProtoReflect())
 	if o.parent != nil {
 		above := p.memory.get(o.parent.kind, found.Parent)
 		if above == nil {
@@ -73,9 +64,6 @@ func (p *Plugins) learn(ctx context.Context) {
 
 // learnAll looks up all objects that are not in memory, and forgets those that are gone.
 func (p *Plugins) learnAll(ctx context.Context) error {
-	if p.cfg.List == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
 	defer cancel()
 	began := time.Now()

@@ -126,7 +126,10 @@ func (w *world) start() {
 	require.NoError(w, err)
 	front := w.plugins.Around(w.wire)
 	w.client, w.images = runtimeapi.NewRuntimeServiceClient(front), runtimeapi.NewImageServiceClient(front)
-	w.stop = background(w, w.plugins.Run)
+	w.stop = background(w, func(ctx context.Context) error {
+		w.plugins.Run(ctx)
+		return nil
+	})
 }
 
 // background runs f until the test ends, or until it is stopped.

@@ -43,21 +43,11 @@ func (p fieldPath) get(m protoreflect.Message) protoreflect.Value {
 	return m.Get(p.leaf())
 }
 
-// text is get for a path to a string. For the nil path it returns "".
-func (p fieldPath) text(m protoreflect.Message) string {
-	if p == nil {
-		return ""
-	}
-	return p.get(m).String()
-}
+// text is get for a path to a string.
+func (p fieldPath) text(m protoreflect.Message) string { return p.get(m).String() }
 
-// strings is get for a path to a map of strings. For the nil path it returns an empty map.
-func (p fieldPath) strings(m protoreflect.Message) map[string]string {
-	if p == nil {
-		return map[string]string{}
-	}
-	return textMap(p.get(m).Map())
-}
+// strings is get for a path to a map of strings.
+func (p fieldPath) strings(m protoreflect.Message) map[string]string { return textMap(p.get(m).Map()) }
 
 // in returns the message that has the leaf. It creates messages that are missing on the way.
 func (p fieldPath) in(m protoreflect.Message) protoreflect.Message {

@@ -51,33 +51,25 @@ const (
 	metaMessage = "criproxy-message" // after a call that failed: its error message
 )
 
-// question is a call to a plugin at a point.
-type question struct {
-	point   *point
-	body    protoreflect.Message
-	meta    metadata.MD
-	timeout time.Duration
-}
-
-// ask asks the plugin and returns its answer. The error says why there is no usable answer. It is a
-// [*refusal] if the plugin answered with an error.
-func (p *plugin) ask(ctx context.Context, q question) (protoreflect.Message, error) {
+// ask asks the plugin about an object at a point, with metadata, and returns its answer. The error says why there is no usable
+// answer. It is a [*refusal] if the plugin answered with an error.
+func (p *plugin) ask(ctx context.Context, at *point, about protoreflect.Message, md metadata.MD, timeout time.Duration) (protoreflect.Message, error) {
 	if !p.conn.use() {
 		return nil, errors.New("the plugin has been removed")
 	}
 	defer p.conn.release()
-	body, err := encode(q.body)
+	body, err := encode(about)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, q.meta), q.timeout)
+	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, md), timeout)
 	defer cancel()
-	data, err := p.conn.ask(ctx, q.point.method, body)
+	data, err := p.conn.ask(ctx, at.method, body)
 	switch {
 	// The plugin's clock may be ahead of ours. An answer at the very end of the time counts as
 	// late, because it may come from a plugin that has given up.
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
-		return nil, &timeoutError{q.timeout}
+		return nil, &timeoutError{timeout}
 	case err == nil:
 	case status.Code(err) == codes.Unavailable, status.Code(err) == codes.Canceled:
 		return nil, fmt.Errorf("cannot be asked: %s", status.Convert(err).Message())
@@ -88,7 +80,7 @@ func (p *plugin) ask(ctx context.Context, q question) (protoreflect.Message, err
 	default:
 		return nil, &refusal{status.Convert(err)}
 	}
-	answer, err := decode(q.point.answer, data)
+	answer, err := decode(at.answer, data)
 	if err != nil {
 		return nil, fmt.Errorf("gave an answer of the wrong shape: %w", err)
 	}

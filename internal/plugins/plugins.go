@@ -3,7 +3,6 @@ package plugins
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -40,7 +39,7 @@ type Config struct {
 	MaxMessage int
 
 	// Lookup returns an object that was created before the package saw calls. conn takes the
-	// calls of Schema. For an id that does not exist the error is NotFound.
+	// calls of Schema. For an id that does not exist the error is NotFound. The message is that of the kind in the Spec.
 	Lookup func(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*Found, error)
 
 	// OwnID returns the id that an object has at its runtime, given its front id. Plugins get that
@@ -87,7 +86,7 @@ type Plugins struct {
 	folder      folder
 	connections map[string]*connection // :: address
 	stats       map[string]*stats      // :: name of the plugin
-	reported    map[string]bool        // troubles and warnings that have been reported
+	reported    map[string]bool        // warnings that have been reported
 }
 
 // New returns the plugins of a folder. The error names every mistake in the spec. A mistake in the
@@ -98,9 +97,6 @@ func New(cfg Config) (*Plugins, error) {
 		return nil, err
 	}
 	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, transport.DefaultMaxMessage)
-	if cfg.Folder == "" {
-		return nil, errors.New("there is no folder of plugins")
-	}
 	p := &Plugins{
 		cfg: cfg, program: prog,
 		memory:      newMemory(),
@@ -126,11 +122,8 @@ func (p *Plugins) Around(next grpc.ClientConnInterface) grpc.ClientConnInterface
 }
 
 // Run follows changes of the folder, and looks up objects that were created before, until ctx
-// ends. It returns when all its goroutines have ended.
-func (p *Plugins) Run(ctx context.Context) error {
-	if p.next.Load() == nil {
-		return errors.New("Run was called before Around, which says where to ask plugins")
-	}
+// ends. It returns when all its goroutines have ended. Around must have been called, which says where to look them up.
+func (p *Plugins) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.cfg.Panicked.Keep(ctx, "following the folder of plugins", func() { p.follow(ctx) }) })
 	wg.Go(func() {
@@ -138,7 +131,6 @@ func (p *Plugins) Run(ctx context.Context) error {
 	})
 	wg.Wait()
 	p.Close()
-	return nil
 }
 
 // Close closes the connections to the plugins. It is for Plugins without [Plugins.Run].
@@ -154,17 +146,6 @@ func (p *Plugins) Close() {
 func (p *Plugins) report(ctx context.Context, e Event) {
 	if p.cfg.Watch != nil {
 		p.cfg.Watch(ctx, e)
-	}
-}
-
-// reportOnce reports trouble that has not been reported yet.
-func (p *Plugins) reportOnce(e Trouble) {
-	p.mu.Lock()
-	done := p.reported[e.What]
-	p.reported[e.What] = true
-	p.mu.Unlock()
-	if !done {
-		p.report(context.Background(), e)
 	}
 }
 
@@ -195,12 +176,7 @@ func (p *Plugins) apply(report func(Event)) {
 		if f.file == nil {
 			continue
 		}
-		made, err := p.plugin(name, f)
-		if err != nil { // gRPC refuses the path of the socket
-			f.err = err
-			report(Broken{Plugin: name, Err: err})
-			continue
-		}
+		made := p.plugin(name, f)
 		needed[f.file.Endpoint] = true
 		plugins = append(plugins, made)
 		if old := was[name]; old == nil || !reflect.DeepEqual(old.file, made.file) {
@@ -227,7 +203,7 @@ func (p *Plugins) apply(report func(Event)) {
 	}
 }
 
-func (p *Plugins) plugin(name string, f *found) (*plugin, error) {
+func (p *Plugins) plugin(name string, f *found) *plugin {
 	made := &plugin{name: name, file: *f.file, points: map[*point]bool{}, warnings: f.warnings}
 	for _, hook := range f.file.Hooks {
 		if pt := p.program.points[hook]; pt != nil {
@@ -237,18 +213,14 @@ func (p *Plugins) plugin(name string, f *found) (*plugin, error) {
 		}
 	}
 	if made.conn = p.connections[f.file.Endpoint]; made.conn == nil {
-		c, err := newConnection(f.file.Endpoint, p.cfg.MaxMessage, p.identifyAll, p.changed)
-		if err != nil {
-			return nil, err
-		}
-		p.connections[f.file.Endpoint] = c
-		made.conn = c
+		made.conn = newConnection(f.file.Endpoint, p.cfg.MaxMessage, p.identifyAll, p.changed)
+		p.connections[f.file.Endpoint] = made.conn
 	}
 	if made.stats = p.stats[name]; made.stats == nil {
 		made.stats = &stats{points: map[string]*pointStats{}}
 		p.stats[name] = made.stats
 	}
-	return made, nil
+	return made
 }
 
 // once returns the warnings about a plugin that have not been reported yet.

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,7 +155,7 @@ func (p *Plugins) identify(pl *plugin) {
 	s.from[pl.name] = looked{cgroup: *cgroup, found: true}
 	s.mu.Unlock()
 	if err := s.learn(pl.name, id); err != nil {
-		p.reportOnce(Trouble{What: "criproxy cannot keep on disk which pods serve the plugins; after a restart it may refuse calls about these pods", Err: err})
+		p.report(context.Background(), Trouble{What: "criproxy cannot keep on disk which pods serve the plugins; after a restart it may refuse calls about these pods", Err: err})
 	}
 }
 

@@ -37,7 +37,7 @@ type Spec struct {
 }
 
 // An Object is a kind of object that calls create, change and remove. All its fields but Message,
-// Parent and Inherit name fields of the message that plugins get about such an object.
+// Parent and Inherit name fields of the message that plugins get about such an object, which has each of them but ID.
 type Object struct {
 	Message string `yaml:"message"` // the message that plugins get
 	ID      string `yaml:"id"`      // holds the object's own id, once it has one. Optional
@@ -54,7 +54,7 @@ type Object struct {
 
 	// Asked is a field, such as the resources. At a call that may change it, plugins get its value
 	// as a client last asked for it, not as plugins have changed it: a plugin that reduces a quota
-	// by a fifth would otherwise reduce it again at each call. Optional.
+	// by a fifth would otherwise reduce it again at each call.
 	Asked string `yaml:"asked"`
 
 	// Parent is the kind of object that this one is in. Inherit says which fields of the parent

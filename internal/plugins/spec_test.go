@@ -14,10 +14,9 @@ import (
 func TestTheFieldsThatTheSpecNamesFitTogether(t *testing.T) {
 	cfg, err := criadapter.Hooks(criadapter.HookOptions{PodResources: true})
 	require.NoError(t, err)
-	misfits, checked, err := plugins.Misfits(cfg)
+	misfits, err := plugins.Misfits(cfg)
 	require.NoError(t, err)
 	assert.Empty(t, misfits)
-	assert.Greater(t, checked, 150)
 }
 
 func TestAMistakeInTheSpecIsNamed(t *testing.T) {

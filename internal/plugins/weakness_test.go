@@ -1,9 +1,7 @@
 package plugins_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -66,7 +64,7 @@ func TestNoTimeout(t *testing.T) {
 		return nil, nil
 	}}
 	defer close(hung)
-	unplug := w.plug(p)
+	w.plug(p)
 	w.run(podConfig("ignored"))
 	assert.Len(t, w.runtime.Calls("RunPodSandbox"), 1, "the runtime is called all the same")
 
@@ -86,7 +84,6 @@ func TestNoTimeout(t *testing.T) {
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.Len(t, w.runtime.Calls("RunPodSandbox"), 2, "the runtime has heard nothing of it")
 	assert.EqualValues(t, 2, w.state("hung").Points[0].TimedOut)
-	_ = unplug
 }
 
 func TestSlowRemoval(t *testing.T) {
@@ -425,20 +422,6 @@ func Test4MiB(t *testing.T) {
 	assert.Equal(t, strings.Repeat("x", 200)+"... (1048576 bytes)", happened[plugins.Asked](w)[0].Changes[0].New, "the log has the beginning of a long value")
 }
 
-// The list of existing objects, at the start, failed as well.
-func Test4MiBOfLists(t *testing.T) {
-	w := newWorld(t)
-	behind := runtimeapi.NewRuntimeServiceClient(w.wire)
-	for i := range 20 {
-		config := podConfig(fmt.Sprint("web", i))
-		config.Annotations["large"] = strings.Repeat("x", 256<<10)
-		_, err := behind.RunPodSandbox(w.ctx(), &runtimeapi.RunPodSandboxRequest{Config: config})
-		require.NoError(t, err)
-	}
-	w.plug(echo("echo"))
-	w.until("all are known", func() bool { return w.plugins.State().Known["sandbox"] == 20 })
-}
-
 func TestMetadataDropped(t *testing.T) {
 	w := newWorld(t)
 	got := make(chan metadata.MD, 1)
@@ -488,21 +471,6 @@ func TestEnvOrder(t *testing.T) {
 	assert.Equal(t, []string{`container_envs["BIN"]`}, left)
 }
 
-func TestOomScoreAdjOfAnAnswerThatDoesNotSetIt(t *testing.T) {
-	w := newWorld(t)
-	w.plug(plugin.Plugin{Name: "x", PreCreateContainer: func(context.Context, *plugin.Container) (*plugin.ContainerAnswer, error) {
-		return &plugin.ContainerAnswer{ContainerResources: &plugin.Resources{CpuShares: 5}}, nil
-	}})
-	config := podConfig("web")
-	_, err := w.create(w.run(config), config, containerConfig())
-	require.NoError(t, err)
-	r := w.runtime.Calls("CreateContainer")[0].Request.(*runtimeapi.CreateContainerRequest).GetConfig().GetLinux().GetResources()
-	assert.EqualValues(t, 900, r.GetOomScoreAdj())
-	assert.Empty(t, r.GetCpusetCpus(), "but cpusets that are left out are cleared: plugins count on it")
-	assert.Len(t, r.GetHugepageLimits(), 2)
-	assert.EqualValues(t, 50000, r.GetCpuQuota())
-}
-
 // A plugin that had been down for long was asked again only after minutes.
 func TestReconnectAfterALongOutage(t *testing.T) {
 	w := newWorld(t)
@@ -531,27 +499,4 @@ func TestReconnectAfterALongOutage(t *testing.T) {
 	assert.EqualValues(t, 5, w.state("back").Points[0].Failed)
 	calls := w.runtime.Calls("RunPodSandbox")
 	assert.Equal(t, "x", calls[len(calls)-1].Request.(*runtimeapi.RunPodSandboxRequest).GetConfig().GetAnnotations()["tier"])
-}
-
-// Values of environments were written to the log.
-func TestEnvironmentsInTheLog(t *testing.T) {
-	w := newWorld(t)
-	w.plug(plugin.Plugin{Name: "x", PreCreateContainer: func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
-		a := plugin.Echo(c)
-		a.ContainerEnvs["A"], a.ContainerEnvs["B"] = "planted-secret-1", "planted-secret-2"
-		return a, nil
-	}})
-	config := podConfig("web")
-	c := containerConfig()
-	c.Envs[1].Value = []byte("planted-secret-0")
-	_, err := w.create(w.run(config), config, c)
-	require.NoError(t, err)
-	var all bytes.Buffer
-	for _, e := range happened[plugins.Asked](w) {
-		fmt.Fprintf(&all, "%+v", e)
-	}
-	state, err := json.Marshal(w.plugins.State())
-	require.NoError(t, err)
-	assert.Contains(t, all.String(), "container_envs")
-	assert.NotContains(t, all.String()+string(state), "planted")
 }

@@ -47,6 +47,14 @@ func serveHealth(t testing.TB, l net.Listener, service string, opts ...grpc.Serv
 	})
 }
 
+// serveHealthAt is serveHealth at the path of a socket.
+func serveHealthAt(t testing.TB, path, service string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	serveHealth(t, l, service)
+}
+
 // startProxy runs a proxy until the test ends.
 func startProxy(t testing.TB, cfg *config.Config) *Proxy {
 	t.Helper()
@@ -92,15 +100,10 @@ func TestCheckSaysThatAProfileNamesNoMethodToAsk(t *testing.T) {
 	const known = healthProfile + "known: {replies: [{method: Check}]}\n"
 	for profile, want := range map[string][]string{healthProfile: {noKnown}, known: {noProbe}, known + "probe: Health/Check\n": nil} {
 		dir := testkit.SocketDir(t)
-		l, err := net.Listen("unix", filepath.Join(dir, "one.sock"))
-		require.NoError(t, err)
-		serveHealth(t, l, "one")
-		file := filepath.Join(dir, "health.yaml")
-		require.NoError(t, os.WriteFile(file, []byte(profile), 0o600))
-		c := &config.Config{
-			Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none", Profile: file, Proto: []string{"reflection"},
-			Backends: []config.Backend{{Address: filepath.Join(dir, "one.sock")}, {Name: "two", Address: filepath.Join(dir, "two.sock")}},
-		}
+		serveHealthAt(t, filepath.Join(dir, "one.sock"), "one")
+		c := healthConfig(t, dir, config.Backend{Address: filepath.Join(dir, "one.sock")}, config.Backend{Name: "two", Address: filepath.Join(dir, "two.sock")})
+		c.Proto = []string{"reflection"}
+		require.NoError(t, os.WriteFile(c.Profile, []byte(profile), 0o600))
 		require.NoError(t, Check(c))
 		r, err := Examine(t.Context(), c)
 		require.NoError(t, err)
@@ -111,28 +114,15 @@ func TestCheckSaysThatAProfileNamesNoMethodToAsk(t *testing.T) {
 func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
 	t.Parallel()
 	dir := testkit.SocketDir(t)
-	for i, service := range []string{"one", "two"} {
-		l, err := net.Listen("unix", filepath.Join(dir, service+".sock"))
-		require.NoError(t, err)
-		if i == 1 {
-			serveHealth(t, l, service)
-			continue
-		}
-		serveHealth(t, l, service)
+	for _, service := range []string{"one", "two"} {
+		serveHealthAt(t, filepath.Join(dir, service+".sock"), service)
 	}
-	profile := filepath.Join(dir, "health.yaml")
-	require.NoError(t, os.WriteFile(profile, []byte(healthProfile), 0o600))
-	cfg := &config.Config{
-		Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none",
-		Profile: profile, Proto: []string{"reflection"},
-		Backends: []config.Backend{{Address: filepath.Join(dir, "one.sock")}, {Name: "two", Address: filepath.Join(dir, "two.sock")}},
-	}
-	r, err := func() (*Examination, error) {
-		c := *cfg
-		c.DataPath = config.OwnPath // the other one has a warning
-		require.NoError(t, Check(&c))
-		return Examine(t.Context(), &c)
-	}()
+	cfg := healthConfig(t, dir, config.Backend{Address: filepath.Join(dir, "one.sock")}, config.Backend{Name: "two", Address: filepath.Join(dir, "two.sock")})
+	cfg.Proto = []string{"reflection"}
+	c := *cfg
+	c.DataPath = config.OwnPath // the other one has a warning
+	require.NoError(t, Check(&c))
+	r, err := Examine(t.Context(), &c)
 	require.NoError(t, err)
 	assert.Empty(t, r.Errors)
 	assert.Empty(t, r.Warnings, "what kubelet makes of names is of no interest here")
@@ -152,27 +142,17 @@ func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
 // 43, item 14).
 func TestABackendWithoutKnownIsGoneInOneWording(t *testing.T) {
 	dir := testkit.SocketDir(t)
-	profile := filepath.Join(dir, "health.yaml")
-	require.NoError(t, os.WriteFile(profile, []byte(healthProfile), 0o600))
 	one, two := filepath.Join(dir, "one.sock"), filepath.Join(dir, "two.sock")
-	for _, path := range []string{one, two} {
-		l, err := net.Listen("unix", path)
-		require.NoError(t, err)
-		defer l.Close()  // the second is closed twice
-		if path == two { // it is a leftover
-			l.(*net.UnixListener).SetUnlinkOnClose(false)
-			require.NoError(t, l.Close())
-			continue
-		}
-		serveHealth(t, l, "one")
-	}
-	cfg := &config.Config{
-		Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none", Profile: profile, Proto: []string{"reflection"},
-		Backends: []config.Backend{{Address: one}, {Name: "two", Address: two}},
-	}
+	serveHealthAt(t, one, "one")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: two, Net: "unix"})
+	require.NoError(t, err)
+	left.SetUnlinkOnClose(false) // its file stays
+	require.NoError(t, left.Close())
+	cfg := healthConfig(t, dir, config.Backend{Address: one}, config.Backend{Name: "two", Address: two})
+	cfg.Proto = []string{"reflection"}
 	p := startProxy(t, cfg)
 	client := healthpb.NewHealthClient(connectTo(t, "unix:"+cfg.Listen))
-	_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "two/two"})
+	_, err = client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "two/two"})
 	want := "cannot be reached at " + two + ": connect: connection refused"
 	assert.Equal(t, "criproxy: backend two "+want, status.Convert(err).Message())
 	testkit.Eventually(t, "the backend is gone", func() bool { return p.Report(t.Context()).Backends[1].State == capture.Gone })

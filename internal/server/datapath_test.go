@@ -247,35 +247,3 @@ func TestBothDataPathsAnswerAlikeWhateverHappens(t *testing.T) {
 		assert.Equal(t, ownEnds[i], otherEnds[i], "-pathseed %d: as recorded: call %d: %+v", *pathSeed, i, s)
 	}
 }
-
-func TestThreeFailuresOfTheDataPathNameTheCure(t *testing.T) {
-	var f failures
-	now := time.Now()
-	f.fails(now)
-	f.fails(now.Add(61 * time.Second))
-	f.fails(now.Add(62 * time.Second))
-	assert.Zero(t, f.advice, "three, but not within a minute")
-	f.fails(now.Add(63 * time.Second))
-	assert.Equal(t, now.Add(63*time.Second), f.advice)
-	f.fails(now.Add(64 * time.Second))
-	assert.Equal(t, now.Add(63*time.Second), f.advice, "once is enough")
-}
-
-func TestAPanicCountsWhereItHappened(t *testing.T) {
-	const stack = `goroutine 7 [running]:
-runtime/debug.Stack()
-	runtime/debug/stack.go:26 +0x5e
-github.com/criproxy/criproxy/internal/base/recovery.Hook.To(0x1, 0x2, {0x3, 0x2b})
-	github.com/criproxy/criproxy/internal/base/recovery/recovery.go:47 +0x46
-panic({0xefd340?, 0x19d8920?})
-	runtime/panic.go:860 +0x13a
-runtime.panicmem(...)
-	runtime/panic.go:262
-github.com/criproxy/criproxy/internal/server/limits.(*Client).shares(0x1133b48?, 0x2145e0e50cc0?)
-	github.com/criproxy/criproxy/internal/server/limits/shares.go:17 +0xe
-github.com/criproxy/criproxy/internal/transport.Count({0x1133b48, 0x2145e0e50cc0})
-	github.com/criproxy/criproxy/internal/transport/budget.go:60 +0x117
-`
-	assert.True(t, panickedIn(stack, "/internal/server/limits."))
-	assert.False(t, panickedIn(stack, "/internal/transport."), "it only called what panicked")
-}

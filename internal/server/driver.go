@@ -21,7 +21,7 @@ import (
 // another one, and logs each difference once. all returns the backends of now.
 func watchDrivers(ctx context.Context, all func() []*stack) {
 	logged := map[string]bool{}
-	for {
+	ask := func() (again bool) {
 		backends := all()
 		for _, b := range backends {
 			b.askDriver(ctx)
@@ -32,12 +32,10 @@ func watchDrivers(ctx context.Context, all func() []*stack) {
 				klog.ErrorS(nil, "Cgroup drivers differ: "+text)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(30 * time.Second):
-		}
+		return true
 	}
+	ask()
+	every(ctx, 30*time.Second, ask)
 }
 
 // askDriver asks the runtime for its cgroup driver, and notes it. One that does not answer keeps the one that it had.

@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -25,21 +24,12 @@ func TestAnotherVersionOrProcessOfARuntimeIsRecorded(t *testing.T) {
 	n.isDown(1) // the cache knows what it was
 	n.runtimes[1].Replace(fakecri.Config{Version: "9.0.0"})
 	n.runtimes[1].Start()
-	says := func(what string) (says string) {
-		testkit.Eventually(t, "it was "+what, func() bool {
-			all := n.proxy.changes.Latest()
-			i := slices.IndexFunc(all, func(c capture.Change) bool { return c.What == what })
-			if i >= 0 {
-				says = all[i].String()
-			}
-			return i >= 0
-		})
-		return says
-	}
-	assert.Equal(t, "beta.io was replaced: it is fakecri 9.0.0 now, before it was "+before.Runtime, says(capture.Replaced))
+	replaced := changed(t, n.proxy, capture.Replaced)
+	assert.Equal(t, "beta.io was replaced: it is fakecri 9.0.0 now, before it was "+before.Runtime, replaced.String())
 	n.isUp(1)
 	b.process.Store("1 since 0")
 	b.is("fakecri 9.0.0", nil, "1 since 0")
-	assert.Equal(t, fmt.Sprintf("beta.io was restarted: process 1 serves it now, process %d did before (fakecri 9.0.0)", os.Getpid()), says(capture.Restarted))
+	restarted := changed(t, n.proxy, capture.Restarted)
+	assert.Equal(t, fmt.Sprintf("beta.io was restarted: process 1 serves it now, process %d did before (fakecri 9.0.0)", os.Getpid()), restarted.String())
 	assert.Equal(t, capture.Up, b.condition().State, "it is no condition")
 }

@@ -12,9 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -97,10 +95,7 @@ const (
 
 // direct returns a client of runtime i itself.
 func (n *node) direct(i int) runtimeapi.RuntimeServiceClient {
-	cc, err := grpc.NewClient("unix:"+n.runtimes[i].Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(n, err)
-	n.Cleanup(func() { cc.Close() }) // the error would change nothing
-	return runtimeapi.NewRuntimeServiceClient(cc)
+	return runtimeapi.NewRuntimeServiceClient(connectTo(n, "unix:"+n.runtimes[i].Path))
 }
 
 func (n *node) subscribed(i, clients int) {
@@ -166,9 +161,7 @@ func TestEventsGoOnOverReloads(t *testing.T) {
 		ours, theirs := n.run(0, "ours", 1), n.run(1, "theirs", 2)
 		events.last(theirs.containers[1], stoppedEvent)
 
-		without := *n.cfg
-		without.Backends = without.Backends[:1]
-		require.NoError(t, reload(n.proxy, &without))
+		n.onlyThePrimary()
 		events.last(theirs.containers[0], deletedEvent)
 		events.last(theirs.sandbox, deletedEvent)
 		n.subscribed(1, 0)
@@ -262,9 +255,7 @@ func TestARuntimeThatIsTakenAwayIsAskedNothingMore(t *testing.T) {
 	events := follow(t, n)
 	n.subscribed(1, 1)
 	require.Positive(t, wire.Open.Load())
-	without := *n.cfg
-	without.Backends = without.Backends[:1]
-	require.NoError(t, reload(n.proxy, &without))
+	n.onlyThePrimary()
 	testkit.Eventually(t, "no connection to it is open", func() bool { return wire.Open.Load() == 0 })
 	events.goesOn()
 }

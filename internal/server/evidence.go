@@ -98,33 +98,25 @@ func (p *Proxy) restoreEvidence() {
 // evidenceFile returns the path of the file. Its name is a promise.
 func evidenceFile(dir string) string { return filepath.Join(dir, "evidence.json") }
 
-// keepEvidence writes the evidence to a file periodically until stop is closed, and then once more,
+// keepEvidence writes the evidence to a file periodically until ctx ends, and then once more,
 // unless another process has it. A reader finds either the old file or the new one.
-func (p *Proxy) keepEvidence(dir string, stop <-chan struct{}) {
+func (p *Proxy) keepEvidence(ctx context.Context, dir string) {
 	var before []byte
-	write := func() {
+	write := func() (again bool) {
 		data, err := json.Marshal(p.evidence())
 		if err != nil || bytes.Equal(data, before) {
-			return // unchanged; an error cannot happen
+			return true // unchanged; an error cannot happen
 		}
 		path := evidenceFile(dir)
 		if err := os.WriteFile(path+".new", data, 0o600); err == nil {
 			_ = os.Rename(path+".new", path)
 		}
 		before = data // even after a failure: the log already has one about a full disk
+		return true
 	}
-	tick := time.NewTicker(evidenceInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			write()
-		case <-stop:
-			if !p.hasHandedOver() {
-				write()
-			}
-			return
-		}
+	every(ctx, evidenceInterval, write)
+	if !p.hasHandedOver() {
+		write()
 	}
 }
 
@@ -138,7 +130,7 @@ func (p *Proxy) startKeeping() (stop func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.changes.Keep(ended) })
 	if dir := p.stateDir(); dir != "" {
-		wg.Go(func() { p.keepEvidence(dir, over.Done()) })
+		wg.Go(func() { p.keepEvidence(over, dir) })
 		wg.Go(func() { p.record.Keep(dir, over.Done(), p.hasHandedOver) })
 	}
 	return func() {

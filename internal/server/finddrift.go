@@ -9,10 +9,12 @@ import (
 	"net"
 	"syscall"
 
+	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
 )
 
 // DriftReport lists fields and methods that the profile does not know. Its JSON is stable.
@@ -20,6 +22,15 @@ type DriftReport struct {
 	Uncovered []drift.Finding `json:"uncovered"`      // in the descriptors
 	Seen      []drift.Finding `json:"seen,omitempty"` // in calls of a running criproxy
 	Running   bool            `json:"running"`        // a criproxy serves the configuration
+}
+
+// driftConfig returns the configuration with which the proxy finds drift in messages.
+func driftConfig(c *config.Config, d director.Config) drift.Config {
+	w := drift.Config{Profile: d.Profile, Schema: d.Schema, Found: telemetry.LogDrift}
+	for _, b := range c.Backends {
+		w.Backends = append(w.Backends, b.Name)
+	}
+	return w
 }
 
 // FindDrift searches for fields and methods that the profile does not know: in the descriptors

@@ -92,19 +92,8 @@ func FuzzProxy(f *testing.F) {
 		f.Cleanup(s.Stop)
 		cfg.Backends = append(cfg.Backends, b)
 	}
-	require.NoError(f, Check(cfg))
-	p, err := New(cfg, Options{})
-	require.NoError(f, err)
-	l, err := net.Listen("unix", cfg.Listen)
-	require.NoError(f, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	p.UseListener(l)
-	go func() { ended <- p.Run(ctx) }()
-	f.Cleanup(func() { cancel(); <-ended })
-	cc, err := grpc.NewClient("unix:"+cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)))
-	require.NoError(f, err)
-	f.Cleanup(func() { cc.Close() }) // the error would change nothing
+	p := startProxy(f, cfg)
+	cc := connectTo(f, "unix:"+cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)))
 	methods := p.record.Schema.Methods()
 	call := func(ctx context.Context, method string, frame []byte) error {
 		ctx, cancel := context.WithTimeout(ctx, testkit.Patience)

@@ -23,10 +23,7 @@ func TestAPodShowsTheHandlerThatItWasRunWith(t *testing.T) {
 				handlers[id] = handler
 			}
 			for _, list := range []listing{listPods(nil), listPods(&runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"app": "podtwo"}})} {
-				unary, err := list.unary(n)
-				require.NoError(t, err)
-				streamed, err := list.streamed(n)
-				require.NoError(t, err)
+				unary, streamed := list.both(n)
 				for _, item := range append(unary, streamed...) {
 					assert.Equal(t, handlers[idOf(item)], item.(*runtimeapi.PodSandbox).GetRuntimeHandler())
 				}

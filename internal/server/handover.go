@@ -55,54 +55,49 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 		return err
 	}
 	p.changes.Hold()
-	h := &handover{p: p}
-	if err := h.start(ctx, path); err != nil {
-		h.abort()
+	next, err := p.succeed(ctx, path)
+	if err != nil { // take back what the successor got
+		p.changes.GoOn()
+		if next != nil {
+			next.leave()
+		}
+		p.relock()
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
 	}
-	h.commit()
-	return nil
-}
-
-// A handover makes another process the one that serves. start may fail, and abort then takes back all that it did. Once start
-// has not failed, commit follows: it cannot fail, and nothing takes it back. Proxy.reloading is held all the time.
-type handover struct {
-	p         *Proxy
-	successor *successor // nil until it is about to start
-}
-
-// commit leaves all to the successor, which serves.
-func (h *handover) commit() {
-	p := h.p
+	// From here on nothing can fail, and nothing takes it back.
 	p.set.Release()
 	for _, s := range p.listening() { // the new process owns the files now
 		if l, ok := listen.Raw(s.listener).(*net.UnixListener); ok {
 			l.SetUnlinkOnClose(false)
 		}
 	}
-	p.successor, p.stopped = h.successor, true
+	p.successor, p.stopped = next, true
 	p.changes.PassOn()
 	p.handOver()
+	return nil
 }
 
-// abort takes back what the successor got. It does not serve.
-func (h *handover) abort() {
-	h.p.changes.GoOn()
-	if h.successor != nil {
-		h.successor.leave()
+// succeed starts the successor, and returns when it serves, or why it does not. Even then it may have begun to read from this
+// process; next is nil if it has not.
+func (p *Proxy) succeed(ctx context.Context, path string) (next *successor, err error) {
+	if p.machine.Succeed != nil {
+		ours, theirs := net.Pipe()
+		next = p.newSuccessor(ours)
+		return next, p.machine.Succeed(ctx, theirs)
 	}
-	h.p.relock()
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, fmt.Errorf("making a socket for the backends: %w", err)
+	}
+	defer theirs.Close() // the new process has its own
+	next = p.newSuccessor(ours)
+	return next, p.startProgram(ctx, path, theirs)
 }
 
-// start starts the program, and returns when it serves. The new process inherits, in this order, the sockets, a pipe
+// startProgram starts the program at path, and returns when it serves. The new process inherits, in this order, the sockets, a pipe
 // into which it writes when it serves, and the connection from which it reads the backends; variables of its environment say which is
 // which.
-func (h *handover) start(ctx context.Context, path string) error {
-	if h.p.machine.Succeed != nil {
-		ours, theirs := net.Pipe()
-		h.successor = h.p.newSuccessor(ours)
-		return h.p.machine.Succeed(ctx, theirs)
-	}
+func (p *Proxy) startProgram(ctx context.Context, path string, backends *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, takeoverTime)
 	defer cancel()
 	reader, writer, err := os.Pipe()
@@ -114,7 +109,7 @@ func (h *handover) start(ctx context.Context, path string) error {
 	// Not CommandContext: ctx bounds only the start of a process that is to live on.
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, h.p.stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
 	if listen.Supervised() && os.Getpid() != 1 { // process 1 has no parent
 		// Make it a child of our supervisor. systemd does not notice the end of a process that is not its child, and
 		// when it stops the service it does not wait for such a process, but kills it at once.
@@ -122,7 +117,7 @@ func (h *handover) start(ctx context.Context, path string) error {
 	}
 	// The sockets, then the pipe, then the connection: descriptors 3 and up of the new process.
 	var paths []string
-	for _, s := range h.p.listening() {
+	for _, s := range p.listening() {
 		f, err := listen.FileOf(s.listener)
 		if err != nil {
 			return fmt.Errorf("passing on %s: %w", s.path, err)
@@ -130,20 +125,14 @@ func (h *handover) start(ctx context.Context, path string) error {
 		defer f.Close() // the new process has its own
 		paths, cmd.ExtraFiles = append(paths, s.path), append(cmd.ExtraFiles, f)
 	}
-	cmd.ExtraFiles = append(cmd.ExtraFiles, writer)
-	theirs, err := h.connect()
-	if err != nil {
-		return err
-	}
-	defer theirs.Close() // the new process has its own
-	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, writer, backends)
 	list, _ := json.Marshal(paths) // strings: cannot fail
 	cmd.Env = append(os.Environ(), listen.SocketsVariable+"="+string(list), fmt.Sprintf("%s=%d", listen.ReadyVariable, 3+len(paths)), fmt.Sprintf("%s=%d", listen.BackendsVariable, 4+len(paths)))
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
-	_ = theirs.Close()
+	_ = backends.Close()
 	_ = writer.Close() // our end: the pipe ends when the new process does
 	// Nobody kills it while its word may still come: a process that is killed must not be taken for one that serves.
 	stop := context.AfterFunc(ctx, func() { _ = reader.SetReadDeadline(time.Now()) })

@@ -30,21 +30,19 @@ import (
 // asked for them.
 const backendsTime = 30 * time.Second
 
-// connect returns one end of a socket, from which the successor reads the backends of this process.
-func (h *handover) connect() (theirs *os.File, err error) {
+// socketPair returns the two ends of a connection between this process and its successor.
+func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("making a socket for the backends: %w", err)
+		return nil, nil, err
 	}
-	theirs, file := os.NewFile(uintptr(fds[1]), "backends"), os.NewFile(uintptr(fds[0]), "backends")
-	conn, err := net.FileConn(file)
-	_ = file.Close() // conn has its own descriptor
-	if err != nil {
+	file := os.NewFile(uintptr(fds[0]), "backends")
+	defer file.Close() // ours has its own descriptor
+	theirs = os.NewFile(uintptr(fds[1]), "backends")
+	if ours, err = net.FileConn(file); err != nil {
 		_ = theirs.Close() // it is unused
-		return nil, fmt.Errorf("making a socket for the backends: %w", err)
 	}
-	h.successor = h.p.newSuccessor(conn)
-	return theirs, nil
+	return ours, theirs, err
 }
 
 // newSuccessor serves the successor at a connection until it leaves. It sends the backends
@@ -59,10 +57,10 @@ func (p *Proxy) newSuccessor(conn net.Conn) *successor {
 		defer close(h.done)
 		asked := make([]byte, 1)
 		if _, err := conn.Read(asked); err != nil {
-			return // the successor is of an earlier version, or has ended
+			return // the successor has ended
 		}
 		h.giveBackends(p, evidence, asked[0])
-		if rest != nil && (asked[0] < withRest || !h.passOn(rest)) && h.ctx.Err() == nil {
+		if rest != nil && !h.passOn(rest) && h.ctx.Err() == nil {
 			klog.InfoS("The new process does not record the calls that this one still serves", p.underWay()...)
 		}
 	}()
@@ -72,8 +70,7 @@ func (p *Proxy) newSuccessor(conn net.Conn) *successor {
 // The successor asks with the latest version that it knows. The process before answers in the latest that both know, and says
 // which that is. Within a version keys and fields are only added, and those who do not know them ignore them.
 const (
-	handoverVersion = 2
-	withRest        = 2          // from this version on, what is recorded later follows the backends
+	handoverVersion = 2          // that of 1.0.0
 	versionKey      = ":version" // among the backends, as evidenceKey
 )
 
@@ -180,7 +177,7 @@ func (h *successor) send(n *successorNote) bool {
 		_, err = h.conn.Read(make([]byte, 1))
 	}
 	h.follows = err == nil
-	if !h.follows { // the successor has ended, or is of an earlier version
+	if !h.follows { // the successor has ended
 		h.end()
 	}
 	return h.follows
@@ -314,7 +311,7 @@ func (l *Predecessor) calls() []admin.LongCall {
 // call.
 func (l *Predecessor) await(ctx context.Context, bound time.Duration) {
 	if l != nil {
-		await(ctx, l.ended, bound, l.calls)
+		await(ctx, l.ended, bound, func() time.Duration { return left(l.calls()) })
 	}
 }
 

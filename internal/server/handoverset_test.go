@@ -53,25 +53,6 @@ func TestAProcessWithoutItsPredecessorDoesNotServe(t *testing.T) {
 	assert.Nil(t, predecessor)
 }
 
-// A program of an earlier version asks only for the memories, and would take recorded events for notes of calls.
-func TestAnEarlierVersionGetsNoRecordedEvents(t *testing.T) {
-	n := newNode(t, nil)
-	ours, theirs := net.Pipe()
-	h := n.proxy.newSuccessor(ours)
-	_, err := theirs.Write([]byte{1})
-	require.NoError(t, err)
-	from := gob.NewDecoder(theirs)
-	var all map[string][]byte
-	require.NoError(t, from.Decode(&all))
-	assert.Contains(t, all, evidenceKey)
-	assert.Equal(t, []byte{1}, all[versionKey])
-	<-h.done
-	_, err = n.Version(t.Context(), &runtimeapi.VersionRequest{})
-	require.NoError(t, err)
-	h.finish()
-	assert.ErrorIs(t, from.Decode(&successorNote{}), io.EOF, "no note came")
-}
-
 // While it takes events, a successor that does not serve in the end is left. One of a later version gets all that this one knows.
 func TestAnAbandonedSuccessorGetsNoMoreEvents(t *testing.T) {
 	n := newNode(t, nil)

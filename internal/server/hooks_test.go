@@ -152,25 +152,6 @@ func TestTheEventsOfAPluginAreItsConditions(t *testing.T) {
 	assert.Contains(t, removed.String(), "plugin p.json is removed: its file is gone (down for ")
 }
 
-// KoordRuntimeProxy kept running, but never listened, if its runtime started later.
-func TestAbsentBackend(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, nil, machineConfig{absent: true})
-	n.plug(plugin.Plugin{Name: "tier", Fail: true, PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
-		a := plugin.EchoPod(p)
-		a.Annotations["tier"] = "low"
-		return a, nil
-	}})
-	_, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig("web")})
-	testkit.AssertCode(t, codes.Unavailable, err)
-	n.runtimes[0].Start()
-	testkit.Eventually(t, "the pod runs", func() bool {
-		_, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig("web")})
-		return err == nil
-	})
-	assert.Equal(t, "low", n.runtimes[0].Pods()[0].GetAnnotations()["tier"])
-}
-
 // Through KoordRuntimeProxy a client of the older version got no hooks.
 func TestAClientOfAnOlderVersionGetsTheSameHooks(t *testing.T) {
 	t.Parallel()
@@ -245,30 +226,6 @@ func TestPluginsKnowAllPodsWhenARuntimeJoinsTheOnlyOne(t *testing.T) {
 			assert.Equal(t, p.config.GetMetadata().GetName(), c.GetPodMeta().GetName())
 			assert.Zero(t, c.GetContainerResources().GetCpuShares(), "as its client asked, without the change of the plugin")
 		}
-	})
-}
-
-func TestAPluginThatSaysNoRefusesOnBothRuntimes(t *testing.T) {
-	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
-		n := newNode(t, mode)
-		unplug := n.plug(plugin.Plugin{Name: "no", Fail: true,
-			PreRunPodSandbox: func(context.Context, *plugin.Pod) (*plugin.PodAnswer, error) {
-				return nil, status.Error(codes.ResourceExhausted, "the node is full")
-			}})
-		for i, m := range n.runtimes {
-			config := testkit.PodConfig("web")
-			config.Annotations["kubernetes.io/target-runtime"] = n.cfg.Backends[i].Name
-			if i == 0 {
-				delete(config.Annotations, "kubernetes.io/target-runtime")
-			}
-			_, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: config})
-			testkit.AssertCode(t, codes.FailedPrecondition, err)
-			assert.ErrorContains(t, err, "criproxy: RunPodSandbox: refused at PreRunPodSandbox: plugin no.json says no: the node is full (ResourceExhausted)")
-			assert.Empty(t, m.Calls("RunPodSandbox"))
-		}
-		unplug()
-		testkit.Eventually(t, "the plugin is gone", func() bool { return n.plugin("no").Name == "" })
-		n.run(0, "web", 1)
 	})
 }
 

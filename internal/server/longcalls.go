@@ -90,8 +90,8 @@ func left(all []admin.LongCall) time.Duration {
 	return most
 }
 
-// await returns when ended is closed, when ctx ends, or after bound, but not while a call has time left.
-func await(ctx context.Context, ended <-chan struct{}, bound time.Duration, calls func() []admin.LongCall) {
+// await returns when ended is closed, when ctx ends, or after bound and as often as more then returns another bound.
+func await(ctx context.Context, ended <-chan struct{}, bound time.Duration, more func() time.Duration) {
 	for bound > 0 {
 		select {
 		case <-ended:
@@ -99,7 +99,7 @@ func await(ctx context.Context, ended <-chan struct{}, bound time.Duration, call
 		case <-ctx.Done():
 			return
 		case <-time.After(bound):
-			bound = left(calls())
+			bound = more()
 		}
 	}
 }

@@ -49,9 +49,7 @@ func TestAReloadEndsNoCallBeforeItsDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(n.Context(), time.Hour)
 		defer cancel()
 		done := begin(ctx, p)
-		without := *n.cfg
-		without.Backends = without.Backends[:1]
-		require.NoError(t, reload(n.proxy, &without))
+		n.onlyThePrimary()
 		for range 20 { // if nothing waited for the call, it would have been cut off by then
 			_, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
 			testkit.AssertCode(t, codes.NotFound, err)
@@ -70,9 +68,7 @@ func TestAReloadBoundsCallsWithoutADeadline(t *testing.T) {
 		p := n.run(1, "db", 1)
 		begin, _ := n.under(1)
 		done := begin(n.Context(), p)
-		without := *n.cfg
-		without.Backends = without.Backends[:1]
-		require.NoError(t, reload(n.proxy, &without))
+		n.onlyThePrimary()
 		select {
 		case err := <-done:
 			assert.Error(t, err)

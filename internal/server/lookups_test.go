@@ -9,9 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -33,9 +31,7 @@ func onBothDataPaths(t *testing.T, test func(t *testing.T, n *node)) {
 // beside makes a container of runtime i without criproxy.
 func (n *node) beside(i int, name string) string {
 	n.Helper()
-	cc, err := grpc.NewClient("unix:"+n.runtimes[i].Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(n, err)
-	defer cc.Close() // the error would change nothing
+	cc := connectTo(n, "unix:"+n.runtimes[i].Path)
 	pod := testkit.PodConfig(name)
 	ran, err := runtimeapi.NewRuntimeServiceClient(cc).RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: pod})
 	require.NoError(n, err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/server/listen"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
@@ -183,6 +185,20 @@ func (n *node) becomes(i int, condition backend.Condition) {
 	})
 }
 
+// changed waits until the history has a change of a kind, and returns the first one.
+func changed(t testing.TB, p *Proxy, what string) (first capture.Change) {
+	t.Helper()
+	testkit.Eventually(t, "the history has the change "+what, func() bool {
+		all := p.changes.Latest()
+		i := slices.IndexFunc(all, func(c capture.Change) bool { return c.What == what })
+		if i >= 0 {
+			first = all[i]
+		}
+		return i >= 0
+	})
+	return first
+}
+
 // A pod is a pod that a test has run.
 type pod struct {
 	config     *runtimeapi.PodSandboxConfig
@@ -241,6 +257,17 @@ type listing struct {
 	name     string
 	unary    func(n *node, opts ...grpc.CallOption) ([]proto.Message, error)
 	streamed func(n *node, opts ...grpc.CallOption) ([]proto.Message, error)
+}
+
+// both makes the list in both of its forms, and asserts that they have the same items.
+func (l listing) both(n *node) (unary, streamed []proto.Message) {
+	n.Helper()
+	unary, err := l.unary(n)
+	require.NoError(n, err, l.name)
+	streamed, err = l.streamed(n)
+	require.NoError(n, err, "%s streamed", l.name)
+	assert.ElementsMatch(n, idsOf(unary), idsOf(streamed), l.name)
+	return unary, streamed
 }
 
 // newListing makes a listing of two methods with their requests, and of a function that returns the items of a reply.

@@ -42,19 +42,27 @@ func panickedIn(stack, pkg string) bool {
 // ownPath counts the failures of the process's own data path.
 var ownPath failures
 
-// failures are the times of the latest failures. They are safe for concurrent use, and the zero value has none.
+// latest has the times of the latest three events of a kind, the oldest first.
+type latest [3]time.Time
+
+// add notes an event, and reports whether it is the third within a minute.
+func (l *latest) add(now time.Time) bool {
+	*l = latest{l[1], l[2], now}
+	return !l[0].IsZero() && now.Sub(l[0]) <= time.Minute
+}
+
+// failures are the latest failures. They are safe for concurrent use, and the zero value has none.
 type failures struct {
 	mu     sync.Mutex
-	last   [3]time.Time // the oldest first
-	advice time.Time    // when the log had the cure
+	last   latest
+	advice time.Time // when the log had the cure
 }
 
 // fails notes a failure. At three within a minute the log gets the cure, at most once in ten minutes.
 func (f *failures) fails(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = [3]time.Time{f.last[1], f.last[2], now}
-	if f.last[0].IsZero() || now.Sub(f.last[0]) > time.Minute || !f.advice.IsZero() && now.Sub(f.advice) < 10*time.Minute {
+	if !f.last.add(now) || now.Sub(f.advice) < 10*time.Minute {
 		return
 	}
 	f.advice = now
@@ -64,8 +72,8 @@ func (f *failures) fails(now time.Time) {
 // crashes counts the processes that served before this one and never recorded that they stopped: they crashed or were killed.
 // New shows it the history, and Run that this process begins; nothing else uses it.
 type crashes struct {
-	served bool         // the latest process has begun to serve, and has not recorded that it stopped
-	last   [3]time.Time // when others began after the latest crashes, the oldest first
+	served bool   // the latest process has begun to serve, and has not recorded that it stopped
+	last   latest // when others began after crashes
 }
 
 // follow takes in a change that an earlier process has recorded, in their order.
@@ -86,8 +94,7 @@ func (c *crashes) begin(now time.Time) bool {
 		c.served = true
 		return false
 	}
-	c.last = [3]time.Time{c.last[1], c.last[2], now}
-	return !c.last[0].IsZero() && now.Sub(c.last[0]) <= time.Minute
+	return c.last.add(now)
 }
 
 // beginAfterCrashes notes that this process begins without a handover. After the third crash in a minute the log gets the

@@ -3,7 +3,6 @@ package server
 import (
 	"net"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -38,9 +37,9 @@ func TestAPanicIsInternalCountedAndLoggedWithItsStack(t *testing.T) {
 
 // What transport reports, and a panic in its code, are failures of the own data path; a panic elsewhere is none.
 func TestThreeReportsOfTheOwnPathAreLoggedWithTheCure(t *testing.T) {
-	const in, elsewhere = "github.com/criproxy/criproxy/internal/transport.(*reader).read(0x1)", "github.com/criproxy/criproxy/internal/backend.(*Memory).list(0x1)"
-	panics := func(where string) {
-		logPanic("a test", "out of luck", []byte("goroutine 7 [running]:\npanic({0xefd340?, 0x19d8920?})\n\truntime/panic.go:860 +0x13a\n"+where+"\n\tfile.go:60 +0x117\n"))
+	const in, elsewhere = "github.com/criproxy/criproxy/internal/transport.(*reader).read(0x1)\n\tfile.go:60 +0x117\n", "github.com/criproxy/criproxy/internal/server/limits.(*Client).shares(0x1)\n\tfile.go:17 +0xe\n"
+	panics := func(where string) { // where code of transport has called what panicked
+		logPanic("a test", "out of luck", []byte("goroutine 7 [running]:\nruntime/debug.Stack()\n\truntime/debug/stack.go:26 +0x5e\npanic({0xefd340?, 0x19d8920?})\n\truntime/panic.go:860 +0x13a\nruntime.panicmem(...)\n\truntime/panic.go:262\n"+where+in))
 	}
 	cures := func() int {
 		return len(testkit.LogLines("own data path failed three times within a minute", "set dataPath to grpc"))
@@ -52,10 +51,12 @@ func TestThreeReportsOfTheOwnPathAreLoggedWithTheCure(t *testing.T) {
 		panics(elsewhere)
 	}
 	logBlame(`PROTOCOL_ERROR "a test"`)
-	panics(in)
+	panics("")
 	assert.Equal(t, before, cures(), "two failures")
 	logBlame(`PROTOCOL_ERROR "a test"`)
 	assert.Equal(t, before+1, cures(), "three")
+	logBlame(`PROTOCOL_ERROR "a test"`)
+	assert.Equal(t, before+1, cures(), "once is enough")
 }
 
 // at is a time that is n seconds into the story of a test.
@@ -100,9 +101,7 @@ func TestACrashLoopIsLoggedWithItsCure(t *testing.T) {
 			close(now)
 			earlier.Keep(now)
 		})
-		testkit.Eventually(t, "it has begun", func() bool {
-			return slices.ContainsFunc(n.proxy.changes.Latest(), func(c capture.Change) bool { return c.What == capture.Serving })
-		})
+		changed(t, n.proxy, capture.Serving)
 		assert.Len(t, testkit.LogLines("ended unasked three times", "dataPath to grpc"), before+logged, path)
 	}
 }

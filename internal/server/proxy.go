@@ -278,7 +278,7 @@ func (p *Proxy) wrong(finder telemetry.Finder, a API) *telemetry.Wrong {
 func (p *Proxy) tracer() director.Tracer {
 	all := []director.Tracer{&p.spans, p.metrics} // spans first: the others see the trace context that it sends on
 	if p.drift != nil {
-		all = append(all, driftTracer{p.drift})
+		all = append(all, p.drift)
 	}
 	if t := p.record.Tracer(recordedPeer); t != nil {
 		all = append(all, t)

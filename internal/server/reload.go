@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
@@ -199,7 +198,7 @@ func (p *Proxy) endBackends(gone []*stack) {
 		klog.InfoS("Runtimes as they were before the reload stay for calls whose clients wait longer", "staysFor", texts(long))
 	}
 	p.goDo("keeping runtimes that are no longer in the configuration", func() {
-		await(p.running, before.ended, p.patience(), func() []admin.LongCall { return p.describe(p.epochs.long(before.number)) })
+		await(p.running, before.ended, p.patience(), func() time.Duration { return left(p.describe(p.epochs.long(before.number))) })
 		for _, b := range gone {
 			b.end()
 		}

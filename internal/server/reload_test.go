@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,9 +25,7 @@ func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 	p := n.run(1, "db", 1)
 	begin, thaw := n.under(1)
 	done := begin(n.Context(), p) // without a deadline: the calls below take a while on a busy machine
-	without := *n.cfg
-	without.Backends = without.Backends[:1]
-	require.NoError(t, reload(n.proxy, &without))
+	n.onlyThePrimary()
 	for range 20 { // if nothing waited for the call, it would have been cut off by then
 		_, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
 		testkit.AssertCode(t, codes.NotFound, err)
@@ -70,9 +67,7 @@ func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 		}()
 		testkit.Eventually(t, "the list is under way", func() bool { return n.proxy.sockets()[0].Limits.Calls.Load() == 1 })
 		<-come
-		without := *n.cfg
-		without.Backends = without.Backends[:1]
-		require.NoError(t, reload(n.proxy, &without))
+		n.onlyThePrimary()
 		after, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
 		require.NoError(t, err)
 		assert.Len(t, after.GetContainers(), 1, "%s: that of the runtime that is left, %s", name, ours.containers[0])
@@ -96,9 +91,7 @@ func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
 	}
 	p, err := New(with("beta.io"), Options{})
 	require.NoError(t, err)
-	opened, err := p.openNew(p.Config(), nil)
-	require.NoError(t, err)
-	p.listens.Store(&opened)
+	require.NoError(t, p.Open(nil))
 	assert.ErrorIs(t, reload(p, with("gamma.io")), errNotServing)
 	assert.ErrorIs(t, p.HandOver(t.Context()), errNotServing)
 	assert.Equal(t, "beta.io", p.backends()[1].String(), "nothing has changed")
@@ -108,36 +101,24 @@ func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
 	assert.Equal(t, "gamma.io", p.backends()[1].String())
 }
 
+// onlyThePrimary reloads the configuration without the other runtimes.
+func (n *node) onlyThePrimary() {
+	n.Helper()
+	without := *n.cfg
+	without.Backends = without.Backends[:1]
+	require.NoError(n, reload(n.proxy, &without))
+}
+
 // reload applies another configuration.
 func reload(p *Proxy, cfg *config.Config) error {
 	_, err := p.Reload(cfg)
 	return err
 }
 
-// A runtime that another one has replaced has a name that says nothing, and perhaps the same version.
-func TestAReloadSaysWhichRuntimesHaveAnotherAddress(t *testing.T) {
-	before := map[string]string{"primary": "/run/a.sock", "kata.io": "/run/kata.sock"}
-	assert.Empty(t, moved(before, before))
-	assert.Empty(t, moved(nil, before), "nothing is known of the time before")
-	assert.Empty(t, moved(before, map[string]string{"primary": "/run/a.sock", "new.io": "/run/new.sock"}))
-	assert.Equal(t, []string{"primary is now at /run/b.sock, before at /run/a.sock"}, moved(before, map[string]string{"primary": "/run/b.sock", "kata.io": "/run/kata.sock"}))
-}
-
 // So does a process that begins: its configuration may be another one than that of the process before it.
 func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
 	n := newNode(t, nil)
-	latest := func(p *Proxy, what string) (found capture.Change) {
-		testkit.Eventually(t, "it has begun", func() bool {
-			all := p.changes.Latest()
-			i := slices.IndexFunc(all, func(c capture.Change) bool { return c.What == what })
-			if i >= 0 {
-				found = all[i]
-			}
-			return i >= 0
-		})
-		return found
-	}
-	assert.Empty(t, latest(n.proxy, capture.Serving).Why, "the first ever")
+	assert.Empty(t, changed(t, n.proxy, capture.Serving).Why, "the first ever")
 	evidence, err := json.Marshal(n.proxy.evidence())
 	require.NoError(t, err)
 
@@ -145,12 +126,12 @@ func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
 	was := n.cfg.Backends[1].Address
 	n.cfg.Backends[1].Address += ".new"
 	n.start()
-	said := latest(n.proxy, capture.Serving)
+	said := changed(t, n.proxy, capture.Serving)
 	assert.Equal(t, "beta.io is now at "+was+".new, before at "+was, said.Why)
 	assert.Equal(t, map[string]string{"primary": n.cfg.Backends[0].Address, "beta.io": was + ".new"}, said.Addresses)
 	n.stop()
 	n.start()
-	assert.Empty(t, latest(n.proxy, capture.Serving).Why, "it is where it was")
+	assert.Empty(t, changed(t, n.proxy, capture.Serving).Why, "it is where it was")
 
 	n.stop()
 	ours, theirs := net.Pipe()
@@ -159,7 +140,7 @@ func TestAProcessThatBeginsSaysWhichAddressIsNew(t *testing.T) {
 	require.NoError(t, err)
 	defer successor.Close()
 	successor.begun()
-	assert.Equal(t, said.Why, latest(successor, capture.HandedOver).Why)
+	assert.Equal(t, said.Why, changed(t, successor, capture.HandedOver).Why)
 }
 
 func TestAConnectionOfAClosedSocketEndsWhenItIsIdle(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -154,9 +153,5 @@ func TestARestartForgetsNoConditionThatTheHistoryHasForgotten(t *testing.T) {
 	k := n.proxy.backends()[1].condition()
 	assert.Equal(t, []any{capture.Gone, want.Since.UnixNano(), want.Runtime}, []any{k.State, k.Since.UnixNano(), k.Runtime})
 	assert.Len(t, k.Outages, 1)
-	testkit.Eventually(t, "criproxy has found another version", func() bool {
-		return slices.ContainsFunc(n.proxy.changes.Latest(), func(c capture.Change) bool {
-			return c.What == capture.Replaced && c.Why == "it is fakecri 9.0.0 now, before it was "+version
-		})
-	})
+	assert.Equal(t, "it is fakecri 9.0.0 now, before it was "+version, changed(t, n.proxy, capture.Replaced).Why)
 }

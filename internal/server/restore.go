@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/server/listen"
@@ -10,25 +9,8 @@ import (
 // restoreInterval is how often missing socket files are restored. No client waits longer for one.
 const restoreInterval = time.Second
 
-// keepSocketFiles restores missing socket files until ctx ends, or another process has the
-// sockets. It compares files instead of watching them: docs/evidence/rationale.md says why.
-func (p *Proxy) keepSocketFiles(ctx context.Context) {
-	tick := time.NewTicker(restoreInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if !p.restoreSocketFiles() {
-			return
-		}
-	}
-}
-
-// restoreSocketFiles restores missing socket files once. It reports whether the sockets still
-// belong to this process. A restored socket is a new one, at the same path: systemd, which holds the old one over a restart, gets
+// restoreSocketFiles restores missing socket files once. It compares files instead of watching them:
+// docs/evidence/rationale.md says why. It reports whether the sockets still belong to this process. A restored socket is a new one, at the same path: systemd, which holds the old one over a restart, gets
 // the new one in its place. While a reload or a handover is under way, it restores nothing: another process may get the sockets.
 func (p *Proxy) restoreSocketFiles() bool {
 	if !p.reloading.TryLock() {

@@ -115,11 +115,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.start(b)
 	}
 	if p.hooks != nil {
-		p.goDo("asking plugins", func() { _ = p.hooks.Run(connected) }) // fails only without Around
+		p.goDo("asking plugins", func() { p.hooks.Run(connected) })
 	}
 	p.goKeep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
 	p.goKeep(connected, "looking at the clock", func() { watchItself(connected, time.Tick(beat), time.Now, p.changes.Add) })
-	p.goKeep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) })
+	p.goKeep(connected, "looking after socket files", func() { every(connected, restoreInterval, p.restoreSocketFiles) })
 	for _, s := range p.sockets() {
 		p.serve(s)
 	}
@@ -164,6 +164,20 @@ func (p *Proxy) goKeep(ctx context.Context, what string, f func()) {
 	p.group.Go(func() { p.Keep(ctx, what, f) })
 }
 
+// every calls f at intervals until it returns false, or ctx ends.
+func every(ctx context.Context, interval time.Duration, f func() (again bool)) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for again := true; again; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			again = f()
+		}
+	}
+}
+
 // goDo calls f, as a task named what, in a goroutine that Run waits for.
 func (p *Proxy) goDo(what string, f func()) {
 	p.group.Go(func() { p.parts.do(what, f) })
@@ -197,29 +211,22 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	drained := make(chan struct{})
 	defer close(drained)
 	go func() { // ends with drain
-		hurry, stop := time.NewTimer(bound), ctx.Done()
-		defer hurry.Stop()
-		if ctx.Err() != nil {
-			stop = nil
-		}
-		for {
-			select {
-			case <-stop:
-				stop = nil
-				hurry.Reset(drainTime)
-				silence.Reset(greetTime)
-			case <-hurry.C:
-				if more := p.stays(ctx.Err() != nil); more > 0 {
-					klog.InfoS("This process stays for calls whose clients wait longer", p.underWay("for", more.Round(time.Second))...)
-					hurry.Reset(more)
-					break
-				}
-				klog.InfoS("Cutting off the calls that are still under way", p.underWay()...)
-				p.server.Stop()
-				return
-			case <-drained:
-				return
+		await(ctx, drained, bound, func() time.Duration {
+			more := p.stays(ctx.Err() != nil)
+			if more > 0 {
+				klog.InfoS("This process stays for calls whose clients wait longer", p.underWay("for", more.Round(time.Second))...)
 			}
+			return more
+		})
+		if ctx.Err() != nil {
+			silence.Reset(greetTime)
+			await(context.Background(), drained, drainTime, func() time.Duration { return 0 })
+		}
+		select {
+		case <-drained:
+		default:
+			klog.InfoS("Cutting off the calls that are still under way", p.underWay()...)
+			p.server.Stop()
 		}
 	}()
 	p.server.Drain(context.Background(), func() {
@@ -296,14 +303,9 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 // endWhenIdle ends the connections of a closed socket, which no bound counts any more, each as soon as it has no call. It returns
 // when there is none left, or the process ends.
 func (p *Proxy) endWhenIdle(s *listen.Socket) {
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
-	for p.server.Trim(s, 0, s.Silent).All > 0 {
-		select {
-		case <-again.C:
-		case <-p.running.Done():
-			return
-		}
+	some := func() bool { return p.server.Trim(s, 0, s.Silent).All > 0 }
+	if some() {
+		every(p.running, time.Second, some)
 	}
 }
 

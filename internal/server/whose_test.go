@@ -5,9 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/internal/config"
@@ -50,16 +48,13 @@ func TestStoppingAndRemovingWhatIsGoneSucceeds(t *testing.T) {
 func TestThePrimaryAnswersForAnIdOfNoRuntime(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
-	cc, err := grpc.NewClient("unix:"+n.runtimes[0].Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer cc.Close()
-	_, want := runtimeapi.NewRuntimeServiceClient(cc).PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "none"})
+	_, want := n.direct(0).PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "none"})
 	_, got := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "none"})
 	assert.Equal(t, codes.NotFound, status.Code(got))
 	assert.Equal(t, want.Error(), got.Error())
 
 	p := n.run(1, "vm", 1)
-	_, err = n.CreateContainer(n.ctx(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.sandbox, SandboxConfig: p.config, Config: &runtimeapi.ContainerConfig{
+	_, err := n.CreateContainer(n.ctx(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.sandbox, SandboxConfig: p.config, Config: &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "debugger"},
 		Image:    &runtimeapi.ImageSpec{Image: n.image(1, "busybox")},
 		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{

@@ -23,10 +23,7 @@ func (n *node) images(p *pod) map[string]shown {
 	ids := idsOf(messages(images.GetImages()))
 	all := map[string]shown{}
 	for _, l := range []listing{listContainers(nil), listContainers(&runtimeapi.ContainerFilter{PodSandboxId: p.sandbox})} {
-		unary, err := l.unary(n)
-		require.NoError(n, err)
-		streamed, err := l.streamed(n)
-		require.NoError(n, err)
+		unary, streamed := l.both(n)
 		for _, item := range append(unary, streamed...) {
 			c := item.(*runtimeapi.Container)
 			all[c.GetId()] = shown{list: c.GetImage().GetImage(), user: c.GetImage().GetUserSpecifiedImage()}

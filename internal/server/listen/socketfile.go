@@ -117,21 +117,17 @@ func (s *File) Restore() bool {
 	return true
 }
 
-// state returns how often the file was gone, and why it is missing now.
-func (s *File) state() (lost int64, trouble error) {
-	if err := s.trouble.Load(); err != nil {
-		trouble = *err
-	}
-	return s.lost.Load(), trouble
-}
-
 // FileState returns how often the socket's file was found to be gone, and why it is missing now.
 // Both are zero for a socket without a file.
 func (s *Socket) FileState() (lost int64, trouble error) {
-	if f, ok := s.Listener.(*File); ok {
-		return f.state()
+	f, ok := s.Listener.(*File)
+	if !ok {
+		return 0, nil
 	}
-	return 0, nil
+	if err := f.trouble.Load(); err != nil {
+		trouble = *err
+	}
+	return f.lost.Load(), trouble
 }
 
 // FileOf returns a descriptor of the socket on which l listens, for another process. It does not use
