@@ -97,8 +97,7 @@ func (p *process) launch() *exec.Cmd {
 }
 
 func (p *process) logged(text string) int {
-	data, err := os.ReadFile(p.log)
-	require.NoError(p, err)
+	data := readFile(p, p.log)
 	return strings.Count(string(data), text)
 }
 
@@ -350,11 +349,10 @@ func TestTheSuccessorIsItsSupervisorsChild(t *testing.T) {
 
 func parentOf(t *testing.T, pid int) (parent int) {
 	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
+	stat := readFile(t, fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(stat), ") ") // after the name
 	var state string
-	_, err = fmt.Sscan(rest, &state, &parent)
+	_, err := fmt.Sscan(rest, &state, &parent)
 	require.NoError(t, err)
 	return parent
 }

@@ -507,10 +507,8 @@ func TestSSHReachesANodeThroughARealSSHD(t *testing.T) {
 		out, err := bounded.Command(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at(key)).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	public, err := os.ReadFile(at("host.pub"))
-	require.NoError(t, err)
-	allowed, err := os.ReadFile(at("user.pub"))
-	require.NoError(t, err)
+	public := readFile(t, at("host.pub"))
+	allowed := readFile(t, at("user.pub"))
 	write("authorized", string(allowed))
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -152,8 +151,7 @@ func TestCommandsThatWePrintAreAccepted(t *testing.T) {
 	}
 	n := 0
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := readFile(t, file)
 		for _, words := range printed(string(text)) {
 			n++
 			parses(t, file, words)
@@ -165,8 +163,7 @@ func TestCommandsThatWePrintAreAccepted(t *testing.T) {
 // The page shows the command with the same filters: filter.js makes it.
 func TestCommandsOfThePageAreAccepted(t *testing.T) {
 	t.Parallel()
-	script, err := os.ReadFile("../../internal/observe/page/page/filter.js")
-	require.NoError(t, err)
+	script := readFile(t, "../../internal/observe/page/page/filter.js")
 	values := map[string]string{"slower": "100ms"}
 	filters, _, found := strings.Cut(string(script), "const CHIPS")
 	require.True(t, found)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -222,8 +221,7 @@ func TestDashboardAlertsAndDocsNameRealMetrics(t *testing.T) {
 	all := allMetrics(t)
 	root := filepath.Join("..", "..")
 	for _, file := range []string{"packaging/monitoring/dashboard.json", "packaging/monitoring/fleet-dashboard.json", "packaging/monitoring/alerts.yaml", "packaging/monitoring/fleet-rules.yaml", "docs/metrics.md"} {
-		text, err := os.ReadFile(filepath.Join(root, file))
-		require.NoError(t, err)
+		text := readFile(t, filepath.Join(root, file))
 		text = regexp.MustCompile(`\w+:criproxy_\w+:\w+`).ReplaceAll(text, nil) // what rules record
 		found := regexp.MustCompile(`\bcriproxy_[a-z_]+`).FindAllString(string(text), -1)
 		assert.NotEmpty(t, found, file)
