@@ -473,6 +473,11 @@ func TestAHistoryWithoutAStateFolderSaysWhereItBegins(t *testing.T) {
 	p.launch()
 	is(capture.Up)
 	outage()
+	testkit.Eventually(t, "the calls and errors are in files, too", func() bool {
+		recorded, _ := filepath.Glob(filepath.Join(state, "recorder-*.blocks"))
+		_, err := os.Stat(filepath.Join(state, "evidence.json"))
+		return err == nil && len(recorded) == 1
+	})
 	p.end()
 	p.launch()
 	testkit.Eventually(t, "it is up again", func() bool { return len(p.happened("primary")) > 3 })
