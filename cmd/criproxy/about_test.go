@@ -27,8 +27,7 @@ func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
 		}
 		return muxtest.Bytes("Page", ``), nil
 	}))
-	library, err := os.ReadFile(filepath.Join("..", "..", "internal", "testing", "muxtest", "library.yaml"))
-	require.NoError(t, err)
+	library := readFile(t, filepath.Join("..", "..", "internal", "testing", "muxtest", "library.yaml"))
 	profile := filepath.Join(dir, "library.yaml")
 	require.NoError(t, os.WriteFile(profile, append(library, "about: {Book.title: name, PutRequest.shelf: namespace}\n"...), 0o600))
 	served(t, socket, "-connect", back, "-listen", socket, "-state-dir", "none", "-hooks", "none",
@@ -41,30 +40,24 @@ func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
 	call("Put", "PutRequest", `book { title: "Tale" } shelf: "north"`)
 	call("Bind", "GetRequest", `book_id: "7f"`)
 
-	look := func(args ...string) string {
-		t.Helper()
-		var out bytes.Buffer
-		require.NoError(t, run(t.Context(), args, &out, &out), "%s", &out)
-		return out.String()
-	}
-	look("dump", "-admin", filepath.Join(dir, "front.admin.sock"), file)
+	says(t, "dump", "-admin", filepath.Join(dir, "front.admin.sock"), file)
 	late := filepath.Join(dir, "late.jsonl.zst")
-	look("dump", "-admin", filepath.Join(dir, "front.admin.sock"), "-until", "1h", late)
-	assert.NotContains(t, look("view", late), "Put", "no call began an hour ago")
+	says(t, "dump", "-admin", filepath.Join(dir, "front.admin.sock"), "-until", "1h", late)
+	assert.NotContains(t, says(t, "view", late), "Put", "no call began an hour ago")
 	recent := filepath.Join(dir, "recent.jsonl.zst")
-	look("dump", "-admin", filepath.Join(dir, "front.admin.sock"), "-since", "1h", recent)
-	assert.Contains(t, look("view", recent), "Put")
+	says(t, "dump", "-admin", filepath.Join(dir, "front.admin.sock"), "-since", "1h", recent)
+	assert.Contains(t, says(t, "view", recent), "Put")
 	assert.ErrorContains(t, run(t.Context(), []string{"dump", "-since", "1m", "-until", "1h"}, &bytes.Buffer{}, &bytes.Buffer{}), "longer ago")
-	shown := look("view", file)
+	shown := says(t, "view", file)
 	assert.Regexp(t, `(?m) Put +primary +north/Tale 7f `, shown)
 	assert.Regexp(t, `(?m) Bind +primary +north/Tale 7f `, shown)
-	assert.Contains(t, look("view", "-method", "Bind", "-id", "7f", "-o", "json", file), `"about":{"namespace":"north","name":"Tale","ids":["7f"]}`)
-	assert.Equal(t, "criproxy: 0 of 2 calls in "+file+" match\n", look("view", "-id", "8a", file), "and no titles")
-	assert.Equal(t, "criproxy: 0 of 2 recorded calls match\n", look("tail", "-past", "-id", "8a", "-admin", filepath.Join(dir, "front.admin.sock")))
+	assert.Contains(t, says(t, "view", "-method", "Bind", "-id", "7f", "-o", "json", file), `"about":{"namespace":"north","name":"Tale","ids":["7f"]}`)
+	assert.Equal(t, "criproxy: 0 of 2 calls in "+file+" match\n", says(t, "view", "-id", "8a", file), "and no titles")
+	assert.Equal(t, "criproxy: 0 of 2 recorded calls match\n", says(t, "tail", "-past", "-id", "8a", "-admin", filepath.Join(dir, "front.admin.sock")))
 
 	wrong := filepath.Join(dir, "wrong.yaml")
 	require.NoError(t, os.WriteFile(wrong, append(library, "about:\n  Book.titel: name\n  Book.title: nam\n"...), 0o600))
-	err = run(t.Context(), []string{"check", "-profile", wrong, "-proto", filepath.Join("..", "..", "internal", "testing", "muxtest", "library.proto")}, &bytes.Buffer{}, &bytes.Buffer{})
+	err := run(t.Context(), []string{"check", "-profile", wrong, "-proto", filepath.Join("..", "..", "internal", "testing", "muxtest", "library.proto")}, &bytes.Buffer{}, &bytes.Buffer{})
 	require.Error(t, err)
 	assert.ErrorContains(t, err, `about.Book.title: is "nam", want id, name, namespace (did you mean "name"?)`)
 	assert.Regexp(t, `wrong.yaml:\d+:3: about.Book.titel: .*\(did you mean "title"\?\)`, err.Error())

@@ -44,12 +44,9 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	check := func() (string, cli.Report) {
-		var text, asJSON bytes.Buffer
-		require.NoError(t, run(t.Context(), []string{"check", "-config", p.config}, &text, &text))
-		require.NoError(t, run(t.Context(), []string{"check", "-o", "json", "-config", p.config}, &asJSON, &asJSON))
 		var r cli.Report
-		require.NoError(t, json.Unmarshal(asJSON.Bytes(), &r))
-		return text.String(), r
+		require.NoError(t, json.Unmarshal([]byte(says(t, "check", "-o", "json", "-config", p.config)), &r))
+		return says(t, "check", "-config", p.config), r
 	}
 	text, r := check()
 	assert.Nil(t, r.Changes)

@@ -34,13 +34,12 @@ func writeCompat(t *testing.T, dir string) {
 	defer func() { cancel(); assert.NoError(t, <-ended) }()
 	cmd := p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	cgroups, err := os.ReadFile("/proc/self/cgroup")
-	require.NoError(t, err)
+	cgroups := readFile(t, "/proc/self/cgroup")
 	uid := regexp.MustCompile(`(?m)[^/\n]{8,}$`).FindString(string(cgroups))
 	require.NotEmpty(t, uid, "this process must run in a cgroup that has a name, as with systemd-run --scope")
 	serving := pluginsPod("priority-5x7")
 	serving.Metadata.Uid = uid
-	_, err = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: serving})
+	_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: serving})
 	require.NoError(t, err)
 	for _, pod := range []string{"web", "db"} { // before each, the plugin is asked, and its pod identified
 		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podOn(map[string]string{"db": "beta.io"}[pod], pod)})
@@ -53,12 +52,10 @@ func writeCompat(t *testing.T, dir string) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "state"), 0o755))
 	for _, ending := range compatRecordings {
 		_ = os.Remove(filepath.Join(dir, "calls."+ending)) // of an earlier attempt
-		_, err := p.ask("dump", filepath.Join(dir, "calls."+ending))
-		require.NoError(t, err)
+		p.says("dump", filepath.Join(dir, "calls."+ending))
 	}
 	for _, command := range []string{"status", "pods"} {
-		answer, err := p.ask(command, "-o", "json")
-		require.NoError(t, err)
+		answer := p.says(command, "-o", "json")
 		require.NoError(t, os.WriteFile(filepath.Join(dir, command+".json"), []byte(answer), 0o644))
 	}
 	state := filepath.Join(p.dir, "state")
@@ -116,8 +113,7 @@ func TestThisVersionReadsWhatReleasesHaveWritten(t *testing.T) {
 			var r admin.Report
 			var pods admin.Pods
 			for name, answer := range map[string]any{"status.json": &r, "pods.json": &pods} {
-				data, err := os.ReadFile(filepath.Join(dir, name))
-				require.NoError(t, err)
+				data := readFile(t, filepath.Join(dir, name))
 				require.NoError(t, json.Unmarshal(data, answer), name)
 			}
 			require.Len(t, r.Backends, 2)
@@ -145,8 +141,7 @@ func TestThisVersionReadsWhatReleasesHaveWritten(t *testing.T) {
 			assert.Error(t, err, "the plugin may refuse it, and is missing")
 			_, err = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: pluginsPod("priority-9k3")})
 			assert.NoError(t, err, "the pod that served the plugin comes back")
-			_, err = p.ask("status")
-			require.NoError(t, err)
+			p.says("status")
 			var events strings.Builder
 			require.NoError(t, run(context.Background(), []string{"events", "-since", "100000h", "-o", "json", "-admin", config.AdminBeside(p.front)}, &events, &events))
 			assert.Contains(t, events.String(), `"gone"`, "the outage before the crash")

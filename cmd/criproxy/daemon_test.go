@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/admin"
@@ -97,8 +97,7 @@ func (p *process) launch() *exec.Cmd {
 }
 
 func (p *process) logged(text string) int {
-	data, err := os.ReadFile(p.log)
-	require.NoError(p, err)
+	data := readFile(p, p.log)
 	return strings.Count(string(data), text)
 }
 
@@ -107,6 +106,14 @@ func (p *process) connect(path string) *grpc.ClientConn {
 	require.NoError(p, err)
 	p.Cleanup(func() { cc.Close() }) // an error changes nothing
 	return cc
+}
+
+// version makes a call that no cache answers.
+func (p *process) version(cc *grpc.ClientConn) error {
+	ctx, cancel := context.WithTimeout(p.Context(), testkit.Patience)
+	defer cancel()
+	_, err := runtimeapi.NewRuntimeServiceClient(cc).Version(ctx, &runtimeapi.VersionRequest{})
+	return err
 }
 
 // hammer makes calls at full rate until the function that it returns is called, which returns
@@ -292,4 +299,77 @@ func TestSystemdIsNotifiedAndGetsTheSockets(t *testing.T) {
 	assert.Contains(t, string(text[:n]), "READY=1")
 	p.end()
 	assert.FileExists(t, p.front, "its listener is in systemd's store")
+}
+
+// systemd waits only for its own children. It does not wait for the child of a process that hands over, but kills it in
+// the middle of its calls, and does not notice when it crashes. Found on a node with systemd 252, where systemctl
+// restart after an upgrade made the calls under way fail.
+func TestTheSuccessorIsItsSupervisorsChild(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	path := filepath.Join(p.dir, "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	require.NoError(t, err)
+	defer conn.Close() // nothing is left to be read
+	main := make(chan int, 10)
+	go func() {
+		for text := make([]byte, 4096); ; {
+			n, err := conn.Read(text)
+			if err != nil {
+				return // it is closed
+			}
+			var pid int
+			if _, err := fmt.Sscanf(string(text[:n]), "MAINPID=%d", &pid); err == nil {
+				main <- pid
+			}
+		}
+	}()
+	p.env = append(os.Environ(), "NOTIFY_SOCKET="+path)
+	first := p.launch()
+	done, thaw := p.hangs() // the old process stays until the call ends
+	before := first.Process.Pid
+	var successors []int
+	for range 2 {
+		require.NoError(t, syscall.Kill(before, syscall.SIGUSR2))
+		pid := <-main
+		require.NotEqual(t, before, pid)
+		assert.Equal(t, os.Getpid(), parentOf(t, pid), "it is a child of the one before it, %d", before)
+		testkit.Eventually(t, "it serves", func() bool { return p.serving() == pid })
+		before, successors = pid, append(successors, pid)
+	}
+	thaw()
+	require.NoError(t, <-done, "the call goes on in the first process")
+	require.NoError(t, first.Wait())
+	p.end()
+	for _, pid := range successors {
+		_, err := syscall.Wait4(pid, nil, 0, nil)
+		require.NoError(t, err)
+	}
+}
+
+func parentOf(t *testing.T, pid int) (parent int) {
+	t.Helper()
+	stat := readFile(t, fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ") // after the name
+	var state string
+	_, err := fmt.Sscan(rest, &state, &parent)
+	require.NoError(t, err)
+	return parent
+}
+
+func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
+	t.Parallel()
+	testkit.NeedRoot(t, "how late threads may be woken")
+	p := startedProcess(t)
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", p.serving()))
+	require.NoError(t, err)
+	require.Greater(t, len(threads), 2)
+	for _, thread := range threads {
+		slack, err := os.ReadFile("/proc/" + filepath.Base(thread) + "/timerslack_ns")
+		if os.IsNotExist(err) {
+			continue // the thread has ended
+		}
+		require.NoError(t, err)
+		assert.Equal(t, cli.TimerSlack, strings.TrimSpace(string(slack)), "%s", thread)
+	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -43,32 +42,26 @@ func TestConnectionsOfAnAgentLeaveDescriptorsForAllElse(t *testing.T) {
 			p.write(fmt.Sprintf("dataPath: %s\nlisteners: [{path: %s, mode: \"0666\", access: [{methods: [read-only]}]}]\n", path, agents))
 			pid := p.launch().Process.Pid
 			mayOpen(t, pid, files)
-			version := func(cc *grpc.ClientConn) error {
-				ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-				defer cancel()
-				_, err := runtimeapi.NewRuntimeServiceClient(cc).Version(ctx, &runtimeapi.VersionRequest{})
-				return err
-			}
 			kubelet := p.connect(p.front)
-			require.NoError(t, version(kubelet))
+			require.NoError(t, p.version(kubelet))
 			watching, err := runtimeapi.NewRuntimeServiceClient(p.connect(agents)).GetContainerEvents(bounded.Context(t), &runtimeapi.GetEventsRequest{})
 			require.NoError(t, err)
 			testkit.Eventually(t, "it watches", func() bool { return len(p.runtimes[0].Calls("GetContainerEvents")) > 0 })
 			var all []*grpc.ClientConn
 			for range leaked {
 				all = append(all, p.connect(agents))
-				require.NoError(t, version(all[len(all)-1]), "a new one is served, however many are idle")
+				require.NoError(t, p.version(all[len(all)-1]), "a new one is served, however many are idle")
 				assert.LessOrEqual(t, testkit.OpenFiles(t, pid), files-files/8)
 			}
-			require.NoError(t, version(all[0]), "the first one connects again")
+			require.NoError(t, p.version(all[0]), "the first one connects again")
 			for range 100 { // these do not even begin
 				c, err := net.Dial("unix", agents)
 				require.NoError(t, err)
 				defer c.Close()
 			}
-			require.NoError(t, version(p.connect(agents)))
-			require.NoError(t, version(p.connect(p.front)), "kubelet can connect")
-			require.NoError(t, version(kubelet))
+			require.NoError(t, p.version(p.connect(agents)))
+			require.NoError(t, p.version(p.connect(p.front)), "kubelet can connect")
+			require.NoError(t, p.version(kubelet))
 			p.restartRuntime(true, true) // it can be dialled
 			text, report := p.status()
 			assert.Contains(t, text, "more connections than its share of file descriptors")
@@ -120,15 +113,11 @@ func TestAConnectionWithACallIsNeverEndedForAnother(t *testing.T) {
 				_, s := watch(p.front)
 				streams = append(streams, s)
 			}
-			_, err := runtimeapi.NewRuntimeServiceClient(p.connect(agents)).Version(t.Context(), &runtimeapi.VersionRequest{})
-			testkit.AssertCode(t, codes.Unavailable, err)
+			testkit.AssertCode(t, codes.Unavailable, p.version(p.connect(agents)))
 			first.Close()
-			testkit.Eventually(t, "there is room", func() bool {
-				_, err := runtimeapi.NewRuntimeServiceClient(p.connect(agents)).Version(t.Context(), &runtimeapi.VersionRequest{})
-				return err == nil
-			})
+			testkit.Eventually(t, "there is room", func() bool { return p.version(p.connect(agents)) == nil })
 			client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-			_, err = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig("late")})
+			_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig("late")})
 			require.NoError(t, err)
 			for i, s := range streams {
 				_, err := s.Recv()

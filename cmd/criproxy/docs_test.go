@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -21,8 +20,7 @@ import (
 // block returns the first block of code of a language in a section of a document.
 func block(t *testing.T, document, section, language string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", document))
-	require.NoError(t, err)
+	text := readFile(t, filepath.Join("..", "..", "docs", document))
 	_, rest, found := strings.Cut(string(text), "\n## "+section+"\n")
 	require.True(t, found, "%s has no section %q", document, section)
 	_, rest, found = strings.Cut(rest, "\n```"+language+"\n")
@@ -53,9 +51,7 @@ func TestProfileInDocsIsServed(t *testing.T) {
 	}
 
 	_, want, _ := strings.Cut(block(t, "profile.md", section, "console"), "\n") // without the command
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"check", "-profile", at("jobs.yaml"), "-proto", at("jobs.proto")}, &out, &out))
-	assert.Equal(t, want, strings.TrimPrefix(out.String(), "\n"))
+	assert.Equal(t, want, strings.TrimPrefix(says(t, "check", "-profile", at("jobs.yaml"), "-proto", at("jobs.proto")), "\n"))
 
 	for _, name := range []string{"jobs.sock", "east.sock"} { // messages of the test's own API have the same form
 		muxtest.Serve(t, at(name), muxtest.Unary(func(_ context.Context, method string, _ *codec.Frame) (*codec.Frame, error) {

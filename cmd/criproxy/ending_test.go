@@ -68,8 +68,7 @@ func ended(t *testing.T, cmd *exec.Cmd) int {
 // lines asserts that the log has a line that matches.
 func (p *process) lines(pattern string) {
 	p.Helper()
-	data, err := os.ReadFile(p.log)
-	require.NoError(p, err)
+	data := readFile(p, p.log)
 	assert.Regexp(p, regexp.MustCompile(pattern), string(data))
 }
 

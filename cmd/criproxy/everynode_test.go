@@ -170,8 +170,7 @@ func TestEachCommandAsksSeveralNodes(t *testing.T) {
 
 	_, errOut, code = f.run("support", "-nodes", "all", filepath.Join(dir, "bundle.tar.gz"))
 	assert.Equal(t, 4, code, errOut)
-	bundle, err := os.ReadFile(filepath.Join(dir, "bundle-node-1.tar.gz"))
-	require.NoError(t, err)
+	bundle := readFile(t, filepath.Join(dir, "bundle-node-1.tar.gz"))
 	assert.True(t, bytes.HasPrefix(bundle, []byte("\x1f\x8b")), "gzip")
 	assert.NoFileExists(t, filepath.Join(dir, "bundle-lost.tar.gz"))
 	_, errOut, code = f.run("support", "-admin", "ssh://node-1", filepath.Join(dir, "one.tar.gz"))
@@ -370,8 +369,7 @@ func TestADumpThatIsCutOffSaysSo(t *testing.T) {
 func TestAPageIsOfOneRecordingOfEachNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	text, err := os.ReadFile("../../testdata/why/healthy.jsonl")
-	require.NoError(t, err)
+	text := readFile(t, "../../testdata/why/healthy.jsonl")
 	var files []string
 	for _, name := range []string{"node-1.jsonl", "node-2.jsonl"} {
 		files = append(files, filepath.Join(dir, name))

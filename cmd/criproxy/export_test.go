@@ -3,6 +3,7 @@ package main
 import (
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -17,7 +18,9 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -131,8 +134,7 @@ func TestHeadersOfExportAreShownNowhere(t *testing.T) {
 		assert.NotContains(t, out, "hunter", args)
 	}
 	file := filepath.Join(p.dir, "bundle.tar.gz")
-	_, err := p.ask("support", file)
-	require.NoError(t, err)
+	p.says("support", file)
 	bundle, err := os.Open(file)
 	require.NoError(t, err)
 	defer bundle.Close() // it was only read
@@ -142,4 +144,34 @@ func TestHeadersOfExportAreShownNowhere(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(all), "x-api-key: [redacted]")
 	assert.NotContains(t, string(all), "hunter")
+}
+
+// The plugin of node-problem-detector: testbed/cluster has the real one.
+func TestTheMonitorOfNodesTellsWhatIsWrong(t *testing.T) {
+	untested.TakesLong(t)
+	t.Parallel()
+	p := startedProcess(t)
+	script := func(about, admin string) string {
+		cmd := bounded.Command(t, "../../packaging/kubernetes/node-problem-detector/criproxy-monitor.sh", about)
+		cmd.Env = append(os.Environ(), "CRIPROXY=criproxy", "CRIPROXY_ADMIN="+admin)
+		out, _ := cmd.CombinedOutput()
+		return fmt.Sprintf("%d %s", cmd.ProcessState.ExitCode(), out)
+	}
+	admin := config.AdminBeside(p.front)
+	p.runPod("web", "beta.io")
+	for _, about := range []string{"gone", "slow", "ready"} {
+		testkit.Eventually(t, about+": all is well", func() bool { return script(about, admin) == "0 " })
+	}
+	p.restartRuntime(true, false)
+	assert.Regexp(t, "^1 beta.io gone since [A-Z][a-z]{2} [0-9]+ [0-9]{2}:[0-9]{2}, 1 pod\n$", script("gone", admin))
+	assert.Equal(t, "0 ", script("slow", admin))
+	assert.Equal(t, "0 ", script("ready", admin))
+	p.runtimes[0].Kill()
+	testkit.Eventually(t, "the primary is gone as well", func() bool {
+		return strings.Contains(script("gone", admin), "primary gone since ")
+	})
+	assert.Regexp(t, "^1 primary gone since .*; beta.io gone since ", script("ready", admin))
+	assert.Regexp(t, "^1 criproxy: ", script("ready", "/none"))
+	assert.Regexp(t, "^2 criproxy does not answer: ", script("gone", "/none"))
+	assert.Regexp(t, "^2 criproxy does not answer: ", script("slow", "/none"))
 }

@@ -44,8 +44,7 @@ func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
 		require.NoError(t, err)
 		assert.NoError(t, run(t.Context(), []string{"view", filepath.Join(dir, name)}, out, out), name)
 		require.NoError(t, out.Close())
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		require.NoError(t, err)
+		data := readFile(t, filepath.Join(dir, name))
 		all = append(all, data...)
 	}
 	assert.True(t, bytes.Contains(all, []byte(`"kind":"missed"`)), "the file says that events are missing")

@@ -27,8 +27,7 @@ func TestManualPageIsCurrent(t *testing.T) {
 	if *updateMan {
 		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
 	}
-	got, err := os.ReadFile(path)
-	require.NoError(t, err)
+	got := readFile(t, path)
 	assert.True(t, want == string(got), "flags or commands have changed: make man")
 }
 
@@ -40,8 +39,7 @@ func TestCompletionInPackagesIsCurrent(t *testing.T) {
 		if *updateMan {
 			require.NoError(t, os.WriteFile(path, want.Bytes(), 0o644))
 		}
-		got, err := os.ReadFile(path)
-		require.NoError(t, err)
+		got := readFile(t, path)
 		assert.True(t, want.String() == string(got), "flags or commands have changed: make man")
 	}
 }

@@ -34,8 +34,7 @@ import (
 // vm returns a line of /proc/PID/status, in bytes: VmRSS, or its peak VmHWM.
 func vm(t testing.TB, pid int, what string) int {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
+	data := readFile(t, fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(data)) {
 		if kb, ok := strings.CutPrefix(line, what+":"); ok {
 			var n int

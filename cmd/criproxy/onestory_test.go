@@ -34,8 +34,7 @@ func (p *process) events(args ...string) []capture.Change {
 // happened returns the changes of a runtime, or of criproxy itself, that criproxy events shows.
 func (p *process) happened(backend string, args ...string) []capture.Change {
 	p.Helper()
-	out, err := p.ask(append([]string{"events", "-o", "json"}, args...)...)
-	require.NoError(p, err, out)
+	out := p.says(append([]string{"events", "-o", "json"}, args...)...)
 	return changesIn(p, backend, out, unwrapped)
 }
 
@@ -88,13 +87,10 @@ func (p *process) beginnings() map[string]capture.HeaderBackend {
 	all := map[string]capture.HeaderBackend{}
 	for _, f := range capture.Formats {
 		dump := filepath.Join(p.TempDir(), "begins."+string(f))
-		_, err := p.ask("dump", dump)
-		require.NoError(p, err)
+		p.says("dump", dump)
 		lines := dump + ".jsonl"
-		var out strings.Builder
-		require.NoError(p, run(p.Context(), []string{"convert", dump, lines}, &out, &out), "%s", &out)
-		data, err := os.ReadFile(lines)
-		require.NoError(p, err)
+		says(p, "convert", dump, lines)
+		data := readFile(p, lines)
 		first, _, _ := strings.Cut(string(data), "\n")
 		var h capture.FileHeader
 		require.NoError(p, json.Unmarshal([]byte(first), &h))
@@ -186,25 +182,18 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 			assert.Equal(t, 1.0, metrics[`criproxy_backend_up{backend="beta.io"}`])
 
 			dump := filepath.Join(p.dir, "calls.jsonl")
-			_, err = p.ask("dump", dump)
-			require.NoError(t, err)
-			data, err := os.ReadFile(dump)
-			require.NoError(t, err)
+			p.says("dump", dump)
+			data := readFile(t, dump)
 			assert.Equal(t, stories(want), stories(changesIn(t, "beta.io", string(data), wrapped)), "the recording")
 			for _, format := range []string{"pcapng", "binlog"} {
 				other, back := filepath.Join(p.dir, "calls."+format), filepath.Join(p.dir, "back-"+format+".jsonl")
-				for _, convert := range [][]string{{"convert", dump, other}, {"convert", other, back}} {
-					var out strings.Builder
-					require.NoError(t, run(t.Context(), convert, &out, &out), "%s", &out)
-				}
-				data, err := os.ReadFile(back)
-				require.NoError(t, err)
+				says(t, "convert", dump, other)
+				says(t, "convert", other, back)
+				data := readFile(t, back)
 				assert.Equal(t, stories(want), stories(changesIn(t, "beta.io", string(data), wrapped)), format)
 			}
-			var shown strings.Builder
-			require.NoError(t, run(t.Context(), []string{"view", dump}, &shown, &shown))
 			var lines []string
-			for _, m := range regexp.MustCompile(`(?m)^(\S+ \S+)  -- beta.io is (\w+)`).FindAllStringSubmatch(shown.String(), -1) {
+			for _, m := range regexp.MustCompile(`(?m)^(\S+ \S+)  -- beta.io is (\w+)`).FindAllStringSubmatch(says(t, "view", dump), -1) {
 				lines = append(lines, m[2]+" "+m[1])
 			}
 			var wantLines []string
@@ -212,8 +201,7 @@ func TestEveryPlaceTellsTheSameStory(t *testing.T) {
 				wantLines = append(wantLines, c.What+" "+c.Time.Local().Format("2006-01-02 15:04:05.000"))
 			}
 			assert.Equal(t, wantLines, lines, "view")
-			log, err := os.ReadFile(p.log)
-			require.NoError(t, err)
+			log := readFile(t, p.log)
 			var logged []string
 			for _, m := range regexp.MustCompile(`"Backend is (\w+)[^"]*"[^\n]* backend="beta.io"`).FindAllStringSubmatch(string(log), -1) {
 				if m[1] != "still" { // what a new process says of an outage that goes on
@@ -275,12 +263,9 @@ func TestFlappingDuringHandoversIsOneStory(t *testing.T) {
 	var dump string
 	var log []byte
 	testkit.Eventually(t, "it is up, and stays so", func() bool {
-		var err error
 		all = p.events()
-		dump, err = p.ask("dump")
-		require.NoError(t, err)
-		log, err = os.ReadFile(p.log)
-		require.NoError(t, err)
+		dump = p.says("dump")
+		log = readFile(t, p.log)
 		return all[len(all)-1].What == capture.Up && len(p.events()) == len(all)
 	})
 	require.Greater(t, len(all), len(before)+2)
@@ -410,26 +395,19 @@ func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
 		t.Helper()
 		alike(when+": events -o json", sentences(p.happened("")))
 		for _, command := range []string{"events", "tail"} {
-			out, err := p.ask(command, "-since", "1h")
-			require.NoError(t, err)
+			out := p.says(command, "-since", "1h")
 			alike(when+": "+command, shown(out))
 		}
-		out, err := p.ask("tail", "-past", "-o", "json")
-		require.NoError(t, err)
+		out := p.says("tail", "-past", "-o", "json")
 		alike(when+": tail -past -o json", sentences(changesIn(t, "", out, wrapped)))
 		for _, f := range capture.Formats {
 			dump := filepath.Join(t.TempDir(), "calls."+string(f))
-			_, err := p.ask("dump", dump)
-			require.NoError(t, err)
-			var text, asJSON, back strings.Builder
-			require.NoError(t, run(t.Context(), []string{"view", dump}, &text, &text))
-			alike(when+": view of "+string(f), shown(text.String()))
-			require.NoError(t, run(t.Context(), []string{"view", "-o", "json", dump}, &asJSON, &asJSON))
-			alike(when+": view -o json of "+string(f), sentences(changesIn(t, "", asJSON.String(), wrapped)))
+			p.says("dump", dump)
+			alike(when+": view of "+string(f), shown(says(t, "view", dump)))
+			alike(when+": view -o json of "+string(f), sentences(changesIn(t, "", says(t, "view", "-o", "json", dump), wrapped)))
 			lines := dump + ".jsonl"
-			require.NoError(t, run(t.Context(), []string{"convert", dump, lines}, &back, &back), "%s", &back)
-			data, err := os.ReadFile(lines)
-			require.NoError(t, err)
+			says(t, "convert", dump, lines)
+			data := readFile(t, lines)
 			alike(when+": "+string(f), sentences(changesIn(t, "", string(data), wrapped)))
 		}
 	}
@@ -443,4 +421,68 @@ func TestEveryPlaceTellsWhatHappensToTheProxy(t *testing.T) {
 	p.serving()
 	told = append(told, "criproxy serves")
 	everywhere("after the stop")
+}
+
+// For a single runtime criproxy makes no state folder. Without one the history survives a handover and no restart, and
+// criproxy events says from when on it knows anything. It used to print what was left as if it were all of the last day.
+func TestAHistoryWithoutAStateFolderSaysWhereItBegins(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	p.writeAll("")
+	state := filepath.Join(p.dir, "state")
+	p.launch()
+	is := func(want ...string) {
+		t.Helper()
+		testkit.Eventually(t, "the runtime is "+want[len(want)-1], func() bool { return slices.Equal(want, whats(p.happened("primary"))) })
+	}
+	events := func(args ...string) string {
+		t.Helper()
+		var out, errOut strings.Builder
+		require.NoError(t, run(t.Context(), append([]string{"events", "-admin", config.AdminBeside(p.front)}, args...), &out, &errOut), "%s", &errOut)
+		return errOut.String()
+	}
+	outage := func() {
+		t.Helper()
+		p.runtimes[0].Kill()
+		testkit.Eventually(t, "it is gone", func() bool { all := p.happened("primary"); return all[len(all)-1].What == capture.Gone })
+		p.runtimes[0].Start()
+		testkit.Eventually(t, "it is up", func() bool { all := p.happened("primary"); return all[len(all)-1].What == capture.Up })
+	}
+	begins := func() string {
+		return "criproxy: nothing is known from before " + p.happened("")[0].Time.Local().Format(time.DateTime) +
+			": this criproxy has no state folder, and forgets what happened when it restarts; for a single runtime it uses stateDir only if that folder exists\n"
+	}
+	is(capture.Up)
+	outage()
+	is(capture.Up, capture.Gone, capture.Up)
+	p.handOver()
+	is(capture.Up, capture.Gone, capture.Up)
+	assert.NoDirExists(t, state)
+	assert.Equal(t, 2, p.logged("The state folder does not exist, and for a single runtime criproxy makes none"), "by each process")
+	assert.Equal(t, begins(), events())
+	assert.Equal(t, begins(), events("-backend", "primary"))
+	assert.Equal(t, "criproxy: nothing happened in the last 1ns\n", events("-since", "1ns"), "nothing more is asked for")
+	p.end()
+	p.launch()
+	is(capture.Up)
+	assert.Equal(t, begins(), events())
+	p.end()
+
+	missing := p.logged("The state folder does not exist")
+	require.NoError(t, os.Mkdir(state, 0o700)) // as a package does
+	p.launch()
+	is(capture.Up)
+	outage()
+	testkit.Eventually(t, "the calls and errors are in files, too", func() bool {
+		recorded, _ := filepath.Glob(filepath.Join(state, "recorder-*.blocks"))
+		_, err := os.Stat(filepath.Join(state, "evidence.json"))
+		return err == nil && len(recorded) == 1
+	})
+	p.end()
+	p.launch()
+	testkit.Eventually(t, "it is up again", func() bool { return len(p.happened("primary")) > 3 })
+	assert.Equal(t, []string{capture.Up, capture.Gone, capture.Up, capture.Up}, whats(p.happened("primary")))
+	assert.Empty(t, events())
+	p.end()
+	assert.Equal(t, missing, p.logged("The state folder does not exist"))
 }

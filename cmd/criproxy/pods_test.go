@@ -30,10 +30,23 @@ func (p *process) ask(args ...string) (string, error) {
 	return out.String(), err
 }
 
+// says is ask for a command that must not fail.
+func (p *process) says(args ...string) string {
+	p.Helper()
+	return says(p, append(args, "-admin", config.AdminBeside(p.front))...)
+}
+
+// says runs a command, which must not fail, and returns its output.
+func says(t testing.TB, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), args, &out, &out), "%s", &out)
+	return out.String()
+}
+
 func (p *process) pods(args ...string) admin.Pods {
 	p.Helper()
-	out, err := p.ask(append([]string{"pods", "-o", "json"}, args...)...)
-	require.NoError(p, err, out)
+	out := p.says(append([]string{"pods", "-o", "json"}, args...)...)
 	var pods admin.Pods
 	require.NoError(p, json.Unmarshal([]byte(out), &pods))
 	return pods
@@ -88,16 +101,13 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 	assert.Len(t, p.pods("-backend", "beta.*").Pods, 1)
 	assert.Empty(t, p.pods("-n", "nobodys").Pods)
 
-	text, err := p.ask("pods")
-	require.NoError(t, err)
+	text := p.says("pods")
 	assert.Regexp(t, `(?m)^NAMESPACE +POD +BACKEND +STATE +SINCE +CONTAINERS +ID$`, text)
 	assert.Regexp(t, `(?m)^\S+ +vm +beta\.io +ready +\d+s +1/1 +beta\.io__[0-9a-f]{13}$`, text)
-	text, err = p.ask("pods", "-o", "wide")
-	require.NoError(t, err)
+	text = p.says("pods", "-o", "wide")
 	assert.Contains(t, text, vm.NativeID)
 	assert.Contains(t, text, "busybox:1")
-	text, err = p.ask("pods", "-o", "yaml")
-	require.NoError(t, err)
+	text = p.says("pods", "-o", "yaml")
 	assert.Contains(t, text, "\n    backend: beta.io\n")
 
 	metrics := p.scrape()
@@ -112,8 +122,7 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 	require.Len(t, pods.Pods, 2)
 	assert.True(t, pods.Pods[0].FromMemory)
 	assert.False(t, pods.Pods[1].FromMemory)
-	text, err = p.ask("pods")
-	require.NoError(t, err)
+	text = p.says("pods")
 	assert.Regexp(t, `vm +beta\.io +ready\? `, text)
 	assert.Contains(t, text, "beta.io does not answer: a ? marks its pods, which are shown as they were last known")
 }
@@ -144,19 +153,16 @@ func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
 			main := vm.Containers[0]
 			for _, id := range []string{main.ID, main.NativeID, main.ID[:len(main.ID)-20], main.NativeID[:12], "containerd://" + main.ID} {
 				var places []show.Place
-				out, err := p.ask("where", id, "-o", "json")
-				require.NoError(t, err)
+				out := p.says("where", id, "-o", "json")
 				require.NoError(t, json.Unmarshal([]byte(out), &places))
 				require.Len(t, places, 1, id)
 				assert.Equal(t, "beta.io vm main", fmt.Sprint(places[0].Backend, " ", places[0].Pod.Name, " ", places[0].Container.Name))
 			}
-			text, err := p.ask("where", main.ID)
-			require.NoError(t, err)
+			text := p.says("where", main.ID)
 			assert.Regexp(t, `^container main of pod \S+/vm is on beta\.io\n`, text)
-			text, err = p.ask("where", vm.NativeID)
-			require.NoError(t, err)
+			text = p.says("where", vm.NativeID)
 			assert.Regexp(t, `^pod \S+/vm is on beta\.io\n`, text)
-			_, err = p.ask("where", "0123abc")
+			_, err := p.ask("where", "0123abc")
 			assert.ErrorContains(t, err, `no backend has a pod whose NAME or NAMESPACE/NAME is "0123abc", or a pod or a container whose id or uid begins with it`)
 			if ids == config.PrefixIDs {
 				_, err = p.ask("where", "beta.io")
@@ -175,8 +181,7 @@ func TestAnOutageIsRemembered(t *testing.T) {
 	assert.Empty(t, r.Backends[1].Outages)
 	assert.False(t, r.Recorder.Oldest.IsZero())
 	kept := func() string {
-		text, err := p.ask("status", "-o", "json")
-		require.NoError(t, err)
+		text := p.says("status", "-o", "json")
 		path := filepath.Join(t.TempDir(), "before.json")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
@@ -205,8 +210,7 @@ func TestAnOutageIsRemembered(t *testing.T) {
 	assert.Equal(t, "gone", r.Backends[1].Outages[0].State)
 	assert.False(t, r.Backends[1].Outages[0].To.IsZero())
 	assert.Contains(t, r.Backends[1].Outages[0].Error, "0.sock"[1:])
-	text, err = p.ask("status", "-exit-code")
-	require.NoError(t, err)
+	text = p.says("status", "-exit-code")
 	assert.Regexp(t, `beta\.io was gone from \S+ to \S+, for [\d.]+m?s, \d+ pods?, \d+ containers?: `, text)
 }
 
@@ -241,13 +245,12 @@ func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
 	sandbox, _ := p.runPod("vm", "beta.io")
-	var out bytes.Buffer
 	text := p.config
 	p.config = filepath.Join(p.dir, "next.yaml")
 	p.write("ids: native\n")
-	require.NoError(t, run(t.Context(), []string{"check", "-config", p.config}, &out, &out))
-	assert.Contains(t, out.String(), "kubelet knows the pods of this node by their current ids")
-	assert.Contains(t, out.String(), `ids: "native", was "prefix"   (waits for a restart)`)
+	checked := says(t, "check", "-config", p.config)
+	assert.Contains(t, checked, "kubelet knows the pods of this node by their current ids")
+	assert.Contains(t, checked, `ids: "native", was "prefix"   (waits for a restart)`)
 	p.config = text
 	p.write("ids: native\n")
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))

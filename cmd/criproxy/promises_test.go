@@ -32,8 +32,7 @@ var updatePromises = flag.String("update-promises", "", "write what this version
 func promises(t *testing.T) (all []string) {
 	t.Helper()
 	read := func(path string) string {
-		data, err := os.ReadFile(filepath.Join("..", "..", path))
-		require.NoError(t, err)
+		data := readFile(t, filepath.Join("..", "..", path))
 		return string(data)
 	}
 	found := func(path, pattern string) (all [][]string) {
@@ -151,8 +150,7 @@ func TestWhatAReleaseHasPromisedHolds(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, releases)
 	for _, path := range releases {
-		data, err := os.ReadFile(path)
-		require.NoError(t, err)
+		data := readFile(t, path)
 		for line := range strings.Lines(string(data)) {
 			assert.Contains(t, now, strings.TrimSpace(line), "%s: it was promised; keep it, or make a new major version", path)
 		}
@@ -162,8 +160,7 @@ func TestWhatAReleaseHasPromisedHolds(t *testing.T) {
 // The latest release is the first one of the changelog. Everything that names a version of criproxy names that one.
 func TestVersionsAgreeEverywhere(t *testing.T) {
 	root := filepath.Join("..", "..")
-	changelog, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
-	require.NoError(t, err)
+	changelog := readFile(t, filepath.Join(root, "CHANGELOG.md"))
 	titles := regexp.MustCompile(`(?m)^## (\S+)`).FindAllStringSubmatch(string(changelog), -1)
 	require.Greater(t, len(titles), 1, "a section Unreleased and one of a release")
 	assert.Equal(t, "Unreleased", titles[0][1])
@@ -177,8 +174,7 @@ func TestVersionsAgreeEverywhere(t *testing.T) {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, path := range files {
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
+			text := readFile(t, path)
 			for _, m := range named.FindAllStringSubmatch(string(text), -1) {
 				count++
 				assert.Equal(t, latest, m[1], "%s: %s", path, m[0])
@@ -186,7 +182,6 @@ func TestVersionsAgreeEverywhere(t *testing.T) {
 		}
 	}
 	assert.Positive(t, count)
-	daemonSet, err := os.ReadFile(filepath.Join(root, "packaging/kubernetes/daemonset.yaml"))
-	require.NoError(t, err)
+	daemonSet := readFile(t, filepath.Join(root, "packaging/kubernetes/daemonset.yaml"))
 	assert.Contains(t, string(daemonSet), "/criproxy:"+latest)
 }

@@ -141,11 +141,10 @@ func TestThousandNodesCostLittle(t *testing.T) {
 
 // processTime returns the time that a process has had of a processor.
 func processTime(t *testing.T, pid int) time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
+	text := readFile(t, fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	var user, system int64
-	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
+	_, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
 	require.NoError(t, err)
 	return time.Duration(user+system) * (time.Second / 100)
 }

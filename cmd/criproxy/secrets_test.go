@@ -175,8 +175,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, kept, at("state/primary.known"))
 			for _, file := range kept {
-				seen[filepath.Base(file)], err = os.ReadFile(file)
-				require.NoError(t, err)
+				seen[filepath.Base(file)] = readFile(t, file)
 			}
 			packed := []string{at("d.jsonl.zst")}
 			if blocks, _ := filepath.Glob(at("state/recorder-*.blocks")); !unsafe {
@@ -193,8 +192,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 				command("view", "-o", "json", "-diff", file)
 				command("view", "-sequence", file)
 				command("view", "-stats", file)
-				seen[filepath.Base(file)], err = os.ReadFile(file)
-				require.NoError(t, err)
+				seen[filepath.Base(file)] = readFile(t, file)
 				assert.Equal(t, unsafe, bytes.Contains(seen[filepath.Base(file)], []byte("unsafe_raw")), "the header of %s says so", file)
 			}
 			seen["log"] = []byte(log.String())

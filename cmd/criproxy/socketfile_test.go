@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/observe/admin"
@@ -23,12 +22,8 @@ func TestDeletedSocketFilesAreRecreated(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
 	own := config.AdminBeside(p.front)
-	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	list := func(c runtimeapi.RuntimeServiceClient) error {
-		_, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
-		return err
-	}
-	require.NoError(t, list(connected))
+	connected := p.connect(p.front)
+	require.NoError(t, p.version(connected))
 	was, err := os.Stat(p.front)
 	require.NoError(t, err)
 	for range 3 {
@@ -36,8 +31,8 @@ func TestDeletedSocketFilesAreRecreated(t *testing.T) {
 			require.NoError(t, os.Remove(path))
 		}
 		testkit.Eventually(t, "the sockets are there again", func() bool { return testkit.Connects(p.front) && testkit.Connects(own) })
-		require.NoError(t, list(connected), "a connected client stays connected")
-		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
+		require.NoError(t, p.version(connected), "a connected client stays connected")
+		require.NoError(t, p.version(p.connect(p.front)))
 		info, err := os.Stat(p.front)
 		require.NoError(t, err)
 		assert.Equal(t, was.Mode(), info.Mode())
@@ -56,7 +51,7 @@ func TestDeletedSocketFilesAreRecreated(t *testing.T) {
 		p.handOver()
 		require.NoError(t, os.Remove(p.front))
 		testkit.Eventually(t, "the socket is there again", func() bool { return testkit.Connects(p.front) })
-		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
+		require.NoError(t, p.version(p.connect(p.front)))
 	})
 	p.end()
 	assert.NoFileExists(t, p.front)
@@ -65,9 +60,8 @@ func TestDeletedSocketFilesAreRecreated(t *testing.T) {
 func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
-	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	_, err := connected.Version(t.Context(), &runtimeapi.VersionRequest{})
-	require.NoError(t, err)
+	connected := p.connect(p.front)
+	require.NoError(t, p.version(connected))
 	require.NoError(t, os.Rename(p.front, p.front+".away")) // so that the next file does not get its inode
 	other, err := net.Listen("unix", p.front)
 	require.NoError(t, err)
@@ -77,8 +71,7 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	assert.False(t, r.Ready)
 	assert.Contains(t, text, "NOT READY: no client can connect")
 	assert.Contains(t, r.Listeners[0].Error, "already serves it", "the error names the process")
-	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
-	assert.NoError(t, err, "a connected client stays connected")
+	assert.NoError(t, p.version(connected), "a connected client stays connected")
 	for range 3 { // criproxy connects to check whether a process serves the file
 		tried, err := other.Accept()
 		require.NoError(t, err)
@@ -87,10 +80,7 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	assert.Equal(t, 1, p.logged(said), "once, however often it was tried")
 
 	require.NoError(t, other.Close())
-	testkit.Eventually(t, "it is made anew when the other one has gone", func() bool {
-		_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{})
-		return err == nil
-	})
+	testkit.Eventually(t, "it is made anew when the other one has gone", func() bool { return p.version(p.connect(p.front)) == nil })
 	_, r = p.status()
 	assert.True(t, r.Ready)
 
@@ -155,16 +145,12 @@ func TestAChangedModeTakesEffectOnReload(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Join(p.dir, "0.sock"), 0o640))
 	p.write(mode("0666"))
 	p.launch()
-	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	version := func() error {
-		_, err := connected.Version(t.Context(), &runtimeapi.VersionRequest{})
-		return err
-	}
-	require.NoError(t, version())
+	connected := p.connect(p.front)
+	require.NoError(t, p.version(connected))
 	becomes("", 0o640) // the primary's
 	becomes(mode("0606"), 0o606)
 	becomes(mode("0600"), 0o600)
-	assert.NoError(t, version(), "a connected client stays connected")
+	assert.NoError(t, p.version(connected), "a connected client stays connected")
 
 	t.Run("a file that is made anew has it", func(t *testing.T) {
 		require.NoError(t, os.Remove(p.front))

@@ -69,6 +69,20 @@ func newTraced(t *testing.T) (*process, []<-chan metadata.MD) {
 	return p, seen
 }
 
+func TestAClientsTraceReachesEachRuntimeUnchanged(t *testing.T) {
+	t.Parallel()
+	p, seen := newTraced(t)
+	p.launch()
+	_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).ListPodSandbox(withTrace(t), &runtimeapi.ListPodSandboxRequest{})
+	require.NoError(t, err)
+	for _, ch := range seen {
+		md := <-ch
+		assert.Equal(t, []string{"00-" + traceID + "-" + parentID + "-01"}, md.Get("traceparent"))
+		assert.Equal(t, []string{"a=b"}, md.Get("tracestate"))
+		assert.Equal(t, []string{"pod=web"}, md.Get("baggage"))
+	}
+}
+
 // A spanCollector receives spans.
 type spanCollector struct {
 	collector.UnimplementedTraceServiceServer

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -22,14 +21,12 @@ import (
 // status returns the output of criproxy status for p, as text and as JSON.
 func (p *process) status() (string, admin.Report) {
 	p.Helper()
-	var text, asJSON bytes.Buffer
-	require.NoError(p, run(p.Context(), []string{"status", "-admin", config.AdminBeside(p.front)}, &text, &text))
-	require.NoError(p, run(p.Context(), []string{"status", "-o", "json", "-admin", config.AdminBeside(p.front)}, &asJSON, &asJSON))
+	text, asJSON := p.says("status"), p.says("status", "-o", "json")
 	var r admin.Report
-	dec := json.NewDecoder(&asJSON)
+	dec := json.NewDecoder(strings.NewReader(asJSON))
 	dec.DisallowUnknownFields()
 	require.NoError(p, dec.Decode(&r))
-	return text.String(), r
+	return text, r
 }
 
 func TestStatusShowsAllOnOneScreen(t *testing.T) {
@@ -118,7 +115,6 @@ func TestTheOnlyRuntimeIsGoneWhileItHangs(t *testing.T) {
 	p.runtimes[0].Thaw()
 	testkit.Eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready && r.Backends[0].State == "up" })
 	assert.NoError(t, <-waits, "a call waits as it does without criproxy")
-	log, err := os.ReadFile(p.log)
-	require.NoError(t, err)
+	log := readFile(t, p.log)
 	assert.Contains(t, string(log), `"Backend is up" backend="primary"`)
 }

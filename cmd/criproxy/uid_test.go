@@ -96,8 +96,7 @@ func (p *process) try(attempts ...attempt) []map[string]string {
 	testkit.NeedRoot(p, "access by uid")
 	program, err := exec.LookPath("criproxy-try-all")
 	require.NoError(p, err)
-	data, err := os.ReadFile(program)
-	require.NoError(p, err)
+	data := readFile(p, program)
 	ours := filepath.Join(p.dir, "try-all") // a folder that the other user may read
 	require.NoError(p, os.WriteFile(ours, data, 0o755))
 	require.NoError(p, os.Chmod(ours, 0o755))

@@ -22,8 +22,7 @@ import (
 // eventsOf returns the lines of a recording: the header, and the events.
 func eventsOf(t *testing.T, name string) []map[string]any {
 	t.Helper()
-	data, err := os.ReadFile(recordingAt(name))
-	require.NoError(t, err)
+	data := readFile(t, recordingAt(name))
 	if strings.HasSuffix(recordingAt(name), ".zst") {
 		zip, err := zstd.NewReader(nil)
 		require.NoError(t, err)

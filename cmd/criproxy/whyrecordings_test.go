@@ -92,7 +92,7 @@ func withRow(table, row string) string {
 	return strings.Join(append(lines[:2:2], rows...), "")
 }
 
-func readFile(t *testing.T, path string) []byte {
+func readFile(t testing.TB, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)

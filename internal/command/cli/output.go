@@ -22,17 +22,14 @@ type outputFlags struct {
 
 // flags adds the flag to fs. more are formats in addition to json and yaml.
 func (o *outputFlags) flags(fs *flag.FlagSet, more ...string) {
-	o.add(fs, append(more, show.JSON, show.YAML), "print `FORMAT` "+strings.Join(append(more, show.JSON, show.YAML), " or ")+" instead of text")
+	o.formats = append(more, show.JSON, show.YAML)
+	fs.StringVar(&o.format, "o", "", "print `FORMAT` "+strings.Join(o.formats, " or ")+" instead of text")
 }
 
 // lineFlags adds the flag to fs, for a command that prints call by call.
 func (o *outputFlags) lineFlags(fs *flag.FlagSet) {
-	o.add(fs, []string{show.JSON, show.YAML}, "print calls as `FORMAT` json, one line for each call, or yaml, one document for each")
-}
-
-func (o *outputFlags) add(fs *flag.FlagSet, formats []string, usage string) {
-	o.formats = formats
-	fs.StringVar(&o.format, "o", "", usage)
+	o.formats = []string{show.JSON, show.YAML}
+	fs.StringVar(&o.format, "o", "", "print calls as `FORMAT` json, one line for each call, or yaml, one document for each")
 }
 
 // programs reports whether the output is for programs.

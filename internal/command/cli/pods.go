@@ -38,11 +38,7 @@ does not answer. It fails if the list is not complete.`
 		}
 		silent, err := show.Pods(ctx, q, filter)
 		for _, s := range silent {
-			backend := s.Backend
-			if s.Node != "" {
-				backend += " of " + s.Node
-			}
-			err = errors.Join(err, fmt.Errorf("the pods of backend %s are missing here: %s", backend, s.Error))
+			err = errors.Join(err, fmt.Errorf("the pods of backend %s are missing here: %s", show.OnNode(s.Backend, s.Node), s.Error))
 		}
 		return err
 	}

@@ -21,18 +21,6 @@ func (r *remote) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startChild(argv)
-}
-
-// childConn is a connection over the standard streams of a process: a socket whose other end is its input and its output.
-type childConn struct {
-	net.Conn
-	said  *tailBuffer
-	cmd   *exec.Cmd
-	ended func() error // waits for the process, and returns how it ended
-}
-
-func startChild(argv []string) (net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("making a pair of sockets: %w", err)
@@ -53,6 +41,14 @@ func startChild(argv []string) (net.Conn, error) {
 	}
 	c.ended = sync.OnceValue(c.cmd.Wait)
 	return c, nil
+}
+
+// childConn is a connection over the standard streams of a process: a socket whose other end is its input and its output.
+type childConn struct {
+	net.Conn
+	said  *tailBuffer
+	cmd   *exec.Cmd
+	ended func() error // waits for the process, and returns how it ended
 }
 
 // why returns err, or how the process ended if that says more.

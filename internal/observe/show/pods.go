@@ -78,7 +78,7 @@ func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time)
 	for _, p := range pods {
 		if p.FromMemory {
 			p.State += "?"
-			memory[onNode(p.Backend, p.Node)] = true
+			memory[OnNode(p.Backend, p.Node)] = true
 		}
 		running := 0
 		var images []string
@@ -115,8 +115,8 @@ func since(now, t time.Time) string {
 	return ago(now, t)
 }
 
-// onNode adds the node to the name of a backend, if there are several nodes.
-func onNode(backend, node string) string {
+// OnNode adds the node to the name of a backend, if there are several nodes.
+func OnNode(backend, node string) string {
 	if node == "" {
 		return backend
 	}

@@ -19,8 +19,8 @@ func report(now time.Time) *admin.Report {
 		Listeners: []admin.Listener{{Path: "/run/criproxy.sock", Mode: "0660", Owner: "root:root", Lost: 2}},
 		Admin:     "/run/criproxy.admin.sock",
 		Backends: []admin.Backend{
-			{Name: "primary", State: "up", Since: now.Add(-time.Hour), Runtime: "containerd v2.4.2", API: []string{"runtime.v1"}, Pods: new(12), Containers: new(31), Images: new(9), Address: "/run/containerd/containerd.sock"},
-			{Name: "virtlet.cloud", State: "gone", Since: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection refused", NeverSeen: true, Address: "/run/virtlet.sock",
+			{Name: "primary", State: "up", Since: now.Add(-time.Hour), Runtime: "containerd\x1b v2.4.2", API: []string{"runtime.v1"}, Pods: new(12), Containers: new(31), Images: new(9), Address: "/run/containerd/containerd.sock"},
+			{Name: "virtlet.cloud", State: "gone", Since: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection\x1b[1A refused", NeverSeen: true, Address: "/run/virtlet.sock",
 				Outages: []admin.Outage{{State: "gone", From: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection\x1b[2J refused"}}},
 		},
 		Errors:   []admin.CallError{{Time: now, Method: "StopContainer", Backend: "virtlet.cloud", Code: "Unavailable", Message: strings.Repeat("no way ", 40), Count: 3}},

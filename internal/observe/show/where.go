@@ -101,7 +101,7 @@ func printPlace(out *Screen, p *Place, now time.Time) {
 		what = fmt.Sprintf("container %s of pod %s", c.Name, pod)
 		id, native, st, made = c.ID, c.NativeID, c.State, c.Created
 	}
-	out.Paint(Bold, 0, "%s is on %s", what, onNode(p.Backend, p.Node))
+	out.Paint(Bold, 0, "%s is on %s", what, OnNode(p.Backend, p.Node))
 	line := func(name, text string) {
 		if text != "" {
 			out.Say(2, "%-13s %s", name, text)
