@@ -45,7 +45,7 @@ type Look struct {
 // New returns a Look for recordings of an API. names must not be nil.
 func New(schema *codec.Schema, names calls.Namer) *Look {
 	a := calls.NewAssembler(schema, names)
-	a.KeepBytes = keepBytes
+	a.KeepBytes = KeepBytes
 	l := &Look{}
 	l.Follow(a)
 	return l
@@ -60,8 +60,8 @@ func (l *Look) Follow(a *calls.Assembler) {
 	l.tear(l.last)
 }
 
-// keepBytes of each message are enough for the fields that rules read.
-const keepBytes = 4096
+// KeepBytes of each message are enough for the fields that rules read.
+const KeepBytes = 4096
 
 // Add takes in an event. It does not keep it.
 func (l *Look) Add(ev *capture.Event) {
