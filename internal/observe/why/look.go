@@ -108,7 +108,7 @@ func (l *Look) keepTime(ev *capture.Event) {
 		l.tear(ev.Time)
 		l.lost = map[*calls.Call]bool{}
 		for _, c := range l.assembler.UnderWay() {
-			l.lost[c] = true
+			l.lost[c] = c.ID != ev.Call // which is of this recording
 		}
 	case ev.Time.Before(l.at.Add(-jump)): // the clock was set back: give all times by the clock as it is now
 		l.shift(step)
