@@ -229,20 +229,6 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 	require.NoError(t, response.Body.Close())
 }
 
-func TestCallsDoNotWaitForAStatusThatHangs(t *testing.T) {
-	path := filepath.Join(testkit.SocketDir(t), "a.sock")
-	asked := make(chan struct{})
-	p := begin(t, path, 1, asked)
-	server := newServer(Config{Admin: path, Open: open}, "")
-	server.patience = testkit.Patience
-	page, leave := listen(t, follow(t, server))
-	defer leave()
-	page.until("link", `"up":true`)
-	<-asked
-	p.call(t, "/a.B/Meanwhile")
-	page.until("calls", "/a.B/Meanwhile")
-}
-
 // The page said that there were no calls yet, before it had those that were recorded.
 func TestAPageKnowsWhenItHasTheRecordedCalls(t *testing.T) {
 	path := filepath.Join(testkit.SocketDir(t), "a.sock")
@@ -313,7 +299,7 @@ func TestAPageBeginsWithTheLatestCalls(t *testing.T) {
 	page.until("calls", "/a.B/After")
 }
 
-// While a runtime was gone, a finding said for some seconds that it was slow.
+// While a runtime was gone, a finding said for some seconds that it was slow. Nothing waits for a status that hangs.
 func TestWhatIsWrongComesWithTheChangeThatItIsAbout(t *testing.T) {
 	path := filepath.Join(testkit.SocketDir(t), "a.sock")
 	asked := make(chan struct{})
