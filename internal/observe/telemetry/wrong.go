@@ -10,7 +10,8 @@ import (
 )
 
 // Wrong counts what is wrong, from the recorded calls. It reads them when it is asked, so it costs nothing on a node that
-// nobody monitors. It is safe for concurrent use.
+// nobody monitors. It is safe for concurrent use: mu is held while events are read, so whoever asks meanwhile waits for the same
+// answer. What it knows is at most as old as wrongFor, but for outages, which last as long as their conditions.
 type Wrong struct {
 	mu        sync.Mutex
 	look      *why.Look
