@@ -41,6 +41,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/observe/why"
 	"github.com/criproxy/criproxy/internal/plugins"
 	"github.com/criproxy/criproxy/internal/server/limits"
 	"github.com/criproxy/criproxy/internal/server/listen"
@@ -127,7 +128,7 @@ type Options struct {
 	Stderr      io.Writer         // of a process that takes over from this one; nil discards its output
 
 	// Finder counts what is wrong for the metric criproxy_findings. Nil leaves that out.
-	Finder telemetry.Finder
+	Finder *why.Look
 
 	// Shown makes the proxy pass everything to its one backend as it is. It describes the
 	// messages that the proxy records. Nil means a proxy for the API of its configuration.
@@ -267,7 +268,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 }
 
 // wrong returns what counts what is wrong, or nil for another API than CRI.
-func (p *Proxy) wrong(finder telemetry.Finder, a API) *telemetry.Wrong {
+func (p *Proxy) wrong(finder *why.Look, a API) *telemetry.Wrong {
 	if finder == nil || p.shows || !IsCRI(a.Profile) {
 		return nil
 	}

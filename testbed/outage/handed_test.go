@@ -52,9 +52,7 @@ func (n *node) reloadBudget(t *testing.T, i int) {
 
 func TestReloadsAndHandoversInAnOutageChangeNothing(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "change", variant{})
-	n.runAll(t)
-	n.measure(t, n.one)
+	n := readyNode(t, "change", variant{})
 	n.changeInOutages(t, "reloaded", n.reloadBudget, 'K', 'S')
 	n.changeInOutages(t, "handed over", func(t *testing.T, _ int) { n.handOver(t) }, 'K', 'S')
 	link := filepath.Join(n.proxy.Dir, "elsewhere")
@@ -74,9 +72,7 @@ func TestReloadsAndHandoversNeedNoFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := newNode(t, name, variant{flags: []string{"-state-dir", dir}})
-			n.runAll(t)
-			n.measure(t, n.one)
+			n := readyNode(t, name, variant{flags: []string{"-state-dir", dir}})
 			n.changeInOutages(t, "reloaded, no file", n.reloadBudget, 'K', 'S')
 			n.changeInOutages(t, "handed over, no file", func(t *testing.T, _ int) { n.handOver(t) }, 'K', 'S')
 			if dir != "none" {

@@ -191,6 +191,15 @@ func (n *node) runAll(t *testing.T) {
 	n.say("pods on both runtimes are ready")
 }
 
+// readyNode starts a node with the usual pods, and measures how fast its first runtime is.
+func readyNode(t *testing.T, lane string, v variant) *node {
+	t.Helper()
+	n := newNode(t, lane, v)
+	n.runAll(t)
+	n.measure(t, n.one)
+	return n
+}
+
 // A task is a container as its runtime and the kernel report it.
 type task struct {
 	Sandbox, Container string // ids

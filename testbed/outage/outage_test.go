@@ -65,9 +65,7 @@ func repeat() int {
 
 func TestAnOutageHarmsNoPodAndSlowsNoOther(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "default", variant{})
-	n.runAll(t)
-	n.measure(t, n.one)
+	n := readyNode(t, "default", variant{})
 	for range repeat() {
 		n.suffer(t, outage{kind: 'K', length: span(20, 90), harmless: true})
 		n.suffer(t, outage{kind: 'S', length: span(4, 4), harmless: true})
@@ -83,17 +81,13 @@ func TestALongHangFailsNoProbe(t *testing.T) {
 	if !*long {
 		t.Skip("left out: a hang has to last for more than two minutes (-long -timeout 60m)")
 	}
-	n := newNode(t, "hang", variant{})
-	n.runAll(t)
-	n.measure(t, n.one)
+	n := readyNode(t, "hang", variant{})
 	n.suffer(t, outage{kind: 'S', length: 150 * time.Second, harmless: true})
 }
 
 func TestADeletionWaitsForTheRuntimeAndIsDoneProperly(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "delete", variant{})
-	n.runAll(t)
-	n.measure(t, n.one)
+	n := readyNode(t, "delete", variant{})
 	for i := range repeat() {
 		for _, kind := range []byte{'K', 'S'} {
 			name := fmt.Sprintf("leaving-%c%d", kind+'a'-'A', i)
@@ -135,9 +129,7 @@ func TestADeletionWaitsForTheRuntimeAndIsDoneProperly(t *testing.T) {
 
 func TestRestartsInAnOutageChangeNothing(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "restart", variant{})
-	n.runAll(t)
-	n.measure(t, n.one)
+	n := readyNode(t, "restart", variant{})
 	restartKubelet := func(t *testing.T) {
 		require.NoError(t, n.kubelet.Terminate(t.Context()))
 		require.NoError(t, n.kubelet.Start(t.Context()))
@@ -163,9 +155,7 @@ func TestRestartsInAnOutageChangeNothing(t *testing.T) {
 // criproxy behaved like this before it had a memory, and does so with policy: skip.
 func TestSkippingARuntimeKillsItsPods(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "skip", variant{policy: "skip"})
-	n.runAll(t)
-	n.measure(t, n.one)
+	n := readyNode(t, "skip", variant{policy: "skip"})
 	never := n.running(t, n.two, "never")
 	r := n.suffer(t, outage{kind: 'S', length: span(4, 4), also: "policy skip"})
 	failed, err := n.kubelet.WaitPod(t.Context(), "never", "to fail", func(pod *corev1.Pod) bool {
@@ -180,9 +170,7 @@ func TestSkippingARuntimeKillsItsPods(t *testing.T) {
 // Without the primary there is no Version and no Status: the kubelet considers the node not ready, which is right.
 func TestWithoutThePrimaryNothingIsKilled(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "primary", variant{})
-	n.runAll(t)
-	n.measure(t, n.one)
+	n := readyNode(t, "primary", variant{})
 	for range repeat() {
 		for _, kind := range []byte{'K', 'S'} {
 			at := n.mark(t)
@@ -195,24 +183,18 @@ func TestWithoutThePrimaryNothingIsKilled(t *testing.T) {
 
 func TestNativeIDsChangeNothing(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "native", variant{flags: []string{"-ids", "native"}})
-	n.runAll(t)
-	n.standAlone(t)
-	n.measure(t, n.one)
-	for range repeat() {
-		n.suffer(t, outage{kind: 'K', length: span(20, 90), harmless: true})
-		n.suffer(t, outage{kind: 'S', length: span(20, 90), harmless: true})
-	}
-	n.sandboxGone(t, "leaving")
+	readyNode(t, "native", variant{flags: []string{"-ids", "native"}}).worksThroughOutages(t)
 }
 
 // Features that future kubelets may use by default.
 func TestEventsAndStreamedListsChangeNothing(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "gates", variant{kubeletYAML: "featureGates: {EventedPLEG: true, CRIListStreaming: true}\n"})
-	n.runAll(t)
+	readyNode(t, "gates", variant{kubeletYAML: "featureGates: {EventedPLEG: true, CRIListStreaming: true}\n"}).worksThroughOutages(t)
+}
+
+func (n *node) worksThroughOutages(t *testing.T) {
+	t.Helper()
 	n.standAlone(t)
-	n.measure(t, n.one)
 	for range repeat() {
 		n.suffer(t, outage{kind: 'K', length: span(20, 90), harmless: true})
 		n.suffer(t, outage{kind: 'S', length: span(20, 90), harmless: true})

@@ -26,9 +26,7 @@ func late(by time.Duration, o outage) outage {
 // With a disk under load, many pods, or a virtual machine in each pod, a runtime is always late, but works.
 func TestALateRuntimeHarmsNoPodAndSlowsNoOther(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "late", variant{slow: two})
-	n.runAll(t)
-	n.measure(t, n.one)
+	n := readyNode(t, "late", variant{slow: two})
 	n.suffer(t, late(2500*time.Millisecond, outage{}))
 	n.suffer(t, late(6*time.Second, outage{}))
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/observe/page"
-	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
 // UI is the subcommand that shows a running criproxy in a browser.
@@ -53,7 +52,7 @@ nodes of these pods, and their calls.`
 		return err
 	}
 	open := func() page.Config {
-		return page.Config{Admin: nodes[0].Address, Find: func() page.Finder { return &why.Look{} }, Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
+		return page.Config{Admin: nodes[0].Address, Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
 			shown := callView{schema: schema}
 			if err := shown.open(h, io.Discard); err != nil {
 				return nil, nil, err

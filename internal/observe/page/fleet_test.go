@@ -30,7 +30,7 @@ func TestTheFleetPageLeadsToTheNodes(t *testing.T) {
 	gone := time.Now().Add(-time.Minute)
 	f := NewFleet(FleetConfig{
 		Page: func() Config {
-			return Config{Find: count, Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
+			return Config{Open: func(h *capture.FileHeader) (*calls.Printer, *calls.Assembler, error) {
 				return &calls.Printer{}, calls.NewAssembler(nil, nil), nil
 			}}
 		},

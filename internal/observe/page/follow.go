@@ -12,6 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/admin"
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
 const (
@@ -27,15 +28,6 @@ type link struct {
 	Error string `json:"error,omitempty"`
 }
 
-// A Finder says what is wrong, from the calls of a recording. Only one goroutine at a time uses it.
-type Finder interface {
-	Follow(*calls.Assembler) // the next calls are of another process
-	Take(*capture.Event, *calls.Call, calls.What)
-	AddChange(*capture.Change) // which may be older than the events, or there already
-	Forget(before time.Time)
-	JSON() []byte // for the page: what criproxy why -o json prints
-}
-
 // A follower reads the events of the admin socket into a history.
 type follower struct {
 	client  *admin.Client
@@ -43,7 +35,7 @@ type follower struct {
 	history *history
 	info    atomic.Pointer[Info]
 	link    atomic.Pointer[link]
-	finder  Finder
+	look    why.Look    // only the goroutine of run uses it
 	wanted  atomic.Bool // a browser wants to know what is wrong
 
 	session  string        // by which a page notices that another follower, or server, has taken the place of this one
@@ -60,7 +52,7 @@ const (
 )
 
 func newFollower(cfg Config, title string, reach uint64) *follower {
-	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, finder: cfg.Find(), history: newHistory(),
+	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(),
 		session: rand.Text(), reach: reach, caughtUp: make(chan struct{})}
 	f.upTo = sync.OnceFunc(func() { close(f.caughtUp) })
 	f.link.Store(&link{Error: "connecting"})
@@ -117,7 +109,7 @@ func (f *follower) once(ctx context.Context) error {
 	info.describe(printer.Schema)
 	f.info.Store(&info)
 	f.history.follow(printer, r.Header())
-	f.finder.Follow(assembler)
+	f.look.Follow(assembler)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes := make(chan capture.Change)
@@ -199,7 +191,7 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			}
 			if ev.Kind == capture.Changed {
 				changed = append(changed, *ev.Change)
-				f.finder.Take(&ev, nil, calls.Changed)
+				f.look.Take(&ev, nil, calls.Changed)
 				continue
 			}
 			f.history.take(&ev)
@@ -207,7 +199,7 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			if what == calls.Done && !c.Began.Add(c.Took).After(before) {
 				continue
 			}
-			f.finder.Take(&ev, c, what)
+			f.look.Take(&ev, c, what)
 			if what == calls.Done {
 				f.history.add(c)
 			}
@@ -230,16 +222,16 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 	}
 }
 
-// update passes changes on together with what the finder says then, if it is to say something: a page must not show the
+// update passes changes on together with what is wrong then, if a browser wants to know that: a page must not show the
 // condition of a runtime beside what was wrong before.
 func (f *follower) update(changed []capture.Change, now time.Time, find bool) {
 	for i := range changed {
-		f.finder.AddChange(&changed[i])
+		f.look.AddChange(&changed[i])
 	}
 	var wrong []byte
 	if find && (len(changed) > 0 || f.wanted.Swap(false)) {
-		f.finder.Forget(now.Add(-wrongFor))
-		wrong = f.finder.JSON()
+		f.look.Forget(now.Add(-wrongFor))
+		wrong = f.look.JSON()
 	}
 	if len(changed) > 0 || wrong != nil {
 		f.history.update(changed, wrong)

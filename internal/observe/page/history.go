@@ -31,7 +31,7 @@ type history struct {
 	latest  time.Time              // when the latest call ended
 	ended   uint64                 // how many calls have ended so far
 	story   Story
-	wrong   []byte // what the [Finder] says; nil if it has said nothing yet
+	wrong   []byte // a [why.Report], as JSON; nil if there was none yet
 	version uint64 // of story and wrong: grows with each change of them
 }
 
@@ -88,7 +88,7 @@ func (h *history) follow(p *calls.Printer, header *capture.FileHeader) {
 	h.news()
 }
 
-// update takes changes of conditions, and what the [Finder] says with them: nil if it says nothing new.
+// update takes changes of conditions, and what is wrong with them: nil if that is not news.
 func (h *history) update(changes []capture.Change, wrong []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

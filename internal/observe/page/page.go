@@ -31,7 +31,7 @@ var fleetPage = sync.OnceValues(func() (html []byte, contentSecurityPolicy strin
 // requests these paths:
 //
 //	stream          server-sent events: "info" ([Info]), "calls" ([Batch]), "rewritten" ([rewrites]),
-//	                "story" ([Story]), "wrong" ([Finder]), "status" and "link"
+//	                "story" ([Story]), "wrong" ([why.Report]), "status" and "link"
 //	call?key=KEY    the details of a call ([Render])
 //	older           asks for older calls
 func Live() (html []byte, contentSecurityPolicy string) { return page().live() }

@@ -25,8 +25,6 @@ type Config struct {
 	// Open returns the assembler that makes calls of a process's events, and the printer for [page.Render]. It gets
 	// the header of the process's recording.
 	Open func(*capture.FileHeader) (*calls.Printer, *calls.Assembler, error)
-	// Find returns what says what is wrong.
-	Find func() Finder
 }
 
 // A Site is served to the browser that has its link.

@@ -34,7 +34,8 @@ func changesFiles(dir string) (older, newer string) {
 }
 
 // appended is the state of the newer file after this process has written to it. The zero value is that of a process that
-// has not written yet.
+// has not written yet. If the size of the file is another one, another process has written meanwhile, and all is counted anew: the
+// file itself is the truth, and this only saves reading it at each change.
 type appended struct {
 	began bool // the file says that this version writes
 	size  int64

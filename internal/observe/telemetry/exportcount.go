@@ -20,7 +20,8 @@ const (
 // WhyLost are all of them.
 var WhyLost = []string{lostFull, lostRefused, lostStopped}
 
-// counters count records, and log when sending begins to fail and works again.
+// counters count records, and log when sending begins to fail and works again. Each record that was put into the queue is counted
+// once in the end: as sent, or as lost for one reason. The zero value counts from zero. It is safe for concurrent use.
 type counters struct {
 	mu     sync.Mutex
 	sent   uint64

@@ -11,14 +11,15 @@ import (
 // more than an hour.
 const maxQueued = 4 << 20
 
-// A queue holds records until they are sent. When it is full, the oldest go.
+// A queue holds records until they are sent. When it is full, the oldest go. Any goroutine may put records; one takes them. It never
+// waits: who takes waits for news, which may come for records that are taken already, and comes at least once after each put.
 type queue struct {
 	news chan struct{} // has room for one; gets a value when a record comes
 
 	mu      sync.Mutex
 	records []*logs.LogRecord
-	sizes   []int
-	size    int
+	sizes   []int // of each record, so that each is measured once
+	size    int   // of all
 }
 
 // put appends a record, and returns how many it has displaced.

@@ -33,7 +33,8 @@ func (s *settings) sends(c *calls.Call, p *profile.Profile) bool {
 	return p.LogLevel(c.Method) <= profile.StateChanging && !calls.MatchesMethod(s.Quiet, c.Method)
 }
 
-// A tally counts the calls that do not become records.
+// A tally counts the calls that do not become records, until it gives the counts as records. Only the goroutine of [Exporter.follow]
+// uses it. Its keys are bounded by the schema, gRPC's codes and the backends: clients choose none of them.
 type tally map[counted]*count
 
 // counted is what counted calls have in common.

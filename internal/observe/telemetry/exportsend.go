@@ -81,7 +81,8 @@ func (e *Exporter) send(ctx context.Context, followed <-chan struct{}) {
 }
 
 // deliver sends a batch, again and again until the store takes or refuses it, or ctx ends. It returns the store that is
-// in use then.
+// in use then. Each record of the batch is counted once: as sent or as lost. A reload ends the pause before the next attempt, which
+// goes to the new store.
 func (e *Exporter) deliver(ctx context.Context, to *store, batch []*logs.LogRecord) *store {
 	for pause := e.times.pause; ; pause = min(2*pause, e.times.longest) {
 		s := e.now.Load()
@@ -124,7 +125,8 @@ type temporary struct {
 
 func (t *temporary) Unwrap() error { return t.error }
 
-// A store is a connection to a store.
+// A store is a connection to a store, with the settings of one configuration: another configuration has another store. Only the
+// goroutine of [Exporter.send] uses it, and closes it.
 type store struct {
 	*settings
 	resource *resourcepb.Resource

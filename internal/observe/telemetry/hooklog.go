@@ -35,7 +35,8 @@ func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
 	return md
 }
 
-// hookLog logs what happens between criproxy and the plugins.
+// hookLog logs what happens between criproxy and the plugins. It knows of each plugin only whether it was in trouble when it was logged
+// last: what its condition is, changes knows. Plugins call it from any goroutine; mu is never held while something is logged.
 type hookLog struct {
 	changes *Changes
 

@@ -48,6 +48,8 @@ type legMetrics struct {
 	replies  *prometheus.CounterVec
 }
 
+// NewMetrics returns metrics in a registry of their own, which also has those of Go and of the process. Before [Metrics.Know] all
+// methods count as "other".
 func NewMetrics() *Metrics {
 	m := &Metrics{Registry: prometheus.NewRegistry()}
 	m.series.Store(&map[seriesKey]*series{})
@@ -99,6 +101,8 @@ type series struct {
 	replies  prometheus.Counter
 }
 
+// find returns the series of a method, which it makes at the first call. Each call reads the map without a lock: it is never changed in
+// place, but replaced by a copy with one more series. They stay for the life of the process, so a key must not have what clients choose.
 func (m *Metrics) find(key seriesKey, endless bool) *series {
 	if s := (*m.series.Load())[key]; s != nil {
 		return s

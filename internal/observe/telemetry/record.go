@@ -92,7 +92,8 @@ func (r *Recording) Notable(method string) bool {
 	return r.profile.LogLevel(method) == profile.StateChanging && calls.ShortMethod(method) != "ExecSync"
 }
 
-// tracer passes the legs of calls to the recorder.
+// tracer passes the legs of calls to the recorder. A leg is recorded from its beginning, or, if it is a poll of criproxy itself that is
+// not due, only at its end, and only if it has failed.
 type tracer struct {
 	rec   *capture.Recorder
 	polls *polls

@@ -59,7 +59,8 @@ func (quietLeg) Header(metadata.MD)   {}
 func (quietLeg) Reply(*codec.Frame)   {}
 
 // observedLeg is a leg that several tracers see. That of a client is also the context of the call, in which the legs of backends
-// find it.
+// find it. One allocation has the memory that all tracers of a leg need. The legs of backends may end at once, so they note the first
+// failure atomically, which the client's leg reads at its end.
 type observedLeg struct {
 	context.Context // of a client's leg; nil for that of a backend
 	all             []director.Leg

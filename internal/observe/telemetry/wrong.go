@@ -6,26 +6,20 @@ import (
 
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/why"
 )
 
-// A Finder says what is wrong, from the calls of a recording. Only one goroutine at a time uses it.
-type Finder interface {
-	Follow(*calls.Assembler)
-	Take(*capture.Event, *calls.Call, calls.What)
-	Forget(before time.Time)
-	Count(now time.Time) map[[2]string]int // :: rule and level → how many findings are not over
-}
-
 // Wrong counts what is wrong, from the recorded calls. It reads them when it is asked, so it costs nothing on a node that
-// nobody monitors. It is safe for concurrent use.
+// nobody monitors. It is safe for concurrent use: mu is held while events are read, so whoever asks meanwhile waits for the same
+// answer. What it knows is at most as old as wrongFor, but for outages, which last as long as their conditions.
 type Wrong struct {
 	mu        sync.Mutex
-	finder    Finder
+	look      *why.Look
 	rec       *capture.Recorder
 	follower  *capture.Follower // nil before somebody asks
 	assembler *calls.Assembler
 	counted   time.Time
-	found     map[[2]string]int
+	found     map[[2]string]int // :: rule and level → how many findings last
 }
 
 const (
@@ -33,19 +27,16 @@ const (
 	wrongEvery = 15 * time.Second // not more often
 )
 
-// NewWrong returns nil if nothing is recorded, or if finder is nil.
-func (r *Recording) NewWrong(finder Finder, names calls.Namer) *Wrong {
-	if r.rec == nil || finder == nil {
+// NewWrong returns nil if nothing is recorded, or if look is nil.
+func (r *Recording) NewWrong(look *why.Look, names calls.Namer) *Wrong {
+	if r.rec == nil || look == nil {
 		return nil
 	}
-	w := &Wrong{finder: finder, rec: r.rec, assembler: calls.NewAssembler(r.Schema, names)}
-	w.assembler.Copy, w.assembler.KeepBytes = true, wrongBytes
-	finder.Follow(w.assembler)
+	w := &Wrong{look: look, rec: r.rec, assembler: calls.NewAssembler(r.Schema, names)}
+	w.assembler.Copy, w.assembler.KeepBytes = true, why.KeepBytes
+	look.Follow(w.assembler)
 	return w
 }
-
-// wrongBytes of each message are kept.
-const wrongBytes = 4096
 
 // Count returns how many findings there are that are not over, by rule and level.
 func (w *Wrong) Count() map[[2]string]int {
@@ -61,9 +52,9 @@ func (w *Wrong) Count() map[[2]string]int {
 	var ev capture.Event
 	for w.follower.TryNext(&ev) {
 		c, what := w.assembler.Add(&ev)
-		w.finder.Take(&ev, c, what)
+		w.look.Take(&ev, c, what)
 	}
-	w.finder.Forget(now.Add(-wrongFor))
-	w.found, w.counted = w.finder.Count(now), now
+	w.look.Forget(now.Add(-wrongFor))
+	w.found, w.counted = w.look.Count(now), now
 	return w.found
 }

@@ -9,42 +9,25 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/why"
 )
-
-// counter is a Finder that finds as many errors as there are calls.
-type counter struct{ calls, counted int }
-
-func (c *counter) Follow(*calls.Assembler) {}
-func (c *counter) Take(_ *capture.Event, _ *calls.Call, what calls.What) {
-	if what == calls.Done {
-		c.calls++
-	}
-}
-func (c *counter) Forget(time.Time) {}
-func (c *counter) Count(time.Time) map[[2]string]int {
-	c.counted++
-	return map[[2]string]int{{"all", "error"}: c.calls}
-}
 
 func TestFindingsAreCountedWhenSomebodyAsks(t *testing.T) {
 	r := &Recording{cfg: &config.Config{}, rec: capture.NewRecorder(capture.Config{}), Schema: codec.NewSchema()}
-	finder := &counter{}
-	w := r.NewWrong(finder, nil)
-	call := func() {
-		_, leg := r.rec.Begin(t.Context(), capture.LegInfo{Method: "/a.B/C", Client: true})
-		leg.End(nil, nil)
+	w := r.NewWrong(&why.Look{}, nil)
+	gone := func(backend string) {
+		r.rec.Change(capture.Change{Time: time.Now(), What: capture.Gone, Backend: backend})
 	}
-	call()
-	call()
-	assert.Zero(t, finder.calls, "nobody has asked")
-	assert.Equal(t, 2, w.Count()[[2]string{"all", "error"}])
-	call()
-	assert.Equal(t, 2, w.Count()[[2]string{"all", "error"}], "it was asked a moment ago")
-	assert.Equal(t, 1, finder.counted)
+	gone("alpha.io")
+	gone("beta.io")
+	assert.Nil(t, w.follower, "nobody has asked")
+	errors := [2]string{"runtime", "error"}
+	assert.Equal(t, 2, w.Count()[errors])
+	gone("kata.io")
+	assert.Equal(t, 2, w.Count()[errors], "it was asked a moment ago")
 	w.counted = w.counted.Add(-wrongEvery)
-	assert.Equal(t, 3, w.Count()[[2]string{"all", "error"}])
+	assert.Equal(t, 3, w.Count()[errors])
 	require.Nil(t, r.NewWrong(nil, nil), "nobody looks")
-	require.Nil(t, (&Recording{}).NewWrong(finder, nil), "nothing is recorded")
+	require.Nil(t, (&Recording{}).NewWrong(&why.Look{}, nil), "nothing is recorded")
 }

@@ -45,7 +45,7 @@ type Look struct {
 // New returns a Look for recordings of an API. names must not be nil.
 func New(schema *codec.Schema, names calls.Namer) *Look {
 	a := calls.NewAssembler(schema, names)
-	a.KeepBytes = keepBytes
+	a.KeepBytes = KeepBytes
 	l := &Look{}
 	l.Follow(a)
 	return l
@@ -60,8 +60,8 @@ func (l *Look) Follow(a *calls.Assembler) {
 	l.tear(l.last)
 }
 
-// keepBytes of each message are enough for the fields that rules read.
-const keepBytes = 4096
+// KeepBytes of each message are enough for the fields that rules read.
+const KeepBytes = 4096
 
 // Add takes in an event. It does not keep it.
 func (l *Look) Add(ev *capture.Event) {
@@ -108,7 +108,7 @@ func (l *Look) keepTime(ev *capture.Event) {
 		l.tear(ev.Time)
 		l.lost = map[*calls.Call]bool{}
 		for _, c := range l.assembler.UnderWay() {
-			l.lost[c] = true
+			l.lost[c] = c.ID != ev.Call // which is of this recording
 		}
 	case ev.Time.Before(l.at.Add(-jump)): // the clock was set back: give all times by the clock as it is now
 		l.shift(step)

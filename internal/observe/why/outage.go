@@ -114,8 +114,7 @@ func outagesOf(all []*capture.Change) (found []outage) {
 
 // outagesAre returns the finding about some outages of a runtime, which follow one another.
 func (v *view) outagesAre(name string, all []outage) Finding {
-	changes := slices.Concat(all...)
-	bad := slices.DeleteFunc(slices.Clone(changes), func(c *capture.Change) bool { return !isBad(c) })
+	bad := filter(slices.Concat(all...), isBad)
 	causes, last := causesOf(bad), all[len(all)-1].last()
 	f := Finding{Level: Warning, About: name, Backends: []string{name}, Since: bad[0].Time, Last: last.Time, Count: len(bad), Cure: v.readLog(name) + sinceNobody, Evidence: proofs(all, causes)}
 	switch {
@@ -315,13 +314,7 @@ func causesOf(bad []*capture.Change) [][]*capture.Change {
 func conditions(bad []*capture.Change) string {
 	var was []string
 	for _, what := range []string{capture.Gone, capture.Slow} {
-		n := 0
-		for _, c := range bad {
-			if c.What == what {
-				n++
-			}
-		}
-		if n > 0 {
+		if n := len(filter(bad, func(c *capture.Change) bool { return c.What == what })); n > 0 {
 			was = append(was, what+" "+times(n))
 		}
 	}

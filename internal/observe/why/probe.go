@@ -134,21 +134,14 @@ func slowProbes(v *view) []Finding {
 
 // mostly returns the cause that most answers to calls show, or nil. When a shim goes on, the calls that waited for it are late for
 // no other reason.
-func mostly(all []*call) (of *cause) {
-	shown, ended := 0, 0
-	for _, c := range all {
-		if !c.ended {
-			continue
-		}
-		ended++
-		if one := causeOf(c.method, c.message); one != nil {
-			of, shown = one, shown+1
-		}
-	}
-	if 2*shown <= ended {
+func mostly(all []*call) *cause {
+	ended := filter(all, func(c *call) bool { return c.ended })
+	known := filter(ended, func(c *call) bool { return causeOf(c.method, c.message) != nil })
+	if 2*len(known) <= len(ended) {
 		return nil
 	}
-	return of
+	last := known[len(known)-1]
+	return causeOf(last.method, last.message)
 }
 
 // lastAnswer returns the error of the last call that has ended.

@@ -63,8 +63,8 @@ func (v *view) hanging(pulled []*call) []Finding {
 
 // waiting returns the calls with which kubelet missed images since a pull began that it has not pulled, the first of each.
 func (v *view) waiting(pull *call) []*call {
-	missed, tried := map[string]*call{}, map[string]time.Time{} // :: image → when its pull failed last: kubelet waits before the next
-	var order []string
+	tried := map[string]time.Time{} // :: image → when its pull failed last: kubelet waits before the next
+	var missed []*call
 	for _, c := range v.calls {
 		if c.own || !c.kubelet() || c.about.Image == "" || c.about.Image == pull.about.Image {
 			continue
@@ -72,24 +72,18 @@ func (v *view) waiting(pull *call) []*call {
 		if c.method == "PullImage" && c.failed() {
 			tried[c.about.Image] = c.end()
 		}
+		same := func(o *call) bool { return o.about.Image == c.about.Image }
 		switch {
 		case c.end().Before(pull.began):
 		case c.method == "ImageStatus" && c.lacks && v.now.Sub(c.began) >= time.Second && c.began.Sub(tried[c.about.Image]) > backOff:
-			if missed[c.about.Image] == nil {
-				order = append(order, c.about.Image)
-				missed[c.about.Image] = c
+			if !slices.ContainsFunc(missed, same) {
+				missed = append(missed, c)
 			}
 		case c.method == "PullImage" || c.method == "ImageStatus" && c.ok() && !c.lacks:
-			delete(missed, c.about.Image)
+			missed = slices.DeleteFunc(missed, same)
 		}
 	}
-	var all []*call
-	for _, image := range order {
-		if c := missed[image]; c != nil && !slices.Contains(all, c) {
-			all = append(all, c)
-		}
-	}
-	return all
+	return missed
 }
 
 // soon is how long after it has made a sandbox kubelet looks for the image of the first container, at most.

@@ -84,6 +84,17 @@ func TestAReportSaysHowFarItSees(t *testing.T) {
 	}
 }
 
+// Of a process that was started anew, the page left out the first call: it counted as one that the process before had left.
+func TestTheFirstCallOfAnotherRecordingCounts(t *testing.T) {
+	l := New(codec.NewSchema(), nil)
+	for i, mono := range []time.Duration{time.Hour, time.Second} {
+		for _, kind := range []capture.Kind{capture.Start, capture.End} {
+			l.Add(&capture.Event{Kind: kind, Time: at(i), Mono: mono, Call: uint64(i + 1), Method: "/runtime.v1.RuntimeService/Version"})
+		}
+	}
+	assert.Equal(t, 2, l.Report(Options{}).Seen.Calls)
+}
+
 // The name of a pod of a Deployment has a part that nobody remembers (a stranger).
 func TestAPodMayBeNamedByAPartOfItsName(t *testing.T) {
 	v := &view{}

@@ -44,11 +44,7 @@ func (l *Look) view(o Options) *view {
 	if l.at.IsZero() {
 		v.begin = v.now
 	}
-	for _, c := range l.calls {
-		if !c.end().Before(o.Since) {
-			v.calls = append(v.calls, c)
-		}
-	}
+	v.calls = filter(l.calls, func(c *call) bool { return !c.end().Before(o.Since) })
 	for _, c := range l.assembler.UnderWay() {
 		if c.Partial || !c.Began.After(l.torn) || l.lost[c] {
 			continue // it may have ended
@@ -124,13 +120,9 @@ func (v *view) paused(from, to time.Time) bool {
 
 // of returns the calls of some methods, of any without methods, for which ok returns true, without those that were lost.
 func (v *view) of(ok func(*call) bool, methods ...string) []*call {
-	var all []*call
-	for _, c := range v.calls {
-		if !c.own && (len(methods) == 0 || slices.Contains(methods, c.method)) && !v.lost(c) && ok(c) {
-			all = append(all, c)
-		}
-	}
-	return all
+	return filter(v.calls, func(c *call) bool {
+		return !c.own && (len(methods) == 0 || slices.Contains(methods, c.method)) && !v.lost(c) && ok(c)
+	})
 }
 
 // lost reports whether a call has no answer because its runtime was gone, or answered nothing at all. That is a finding about the
