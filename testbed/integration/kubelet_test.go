@@ -33,7 +33,7 @@ func kubelet(t testing.TB, socket string) (internalapi.RuntimeService, internala
 func TestKubeletsClientLeadsAWholeLife(t *testing.T) {
 	b := start(t)
 	for _, s := range b.sides() {
-		t.Run(s.Containerd.Version, func(t *testing.T) { life(t, b, s, b.proxy.socket) })
+		t.Run(s.Containerd.Version, func(t *testing.T) { life(t, b, s, b.proxy.Socket()) })
 	}
 }
 
