@@ -1,7 +1,6 @@
 package testbed_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -51,12 +50,7 @@ func start(t *testing.T, config runtimes.Config) *bench {
 	t.Helper()
 	reg := testbed.NewRegistry(t)
 	rt := testbed.NewContainerd(t, reg, config)
-	runtime, err := rt.Runtime(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { runtime.Close(context.Background()) })
-	images, err := rt.Images(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { images.Close(context.Background()) })
+	runtime, images := testbed.NewClients(t, rt.Endpoint())
 	return &bench{Containerd: rt, reg: reg, runtime: runtime, images: images}
 }
 
