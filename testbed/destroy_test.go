@@ -56,7 +56,7 @@ func machine(words ...string) []string {
 // busy gives an instance something of everything to leave behind and returns names to look for.
 func busy(t *testing.T, b *bench) []string {
 	t.Helper()
-	_, podID, id := b.run(t, "web", "serve")
+	podID, id := b.run(t, "web", "serve")
 	host := b.pod(t, runtimes.OnHostNetwork(b.PodConfig("host")), "alt")
 	loose := b.PodConfig("loose")
 	loose.Linux.CgroupParent = "" // as crictl sends it by default

@@ -1,11 +1,8 @@
 package testbed_test
 
 import (
-	"context"
 	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -51,21 +48,15 @@ func start(t *testing.T, config runtimes.Config) *bench {
 	t.Helper()
 	reg := testbed.NewRegistry(t)
 	rt := testbed.NewContainerd(t, reg, config)
-	runtime, err := rt.Runtime(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { runtime.Close(context.Background()) })
-	images, err := rt.Images(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { images.Close(context.Background()) })
+	runtime, images := testbed.NewClients(t, rt.Endpoint())
 	return &bench{Containerd: rt, reg: reg, runtime: runtime, images: images}
 }
 
 // pull pulls an image of the bench's registry.
-func (b *bench) pull(t *testing.T, image string) string {
+func (b *bench) pull(t *testing.T, image string) {
 	t.Helper()
-	ref, err := b.images.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: b.reg.Image(image)}, nil, nil)
+	_, err := b.images.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: b.reg.Image(image)}, nil, nil)
 	require.NoError(t, err)
-	return ref
 }
 
 // pod runs a pod.
@@ -87,23 +78,12 @@ func (b *bench) container(t *testing.T, podID string, pod *runtimeapi.PodSandbox
 }
 
 // run starts a pod on the bridge with one container that runs the test program with args.
-func (b *bench) run(t *testing.T, name string, args ...string) (pod *runtimeapi.PodSandboxConfig, podID, id string) {
+func (b *bench) run(t *testing.T, name string, args ...string) (podID, id string) {
 	t.Helper()
-	pod = b.PodConfig(name)
+	pod := b.PodConfig(name)
 	podID = b.pod(t, pod, "")
 	id = b.container(t, podID, pod, runtimes.ContainerConfig("app", b.reg.Image("testbed/app:1"), args...))
-	return pod, podID, id
-}
-
-// log returns a container's log once it holds want, and what it holds otherwise after a while.
-func (b *bench) log(t *testing.T, pod *runtimeapi.PodSandboxConfig, container, want string) string {
-	t.Helper()
-	var content []byte
-	require.Eventually(t, func() bool {
-		content, _ = os.ReadFile(filepath.Join(pod.LogDirectory, container, "0.log"))
-		return contains(content, want)
-	}, 10*time.Second, 10*time.Millisecond, "%q in the log, which holds %q", want, content)
-	return string(content)
+	return podID, id
 }
 
 func (b *bench) status(t *testing.T, id string) *runtimeapi.ContainerStatus {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	internalapi "k8s.io/cri-api/pkg/apis"
+
 	"github.com/criproxy/criproxy/internal/testing/watchdog"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/internal/support"
@@ -79,6 +81,23 @@ func NewKubelet(t testing.TB, config kubelet.Config) *kubelet.Kubelet {
 	support.Uses(t, build.Kubelet, "kubelet")
 	destroyAfter(t, k, func() string { return k.Complaints(30) })
 	return k
+}
+
+// NewClients returns the kubelet's own clients for a CRI socket, unix:///..., and closes them when the test ends: see
+// [runtimes.Runtime] and [runtimes.Images].
+func NewClients(t testing.TB, endpoint string) (internalapi.RuntimeService, internalapi.ImageManagerService) {
+	t.Helper()
+	runtime, err := runtimes.Runtime(t.Context(), endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { runtime.Close(context.Background()) })
+	images, err := runtimes.Images(t.Context(), endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { images.Close(context.Background()) })
+	return runtime, images
 }
 
 // NewProxy starts criproxy, built from this checkout, with a configuration file without listen and stateDir. NewProxy

@@ -81,12 +81,7 @@ func newWorld(t *testing.T, seed uint64, ids string) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() }) // an error changes nothing
 	w.client = runtimeapi.NewRuntimeServiceClient(conn)
-	w.kubelet, err = runtimes.Runtime(t.Context(), w.proxy.Endpoint())
-	require.NoError(t, err)
-	t.Cleanup(func() { w.kubelet.Close(context.Background()) })
-	w.images, err = runtimes.Images(t.Context(), w.proxy.Endpoint())
-	require.NoError(t, err)
-	t.Cleanup(func() { w.images.Close(context.Background()) })
+	w.kubelet, w.images = testbed.NewClients(t, w.proxy.Endpoint())
 	for i := range w.runtimes {
 		w.isUp(i)
 		for range 2 {

@@ -53,12 +53,7 @@ func TestCRIOAndContainerdBehindOneSocket(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := testbed.NewProxy(t, fmt.Sprintf("backends:\n- address: %s\n- {name: two.test, address: %s}\n", test.primary, test.second))
-			runtime, err := runtimes.Runtime(t.Context(), p.Endpoint())
-			require.NoError(t, err)
-			defer runtime.Close(t.Context())
-			images, err := runtimes.Images(t.Context(), p.Endpoint())
-			require.NoError(t, err)
-			defer images.Close(t.Context())
+			runtime, images := testbed.NewClients(t, p.Endpoint())
 			ids := map[string]bool{}
 			for target, image := range map[string]string{"": reg.Image("testbed/app:1"), "two.test": "two.test/" + reg.Image("testbed/app:1")} {
 				pod := containerd.PodConfig("web") // its folder and cgroup work for both

@@ -2,11 +2,11 @@ package crio
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/internal/figures"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
@@ -154,41 +155,22 @@ func TestAKubeletAtCRIOsPathHasCRIOsFigures(t *testing.T) {
 	require.NoError(t, host.Await(ctx, "the figures of CRI-O's pod", func() error { return n.figures(ctx) }))
 }
 
+// ofCRIO are figures that CRI-O gives over HTTP.
+var ofCRIO = []figures.Figure{
+	{Page: figures.Summary, Name: "cpu"}, {Page: figures.Summary, Name: "memory"}, {Page: figures.Summary, Name: "network"},
+	{Page: figures.CAdvisor, Name: "container_cpu_usage_seconds_total"},
+}
+
 // figures says what the kubelet does not say of CRI-O's pod.
 func (n *node) figures(ctx context.Context) error {
-	body, err := n.kubelet.Page(ctx, "/stats/summary")
-	if err != nil {
-		return err
-	}
-	var summary struct {
-		Pods []struct {
-			PodRef  struct{ Name string }
-			CPU     *struct{ UsageCoreNanoSeconds *uint64 }
-			Memory  *struct{ WorkingSetBytes *uint64 }
-			Network *struct{ RxBytes *uint64 }
+	missing, err := figures.Missing(func(path string) (string, error) {
+		body, err := n.kubelet.Page(ctx, path)
+		return string(body), err
+	}, "first-"+n.kubelet.NodeName)
+	for _, f := range missing {
+		if slices.Contains(ofCRIO, f) {
+			err = errors.Join(err, fmt.Errorf("there is no %s", f))
 		}
 	}
-	if err := json.Unmarshal(body, &summary); err != nil {
-		return err
-	}
-	name := "first-" + n.kubelet.NodeName
-	for _, pod := range summary.Pods {
-		if pod.PodRef.Name != name {
-			continue
-		}
-		if pod.CPU == nil || pod.CPU.UsageCoreNanoSeconds == nil || pod.Memory == nil || pod.Network == nil || pod.Network.RxBytes == nil {
-			return fmt.Errorf("/stats/summary lacks some: %s", body)
-		}
-		metrics, err := n.kubelet.Page(ctx, "/metrics/cadvisor")
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(metrics)) {
-			if strings.HasPrefix(line, "container_cpu_usage_seconds_total{") && strings.Contains(line, `container="app"`) && strings.Contains(line, fmt.Sprintf("pod=%q", name)) {
-				return nil
-			}
-		}
-		return fmt.Errorf("/metrics/cadvisor has no container of it")
-	}
-	return fmt.Errorf("/stats/summary has no such pod: %s", body)
+	return err
 }

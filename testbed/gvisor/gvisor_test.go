@@ -1,7 +1,6 @@
 package gvisor
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,12 +28,7 @@ func TestAPodInGVisorRunsBesidePodsOfRunc(t *testing.T) {
 	for _, ids := range []string{"prefix", "native"} {
 		t.Run(ids, func(t *testing.T) {
 			p := testbed.NewProxy(t, fmt.Sprintf("ids: %s\nbackends:\n- address: %s\n- {name: two.test, address: %s, handlers: {gvisor: gvisor, plain: runc}}\n", ids, one.Socket(), two.Socket()))
-			runtime, err := runtimes.Runtime(t.Context(), p.Endpoint())
-			require.NoError(t, err)
-			defer runtime.Close(context.Background())
-			images, err := runtimes.Images(t.Context(), p.Endpoint())
-			require.NoError(t, err)
-			defer images.Close(context.Background())
+			runtime, images := testbed.NewClients(t, p.Endpoint())
 			own, err := os.ReadFile("/proc/version")
 			require.NoError(t, err)
 			for _, test := range []struct {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -43,7 +42,7 @@ container_annotations = ["example.org/*"]
 type bench struct {
 	reg      *runtimes.Registry
 	one, two *side
-	proxy    *proxy
+	proxy    *proxy.Proxy
 }
 
 // A side is one of the runtimes.
@@ -156,20 +155,16 @@ func (b *sharedBench) start(program string, bin build.Binaries) error {
 	}
 	b.one, b.two = sides[0], sides[1]
 
-	dir, err := os.MkdirTemp("", "int")
-	if err != nil {
+	if b.proxy, err = proxy.Start(ctx, proxy.Config{Program: program, YAML: b.config()}); err != nil {
 		return err
 	}
-	b.undo = append(b.undo, func() error { return os.RemoveAll(dir) })
-	config := filepath.Join(dir, "criproxy.yaml")
-	if err := os.WriteFile(config, []byte(b.config()), 0o600); err != nil {
-		return err
-	}
-	if b.proxy, err = launch(program, dir, "-config", config); err != nil {
-		return err
-	}
-	b.undo = append(b.undo, b.proxy.stop)
-	return b.proxy.waitForAll(ctx)
+	b.undo = append(b.undo, func() error {
+		if _, alive := b.proxy.PID(); !alive {
+			return fmt.Errorf("criproxy has ended\n%s", b.proxy.LogTail(60))
+		}
+		return b.proxy.Destroy(ctx)
+	})
+	return waitForAll(ctx, b.proxy)
 }
 
 // config is the configuration file of the proxy in front of both.
@@ -209,7 +204,7 @@ func (b *bench) other(s *side) *side {
 func each(t *testing.T, test func(t *testing.T, b *bench, s *side, c client)) {
 	b := start(t)
 	for _, version := range []string{v1, v1alpha2} {
-		c := dial(t, b.proxy.socket, version)
+		c := dial(t, b.proxy.Socket(), version)
 		for _, s := range b.sides() {
 			t.Run(version+" on "+s.Containerd.Version, func(t *testing.T) { test(t, b, s, c) })
 		}

@@ -21,7 +21,7 @@ func TestCrictlWorksOnBothRuntimes(t *testing.T) {
 	b := start(t)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "crictl.yaml")
-	settings := fmt.Sprintf("runtime-endpoint: unix://%s\nimage-endpoint: unix://%[1]s\ntimeout: 30\n", b.proxy.socket)
+	settings := fmt.Sprintf("runtime-endpoint: unix://%s\nimage-endpoint: unix://%[1]s\ntimeout: 30\n", b.proxy.Socket())
 	require.NoError(t, os.WriteFile(config, []byte(settings), 0o600))
 	crictl := func(args ...string) string {
 		t.Helper()
@@ -39,7 +39,7 @@ func TestCrictlWorksOnBothRuntimes(t *testing.T) {
 
 	for _, s := range b.sides() {
 		t.Run(s.Containerd.Version, func(t *testing.T) {
-			b.forget(t, b.proxy.socket, "testbed/app:1")
+			b.forget(t, b.proxy.Socket(), "testbed/app:1")
 			write := func(name string, message any) string {
 				data, err := json.Marshal(message)
 				require.NoError(t, err)

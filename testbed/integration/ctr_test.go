@@ -85,7 +85,7 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 				want := s.ctr(t, s.Socket(), args...)
 				eventually(t, func() error {
 					before := want
-					got = s.ctr(t, proxy.socket, args...)
+					got = s.ctr(t, proxy.Socket(), args...)
 					if want = s.ctr(t, s.Socket(), args...); !slices.Equal(sorted(before), sorted(want)) {
 						return errors.New("ctr " + strings.Join(args, " ") + ": containerd itself answers differently each time")
 					}
@@ -95,15 +95,15 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 				assert.NotEmpty(t, got)
 			}
 			failure := []string{"-n", "k8s.io", "containers", "info", "none"}
-			assert.Equal(t, s.tryCtr(t, s.Socket(), failure...), s.tryCtr(t, proxy.socket, failure...))
+			assert.Equal(t, s.tryCtr(t, s.Socket(), failure...), s.tryCtr(t, proxy.Socket(), failure...))
 
 			t.Run("images", func(t *testing.T) {
 				const namespace = "through"
 				ref := s.reg.Image("testbed/app:1")
-				s.ctr(t, proxy.socket, "-n", namespace, "images", "pull", "--plain-http", ref)
+				s.ctr(t, proxy.Socket(), "-n", namespace, "images", "pull", "--plain-http", ref)
 				assert.Equal(t, ref+"\n", s.ctr(t, s.Socket(), "-n", namespace, "images", "ls", "-q"))
 				dir := t.TempDir()
-				exports := map[string]string{s.Socket(): filepath.Join(dir, "direct.tar"), proxy.socket: filepath.Join(dir, "through.tar")}
+				exports := map[string]string{s.Socket(): filepath.Join(dir, "direct.tar"), proxy.Socket(): filepath.Join(dir, "through.tar")}
 				// The order of an export's content varies, with and without us.
 				eventually(t, func() error {
 					var all [][]byte
@@ -120,13 +120,13 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 					return nil
 				})
 
-				s.ctr(t, proxy.socket, "-n", "imported", "images", "import", exports[proxy.socket])
+				s.ctr(t, proxy.Socket(), "-n", "imported", "images", "import", exports[proxy.Socket()])
 				digests := func(namespace string) []string {
 					return strings.Fields(s.ctr(t, s.Socket(), "-n", namespace, "images", "ls"))
 				}
 				assert.Equal(t, digests(namespace), digests("imported"))
 				for _, namespace := range []string{namespace, "imported"} {
-					s.ctr(t, proxy.socket, "-n", namespace, "images", "rm", "--sync", ref)
+					s.ctr(t, proxy.Socket(), "-n", namespace, "images", "rm", "--sync", ref)
 					assert.Empty(t, s.ctr(t, s.Socket(), "-n", namespace, "images", "ls", "-q"))
 				}
 			})
@@ -134,9 +134,9 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 			t.Run("containers", func(t *testing.T) {
 				const namespace = "k8s.io" // the testbed removes its cgroup
 				ref := s.reg.Image("testbed/app:1")
-				s.ctr(t, proxy.socket, "-n", namespace, "images", "pull", "--plain-http", ref)
+				s.ctr(t, proxy.Socket(), "-n", namespace, "images", "pull", "--plain-http", ref)
 				cgroup := func(id string) string { return s.CgroupParent() + "/ctr-" + id }
-				said := s.tryCtr(t, proxy.socket, "-n", namespace, "run", "--rm", "--cgroup", cgroup("rm"), ref, "rm",
+				said := s.tryCtr(t, proxy.Socket(), "-n", namespace, "run", "--rm", "--cgroup", cgroup("rm"), ref, "rm",
 					"/bin/app", "print", "hello", "then", "warn", "careful", "then", "exit", "7")
 				assert.Equal(t, result{stdout: "hello\n", stderr: "careful\n", code: 7}, said)
 				assert.NotContains(t, s.ctr(t, s.Socket(), "-n", namespace, "containers", "ls", "-q"), "rm\n", "--rm has removed it")
@@ -144,7 +144,7 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 				// Killed in the end: ctr itself does not always forward the end of its standard input.
 				ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 				defer cancel()
-				talk := newCommand(ctx, s.ctrProgram(), "-a", proxy.socket, "-n", namespace, "run", "--rm", "--cgroup", cgroup("talk"), ref, "talk", "/bin/app", "cat")
+				talk := newCommand(ctx, s.ctrProgram(), "-a", proxy.Socket(), "-n", namespace, "run", "--rm", "--cgroup", cgroup("talk"), ref, "talk", "/bin/app", "cat")
 				stdin, err := talk.StdinPipe()
 				require.NoError(t, err)
 				stdout, err := talk.StdoutPipe()
@@ -158,24 +158,24 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, words, string(echo))
 				}
-				s.ctr(t, proxy.socket, "-n", namespace, "tasks", "kill", "-s", "SIGTERM", "talk")
+				s.ctr(t, proxy.Socket(), "-n", namespace, "tasks", "kill", "-s", "SIGTERM", "talk")
 				rest, err := io.ReadAll(stdout)
 				require.NoError(t, err)
 				assert.Empty(t, rest)
 				assert.NoError(t, talk.Wait(), "it ends well at SIGTERM")
 
-				s.ctr(t, proxy.socket, "-n", namespace, "run", "-d", "--cgroup", cgroup("task"), ref, "task", "/bin/app", "sleep")
+				s.ctr(t, proxy.Socket(), "-n", namespace, "run", "-d", "--cgroup", cgroup("task"), ref, "task", "/bin/app", "sleep")
 				assert.Contains(t, s.ctr(t, s.Socket(), "-n", namespace, "containers", "ls", "-q"), "task\n")
 				assert.Contains(t, s.ctr(t, s.Socket(), "-n", namespace, "tasks", "ls"), "RUNNING")
-				assert.Equal(t, "hello\n", s.ctr(t, proxy.socket, "-n", namespace, "tasks", "exec", "--exec-id", "x", "task", "/bin/app", "print", "hello"))
-				s.ctr(t, proxy.socket, "-n", namespace, "tasks", "kill", "-s", "SIGKILL", "task")
+				assert.Equal(t, "hello\n", s.ctr(t, proxy.Socket(), "-n", namespace, "tasks", "exec", "--exec-id", "x", "task", "/bin/app", "print", "hello"))
+				s.ctr(t, proxy.Socket(), "-n", namespace, "tasks", "kill", "-s", "SIGKILL", "task")
 				eventually(t, func() error {
-					if r := s.tryCtr(t, proxy.socket, "-n", namespace, "tasks", "rm", "task"); r.code != 0 && !strings.Contains(r.stderr, "137") {
+					if r := s.tryCtr(t, proxy.Socket(), "-n", namespace, "tasks", "rm", "task"); r.code != 0 && !strings.Contains(r.stderr, "137") {
 						return errors.New(r.stderr)
 					}
 					return nil
 				})
-				s.ctr(t, proxy.socket, "-n", namespace, "containers", "rm", "task")
+				s.ctr(t, proxy.Socket(), "-n", namespace, "containers", "rm", "task")
 				assert.NotContains(t, s.ctr(t, s.Socket(), "-n", namespace, "containers", "ls", "-q"), "task\n")
 			})
 		})

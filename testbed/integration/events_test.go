@@ -72,7 +72,7 @@ func TestEventsOfBothRuntimesComeAsOneStream(t *testing.T) {
 	b := start(t)
 	for _, version := range []string{v1, v1alpha2} {
 		t.Run(version, func(t *testing.T) {
-			c := dial(t, b.proxy.socket, version)
+			c := dial(t, b.proxy.Socket(), version)
 			events := subscribe(t, c)
 			pods := map[string]string{} // :: front id → that of its pod
 			for _, s := range b.sides() {

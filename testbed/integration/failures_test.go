@@ -119,7 +119,7 @@ func TestFailuresReachClientsUnchanged(t *testing.T) {
 	private, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: testbed.Require(t, build.App).App, Username: "me", Password: "secret"})
 	require.NoError(t, err)
 	defer private.Close()
-	c, front := dial(t, b.proxy.socket, v1), raw(t, b.proxy.socket)
+	c, front := dial(t, b.proxy.Socket(), v1), raw(t, b.proxy.Socket())
 	seen := map[codes.Code]int{}
 	for _, s := range b.sides() {
 		t.Run(s.Containerd.Version, func(t *testing.T) {

@@ -30,7 +30,7 @@ func TestAPluginInAPodCanComeBack(t *testing.T) {
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, string(out))
 
-		runtime, images := kubelet(t, h.socket)
+		runtime, images := kubelet(t, h.Socket())
 		run := func(name string) (container, pod string, config *runtimeapi.PodSandboxConfig, err error) {
 			config = s.choose(s.PodConfig(name))
 			config.Annotations["example.org/priority"] = "high"
@@ -55,13 +55,12 @@ func TestAPluginInAPodCanComeBack(t *testing.T) {
 		require.NoError(t, err)
 		h.file(t, "priority", filepath.Join(dir, "priority.sock"), "Fail", `"PreCreateContainer"`)
 		h.until(t, "priority", "ready")
-		fileWith(t, filepath.Join(h.dir, "state", "hook-servers.json"), `"name": "plugin"`)
+		fileWith(t, filepath.Join(h.Dir, "state", "hook-servers.json"), `"name": "plugin"`)
 
 		require.NoError(t, runtime.StopContainer(t.Context(), server, 0))
 		h.until(t, "priority", "down")
-		require.NoError(t, h.stop())
-		h.launch(t)
-		runtime, images = kubelet(t, h.socket)
+		h.restart(t)
+		runtime, images = kubelet(t, h.Socket())
 		h.until(t, "priority", "down")
 		_, _, _, err = run("another")
 		assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)

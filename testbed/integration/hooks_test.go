@@ -17,40 +17,35 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook/plugin"
+	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/host"
-	criproxyadmin "github.com/criproxy/criproxy/testbed/proxy"
+	"github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // hooked is a criproxy in front of both runtimes that calls the plugins of a folder.
 type hooked struct {
 	*bench
-	*proxy
-	program, dir, folder string
+	*proxy.Proxy
+	dir, folder string // of plugins: their sockets, and their registrations
 }
 
-// withHooks starts a proxy that ends with the test. The test fails if the proxy has had a problem.
+// withHooks starts a proxy that ends with the test.
 func withHooks(t testing.TB, b *bench) *hooked {
 	t.Helper()
-	h := &hooked{bench: b, program: criproxy(t), dir: folder(t)}
+	h := &hooked{bench: b, dir: folder(t)}
 	h.folder = filepath.Join(h.dir, "hookserver.d")
-	h.launch(t)
-	t.Cleanup(func() {
-		assert.NoError(t, h.stop())
-		if t.Failed() {
-			t.Logf("criproxy's log:\n%s", host.LastLines(h.log(), 60))
-		}
-	})
+	h.Proxy = testbed.NewProxy(t, backends(b.one.Socket(), b.two.Socket()), "-hooks", h.folder)
+	require.NoError(t, waitForAll(t.Context(), h.Proxy))
 	return h
 }
 
-// launch starts the proxy, again if it was stopped.
-func (h *hooked) launch(t testing.TB) {
+// restart starts another process in place of the proxy.
+func (h *hooked) restart(t testing.TB) {
 	t.Helper()
-	var err error
-	h.proxy, err = launch(h.program, h.dir, "-connect", connect(h.one.Socket(), h.two.Socket()), "-hooks", h.folder)
-	require.NoError(t, err)
-	require.NoError(t, h.waitForAll(context.Background()))
+	require.NoError(t, h.Terminate(t.Context()))
+	require.NoError(t, h.Start(t.Context()))
+	require.NoError(t, waitForAll(t.Context(), h.Proxy))
 }
 
 // pluginState is the state of a plugin, from the admin socket.
@@ -66,20 +61,11 @@ type pointState struct {
 	LastError                        string
 }
 
-// admin makes a request on the admin socket, as criproxy's own commands do: with the race detector, a command takes a
-// second to start.
-func (h *hooked) admin(t testing.TB, path string) string {
-	t.Helper()
-	body, err := criproxyadmin.Ask(t.Context(), filepath.Join(h.dir, "criproxy.admin.sock"), path)
-	require.NoError(t, err)
-	return string(body)
-}
-
 // state returns the state of the plugin of a file; it is empty if criproxy does not know the plugin.
 func (h *hooked) state(t testing.TB, name string) pluginState {
 	t.Helper()
 	var all struct{ Plugins []pluginState }
-	require.NoError(t, json.Unmarshal([]byte(h.admin(t, "/hooks")), &all))
+	require.NoError(t, proxy.AskJSON(t.Context(), h.Admin(), "/hooks", &all))
 	for _, p := range all.Plugins {
 		if p.Name == name+".json" {
 			return p
@@ -168,7 +154,7 @@ func madeIn(t testing.TB, verbose map[string]string) (m made) {
 // Both are removed when the test ends.
 func runHooked(t *testing.T, h *hooked, s *side, config *runtimeapi.PodSandboxConfig, edit func(*runtimeapi.ContainerConfig)) (internalapi.RuntimeService, string) {
 	t.Helper()
-	runtime, images := kubelet(t, h.socket)
+	runtime, images := kubelet(t, h.Socket())
 	spec := &runtimeapi.ImageSpec{Image: s.image(s.app()), Annotations: config.Annotations}
 	image, err := images.PullImage(t.Context(), spec, nil, config)
 	require.NoError(t, err)
@@ -273,12 +259,14 @@ func TestPluginChangesReachTheRunningContainer(t *testing.T) {
 		}
 		assert.Equal(t, fmt.Sprintln(limit), memoryLimit(t, m.Pid))
 
-		out, err := host.Command(t.Context(), h.program, "hooks", "-admin", filepath.Join(h.dir, "criproxy.admin.sock")).CombinedOutput()
+		out, err := host.Command(t.Context(), h.Program, "hooks", "-admin", h.Admin()).CombinedOutput()
 		require.NoError(t, err, string(out))
 		assert.Contains(t, string(out), "qos.json  ready  "+h.dir+"/qos.sock  policy Fail, timeout 2s\n")
 
 		// The status says what it was.
-		log := h.log()
+		data, err := os.ReadFile(h.LogFile())
+		require.NoError(t, err)
+		log := string(data)
 		assert.Contains(t, log, `"Plugin changed a call" plugin="qos.json" point="PreCreateContainer"`)
 		assert.Contains(t, log, `container_resources.cpu_shares: \"512\" -> \"77\"`)
 		assert.NotContains(t, log, "by the plugin", "environments are secret")
@@ -313,10 +301,9 @@ func TestRestartedPluginsLearnHowContainersWereMade(t *testing.T) {
 		before := <-told
 		require.Equal(t, s.bare(t, id), before.GetContainerMeta().GetId())
 
-		require.NoError(t, h.stop())
-		h.launch(t)
+		h.restart(t)
 		h.until(t, "look", "ready")
-		runtime, _ := kubelet(t, h.socket)
+		runtime, _ := kubelet(t, h.Socket())
 		require.NoError(t, runtime.UpdateContainerResources(t.Context(), id, &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{CpuShares: 300}}))
 		after := <-told
 		before.ContainerResources.CpuShares = 300

@@ -36,7 +36,7 @@ func newWire(t testing.TB, s *side) *wire {
 	t.Helper()
 	r := newRelay(t, s.Socket(), nil)
 	p := inFrontOf(t, r.socket)
-	return &wire{cc: raw(t, p.socket), relay: r, used: map[string]bool{}}
+	return &wire{cc: raw(t, p.Socket()), relay: r, used: map[string]bool{}}
 }
 
 // call makes a call of frames, asserts that it is the same on both ends of the proxy, and returns its outcome.

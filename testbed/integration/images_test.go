@@ -56,7 +56,7 @@ func (b *bench) pulls(t testing.TB) func() []string {
 
 func TestAPullGoesWhereTheImagesPrefixSays(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
-		b.forget(t, b.proxy.socket, "testbed/other:1")
+		b.forget(t, b.proxy.Socket(), "testbed/other:1")
 		ref := s.reg.Image("testbed/other:1")
 		pulled := b.pulls(t)
 		resp, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{
@@ -75,7 +75,7 @@ func TestAPullGoesWhereTheImagesPrefixSays(t *testing.T) {
 // in use, or pulls them again for each container.
 func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
-		b.forget(t, b.proxy.socket, "testbed/app:1")
+		b.forget(t, b.proxy.Socket(), "testbed/app:1")
 		ref := s.image(s.app())
 		p := run(t, c, s, "names")
 		id := p.pull(t, "testbed/app:1")
@@ -146,7 +146,7 @@ func TestRemovingAnImageLeavesTheOthers(t *testing.T) {
 			"digest": func(i *runtimeapi.Image) string { return i.RepoDigests[0] },
 		}
 		for by, name := range names {
-			b.forget(t, b.proxy.socket, "testbed/other:1")
+			b.forget(t, b.proxy.Socket(), "testbed/other:1")
 			for _, one := range b.sides() {
 				_, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: one.image(ref)}})
 				require.NoError(t, err)

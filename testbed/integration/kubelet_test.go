@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 	"k8s.io/utils/exec"
 
+	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -21,19 +21,13 @@ import (
 // Version and ImageFsInfo.
 func kubelet(t testing.TB, socket string) (internalapi.RuntimeService, internalapi.ImageManagerService) {
 	t.Helper()
-	runtime, err := runtimes.Runtime(t.Context(), "unix://"+socket)
-	require.NoError(t, err)
-	t.Cleanup(func() { runtime.Close(context.Background()) })
-	images, err := runtimes.Images(t.Context(), "unix://"+socket)
-	require.NoError(t, err)
-	t.Cleanup(func() { images.Close(context.Background()) })
-	return runtime, images
+	return testbed.NewClients(t, "unix://"+socket)
 }
 
 func TestKubeletsClientLeadsAWholeLife(t *testing.T) {
 	b := start(t)
 	for _, s := range b.sides() {
-		t.Run(s.Containerd.Version, func(t *testing.T) { life(t, b, s, b.proxy.socket) })
+		t.Run(s.Containerd.Version, func(t *testing.T) { life(t, b, s, b.proxy.Socket()) })
 	}
 }
 

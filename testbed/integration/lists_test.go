@@ -53,9 +53,9 @@ func populate(t *testing.T, b *bench, c client) population {
 
 func TestListsHoldItemsOfBothRuntimesByFrontNames(t *testing.T) {
 	b := start(t)
-	populate(t, b, dial(t, b.proxy.socket, v1))
+	populate(t, b, dial(t, b.proxy.Socket(), v1))
 	for _, version := range []string{v1, v1alpha2} {
-		c := dial(t, b.proxy.socket, version)
+		c := dial(t, b.proxy.Socket(), version)
 		t.Run(version+" pods", func(t *testing.T) {
 			sameItems(t, b, c, func(c client) ([]*runtimeapi.PodSandbox, error) {
 				resp, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -166,7 +166,7 @@ func texts[M proto.Message](items []M) []string {
 
 func TestFiltersNarrowListsAcrossRuntimes(t *testing.T) {
 	b := start(t)
-	has := populate(t, b, dial(t, b.proxy.socket, v1))
+	has := populate(t, b, dial(t, b.proxy.Socket(), v1))
 	one, two := b.one, b.two
 	red, blue := map[string]string{"color": "red"}, map[string]string{"color": "blue"}
 
@@ -231,7 +231,7 @@ func TestFiltersNarrowListsAcrossRuntimes(t *testing.T) {
 		"unknown":  {&runtimeapi.PodSandboxStatsFilter{Id: "three.test__" + one.bare(t, has.ready[one].id)}, nil},
 	}
 	for _, version := range []string{v1, v1alpha2} {
-		c := dial(t, b.proxy.socket, version)
+		c := dial(t, b.proxy.Socket(), version)
 		for name, test := range pods {
 			t.Run(version+" pods by "+name, func(t *testing.T) {
 				resp, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: test.filter})

@@ -4,10 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,19 +15,19 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
-	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A move is a node on its way from one containerd to another, as docs/migration.md describes it.
 type move struct {
 	testing.TB
-	old, new               *runtimes.Containerd
-	proxy                  *proxy
-	program, config, admin string                     // of criproxy
-	runtime                internalapi.RuntimeService // kubelet's
-	images                 internalapi.ImageManagerService
-	running                map[string]*running // :: name → pod
+	old, new *runtimes.Containerd
+	proxy    *proxy.Proxy
+	program  string                     // of criproxy
+	runtime  internalapi.RuntimeService // kubelet's
+	images   internalapi.ImageManagerService
+	running  map[string]*running // :: name → pod
 }
 
 // A running is a pod with a container.
@@ -43,12 +40,12 @@ type running struct {
 // write writes criproxy's configuration file, and returns when criproxy uses it.
 func (m *move) write(text string) {
 	m.Helper()
-	reloads := func() int { return strings.Count(m.proxy.log(), `"Reloaded`) }
-	before := reloads()
-	require.NoError(m, os.WriteFile(m.config, []byte(text), 0o600))
+	_, before, err := m.proxy.LogLines(0)
+	require.NoError(m, err)
+	require.NoError(m, m.proxy.Configure(text))
 	eventually(m, func() error {
-		if reloads() == before {
-			return fmt.Errorf("it has not read %s again:\n%s", m.config, host.LastLines(m.proxy.log(), 5))
+		if lines, _, err := m.proxy.LogLines(before, `"Reloaded`); err != nil || len(lines) == 0 {
+			return fmt.Errorf("it has not read its configuration again (%v):\n%s", err, m.proxy.LogTail(5))
 		}
 		return nil
 	})
@@ -57,7 +54,7 @@ func (m *move) write(text string) {
 // status returns how many pods criproxy says each runtime has.
 func (m *move) status() map[string]int {
 	m.Helper()
-	r := command(m, m.program, "status", "-o", "json", "-admin", m.admin)
+	r := command(m, m.program, "status", "-o", "json", "-admin", m.proxy.Admin())
 	require.Zero(m, r.code, r.stderr)
 	var status struct {
 		Backends []struct {
@@ -179,13 +176,10 @@ func TestOneContainerdIsDrainedIntoAnother(t *testing.T) {
 	m.run("before", app, "", m.old)
 
 	// Step 2: kubelet uses criproxy, with all pods still on the old runtime.
-	dir := folder(t)
-	m.config, m.admin = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "a.sock")
-	both := fmt.Sprintf("admin: %s\nids: native\nbackends:\n- address: %s\n- name: new.example\n  address: %s\n  handlers: {runc: runc}\n", m.admin, m.old.Socket(), m.new.Socket())
-	require.NoError(t, os.WriteFile(m.config, []byte(both), 0o600))
-	m.proxy = startProxy(t, "-config", m.config)
-	require.NoError(t, m.proxy.waitForAll(t.Context()))
-	m.runtime, m.images = kubelet(t, m.proxy.socket)
+	both := fmt.Sprintf("ids: native\nbackends:\n- address: %s\n- name: new.example\n  address: %s\n  handlers: {runc: runc}\n", m.old.Socket(), m.new.Socket())
+	m.proxy = testbed.NewProxy(t, both)
+	require.NoError(t, waitForAll(t.Context(), m.proxy))
+	m.runtime, m.images = kubelet(t, m.proxy.Socket())
 	m.run("early", app, "", m.old)
 	m.all(m.old, m.new)
 	m.has(app, m.old)
@@ -233,7 +227,7 @@ func TestOneContainerdIsDrainedIntoAnother(t *testing.T) {
 	assert.Equal(t, map[string]int{"primary": 0, "new.example": 6}, m.status())
 
 	// Step 5: the new runtime is the only backend, and the old one is stopped.
-	m.write(fmt.Sprintf("admin: %s\nids: native\nbackends:\n- address: %s\n", m.admin, m.new.Socket()))
+	m.write(fmt.Sprintf("ids: native\nbackends:\n- address: %s\n", m.new.Socket()))
 	require.NoError(t, m.old.Terminate(t.Context()))
 	m.all(m.new)
 	assert.Equal(t, map[string]int{"primary": 6}, m.status())

@@ -15,7 +15,7 @@ func to(name string) map[string]string { return map[string]string{target: name} 
 func TestPodsRunWhereHandlerOrAnnotationSays(t *testing.T) {
 	b := start(t)
 	for _, version := range []string{v1, v1alpha2} {
-		c := dial(t, b.proxy.socket, version)
+		c := dial(t, b.proxy.Socket(), version)
 		for name, pod := range map[string]struct {
 			handler     string
 			annotations map[string]string

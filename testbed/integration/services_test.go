@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
 )
@@ -40,13 +41,11 @@ func descriptors(t testing.TB) string {
 // client, and does not notice.
 func TestCtrWorksOnTwoContainerdsByTheirNamespaces(t *testing.T) {
 	b := start(t)
-	dir := folder(t)
 	source, err := build.SourceDir()
 	require.NoError(t, err)
 	// Each runtime has its own namespace; a third namespace is not mapped, and belongs to the primary.
 	const blue = "blue"
-	config := filepath.Join(dir, "criproxy.yaml")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+	proxy := testbed.NewProxy(t, fmt.Sprintf(`
 profile: %s
 proto: [%s]
 backends:
@@ -54,18 +53,17 @@ backends:
 - name: %s
   address: %s
   maps: {namespaces: {%s: %[6]s}}
-`, filepath.Join(filepath.Dir(source), "docs/profiles/containerd.yaml"), descriptors(t), b.one.Socket(), second, b.two.Socket(), blue), 0o600))
-	proxy := startProxy(t, "-config", config)
+`, filepath.Join(filepath.Dir(source), "docs/profiles/containerd.yaml"), descriptors(t), b.one.Socket(), second, b.two.Socket(), blue))
 	sides := map[string]*side{"red": b.one, blue: b.two}
 	ctr := func(namespace string, args ...string) string { // for each containerd, the ctr of its version
 		t.Helper()
-		return sides[namespace].ctr(t, proxy.socket, append([]string{"-n", namespace}, args...)...)
+		return sides[namespace].ctr(t, proxy.Socket(), append([]string{"-n", namespace}, args...)...)
 	}
 
 	// From now on, the events of both come on one stream.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	events := newCommand(ctx, b.two.ctrProgram(), "-a", proxy.socket, "events")
+	events := newCommand(ctx, b.two.ctrProgram(), "-a", proxy.Socket(), "events")
 	stdout, err := events.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, events.Start())
@@ -112,7 +110,7 @@ backends:
 		ctr(namespace, "images", "import", file)
 
 		cgroup := s.CgroupParent() + "/ctr-" + namespace
-		said := s.tryCtr(t, proxy.socket, "-n", namespace, "run", "--rm", "--cgroup", cgroup, ref, "run", "/bin/app", "print", "hello", "then", "exit", "7")
+		said := s.tryCtr(t, proxy.Socket(), "-n", namespace, "run", "--rm", "--cgroup", cgroup, ref, "run", "/bin/app", "print", "hello", "then", "exit", "7")
 		assert.Equal(t, result{stdout: "hello\n", code: 7}, said)
 		ctr(namespace, "run", "-d", "--cgroup", cgroup, ref, "task", "/bin/app", "sleep")
 		assert.Contains(t, ctr(namespace, "tasks", "ls"), "RUNNING")
@@ -126,7 +124,7 @@ backends:
 	for namespace := range sides {
 		ctr(namespace, "tasks", "kill", "-s", "SIGKILL", "task")
 		eventually(t, func() error {
-			if r := sides[namespace].tryCtr(t, proxy.socket, "-n", namespace, "tasks", "rm", "task"); r.code != 0 && !strings.Contains(r.stderr, "137") {
+			if r := sides[namespace].tryCtr(t, proxy.Socket(), "-n", namespace, "tasks", "rm", "task"); r.code != 0 && !strings.Contains(r.stderr, "137") {
 				return fmt.Errorf("%s", r.stderr)
 			}
 			return nil
@@ -141,7 +139,7 @@ backends:
 	_ = events.Wait() // it was killed
 	for namespace, s := range sides {
 		eventually(t, func() error { // containerd collects leases and content asynchronously
-			if r := s.tryCtr(t, proxy.socket, "namespaces", "rm", namespace); r.code != 0 {
+			if r := s.tryCtr(t, proxy.Socket(), "namespaces", "rm", namespace); r.code != 0 {
 				return fmt.Errorf("%s", r.stderr)
 			}
 			return nil

@@ -45,10 +45,10 @@ func TestEveryClientWorksWithUnequalRuntimeVersions(t *testing.T) {
 			p := inFrontOf(t, sockets...)
 			for _, s := range arranged.sides() {
 				t.Run(s.Containerd.Version, func(t *testing.T) {
-					t.Run("kubelet", func(t *testing.T) { life(t, arranged, s, p.socket) })
+					t.Run("kubelet", func(t *testing.T) { life(t, arranged, s, p.Socket()) })
 					for _, version := range []string{v1, v1alpha2} {
 						t.Run(version, func(t *testing.T) {
-							c := dial(t, p.socket, version)
+							c := dial(t, p.Socket(), version)
 							has := run(t, c, s, "versions")
 							id := has.start(t)
 							assert.Equal(t, "testbed/app:1\n", has.exec(t, id, "app", "file", "/etc/image"))
@@ -83,7 +83,7 @@ func hostNamespaces(network, pid, ipc bool) *runtimeapi.NamespaceOption {
 // If forwarded unchanged, host_network=true would mean another mode, like all other values.
 func TestNamespacesOfV1alpha1ArriveRight(t *testing.T) {
 	b := start(t)
-	c := dial(t, b.proxy.socket, v1alpha1)
+	c := dial(t, b.proxy.Socket(), v1alpha1)
 	for _, s := range b.sides() {
 		for _, host := range []struct{ network, pid, ipc bool }{
 			{}, {network: true}, {pid: true}, {network: true, pid: true, ipc: true},

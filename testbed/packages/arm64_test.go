@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,12 +25,6 @@ func TestArm64PackagesHoldAStaticProgramThatRuns(t *testing.T) {
 	needs(t, "dpkg", "rpm", "tar", emulator)
 	dist := t.TempDir()
 	require.NoError(t, build.Packages(t.Context(), versions[0], "arm64", dist, "dist", "deb", "rpm"))
-	only := func(pattern string) string {
-		found, err := filepath.Glob(filepath.Join(dist, pattern))
-		require.NoError(t, err)
-		require.Len(t, found, 1, pattern)
-		return found[0]
-	}
 	output := func(program string, args ...string) string {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -45,18 +38,18 @@ func TestArm64PackagesHoldAStaticProgramThatRuns(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 
-	program := only("criproxy-0.0.1-linux-arm64")
+	program := one(t, dist, "criproxy-0.0.1-linux-arm64")
 	data, err := os.ReadFile(program)
 	require.NoError(t, err)
 	sum := sha256.Sum256(data)
 	want := hex.EncodeToString(sum[:])
-	output("sha256sum", "-c", only("*.sha256"))
+	output("sha256sum", "-c", one(t, dist, "*.sha256"))
 
-	deb := only("*_arm64.deb")
+	deb := one(t, dist, "*_arm64.deb")
 	assert.Equal(t, "arm64", output("dpkg-deb", "-f", deb, "Architecture"))
 	output("dpkg-deb", "-x", deb, "deb")
 	assert.Equal(t, want, strings.Fields(output("sha256sum", "deb/usr/bin/criproxy"))[0], "it is another program than that of make dist")
-	rpm := only("*.aarch64.rpm")
+	rpm := one(t, dist, "*.aarch64.rpm")
 	assert.Equal(t, "aarch64", output("rpm", "-qp", "--qf", "%{ARCH}", rpm))
 	assert.Contains(t, strings.Split(output("rpm", "-qp", "--qf", "[%{FILENAMES} %{FILEDIGESTS}\n]", rpm), "\n"), "/usr/bin/criproxy "+want)
 

@@ -134,7 +134,7 @@ func TestAReleaseIsWhatItSays(t *testing.T) {
 }
 
 // one returns the only file that matches a pattern in a folder.
-func one(t *testing.T, dir, pattern string) string {
+func one(t testing.TB, dir, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, pattern))
 	require.NoError(t, err)

@@ -92,10 +92,7 @@ func (s suite) Run() int {
 func file(t testing.TB, version int, ending string) string {
 	t.Helper()
 	require.NoError(t, buildPackages())
-	found, err := filepath.Glob(filepath.Join(dirs[version], "*."+ending))
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	return found[0]
+	return one(t, dirs[version], "*."+ending)
 }
 
 // A root is a folder that a package manager uses as a whole machine: it has a shell and the programs for maintainer

@@ -44,12 +44,7 @@ func TestPodsRunOnTwoRuntimesAndOutliveAnOutageOfOne(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cri, err := runtimes.Runtime(ctx, p.Endpoint())
-	require.NoError(t, err)
-	t.Cleanup(func() { cri.Close(context.Background()) })
-	images, err := runtimes.Images(ctx, p.Endpoint())
-	require.NoError(t, err)
-	t.Cleanup(func() { images.Close(context.Background()) })
+	cri, images := testbed.NewClients(t, p.Endpoint())
 
 	// A pod on each, and a container in it that prints a word and stays.
 	var pods, containers []string

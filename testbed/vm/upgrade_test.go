@@ -30,16 +30,22 @@ func (n *node) undisturbed(names ...string) (still func()) {
 	}
 }
 
-func (n *node) upgradesUnderLoad() {
-	still, seen := n.undisturbed(pods...), n.watched()
-	load, stop := n.underLoad()
-	n.becomes(versions[1])
-	for _, w := range []*watch{load, seen} {
+// noneFailed asserts that no list has failed, and that none was short.
+func (n *node) noneFailed(watches ...*watch) {
+	n.Helper()
+	for _, w := range watches {
 		events := w.events()
 		n.say("%d lists", calls(events))
 		assert.Empty(n, failures(events))
 		neverMissing(n, events, pods...)
 	}
+}
+
+func (n *node) upgradesUnderLoad() {
+	still, seen := n.undisturbed(pods...), n.watched()
+	load, stop := n.underLoad()
+	n.becomes(versions[1])
+	n.noneFailed(load, seen)
 	stop()
 	still()
 }
@@ -102,12 +108,7 @@ func (n *node) goesBackInAnOutage() {
 	}
 	n.run("systemctl", "start", "two")
 	n.bothAreUp()
-	for _, w := range []*watch{load, seen} {
-		events := w.events()
-		n.say("%d lists", calls(events))
-		assert.Empty(n, failures(events))
-		neverMissing(n, events, pods...)
-	}
+	n.noneFailed(load, seen)
 	stop()
 	still()
 	stats := n.sh("for f in /var/log/criproxy/calls*.jsonl; do criproxy view -stats $f; done")
@@ -167,11 +168,7 @@ func (n *node) restarts() {
 	newPID, sameSocket, _ := n.process()
 	assert.NotEqual(n, pid, newPID)
 	assert.Equal(n, socket, sameSocket)
-	for _, w := range []*watch{load, seen} {
-		events := w.events()
-		assert.Empty(n, failures(events))
-		neverMissing(n, events, pods...)
-	}
+	n.noneFailed(load, seen)
 	stop()
 	still()
 }

@@ -38,10 +38,8 @@ var commands = map[string]func(args []string) error{
 	"warn":     func(args []string) error { return printTo(os.Stderr, args) },
 	"exit":     exit,
 	"env":      env,
-	"log":      logLines,
 	"tick":     tick,
 	"pid":      func([]string) error { return printTo(os.Stdout, []string{strconv.Itoa(os.Getpid())}) },
-	"id":       id,
 	"file":     file,
 	"write":    write,
 }
@@ -197,21 +195,6 @@ func env([]string) error {
 	return printTo(os.Stdout, []string{strings.Join(all, "\n")})
 }
 
-// log N prints N numbered lines.
-func logLines(args []string) error {
-	n := 1
-	if len(args) > 0 {
-		var err error
-		if n, err = strconv.Atoi(args[0]); err != nil {
-			return err
-		}
-	}
-	for i := 1; i <= n; i++ {
-		fmt.Printf("line %d\n", i)
-	}
-	return nil
-}
-
 // tick [DURATION] prints a number at every interval, by default 200ms, for ever.
 func tick(args []string) error {
 	every := 200 * time.Millisecond
@@ -225,12 +208,6 @@ func tick(args []string) error {
 		fmt.Printf("tick %d\n", i)
 		time.Sleep(every)
 	}
-}
-
-// id prints "UID:GID".
-func id([]string) error {
-	_, err := fmt.Printf("%d:%d\n", os.Getuid(), os.Getgid())
-	return err
 }
 
 // file PATH prints a file.
