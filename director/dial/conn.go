@@ -85,10 +85,16 @@ type Config struct {
 // A Budget is memory for messages, in bytes. A [Conn] reserves memory when it has the beginning of
 // a message, which says how long the message is; HTTP/2 flow control keeps the sender from sending
 // much more before the Conn has the memory. The context is that of the call. Several goroutines
-// call the methods at once. TryReserve takes n bytes if they are free now, and reports whether it did.
-// Reserve waits for n bytes and takes them; its error must be a gRPC status, with which the call fails.
-// Release returns n bytes. TryReserve and Release must not wait.
-type Budget = transport.Budget
+// call the methods at once; TryReserve and Release must not wait.
+type Budget interface {
+	// TryReserve takes n bytes if they are free now, and reports whether it did.
+	TryReserve(ctx context.Context, n int) bool
+	// Reserve waits for n bytes and takes them. Its error must be a gRPC status, with which the
+	// call fails.
+	Reserve(ctx context.Context, n int) error
+	// Release returns n bytes.
+	Release(ctx context.Context, n int)
+}
 
 // A Conn is a connection to one backend. It takes the methods of the API's newest version, and
 // calls the backend in the newest version that the backend has; it asks the backend for its
