@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/testing/bounded"
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 	"github.com/criproxy/criproxy/internal/testing/untested"
 )
@@ -372,4 +374,47 @@ func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, cli.TimerSlack, strings.TrimSpace(string(slack)), "%s", thread)
 	}
+}
+
+// kubelet accepts five ends of its event stream in its life, so each one counts.
+func TestAHandoverEndsEventsOnce(t *testing.T) {
+	t.Parallel()
+	p := startedProcess(t)
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	ctx, cancel := context.WithCancel(bounded.Context(t))
+	var ends atomic.Int32
+	var events sync.Map // :: id → true
+	var kubelet sync.WaitGroup
+	kubelet.Go(func() {
+		for ctx.Err() == nil {
+			stream, err := client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+			for err == nil {
+				var e *runtimeapi.ContainerEventResponse
+				if e, err = stream.Recv(); err == nil {
+					events.Store(e.GetContainerId(), true)
+				}
+			}
+			ends.Add(1)
+		}
+	})
+	for i := range 2 {
+		p.handOver()
+		testkit.Eventually(t, "the old one has ended its streams", func() bool { return ends.Load() > int32(i) })
+		for r, name := range []string{"", "beta.io"} {
+			var made []string
+			testkit.Eventually(t, "the event of a pod comes", func() bool { // the first pod may be created before kubelet has its new stream
+				pod := fmt.Sprint("p", i, r, len(made))
+				ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+					Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod, Namespace: "n", Uid: pod},
+					Annotations: map[string]string{"kubernetes.io/target-runtime": name},
+				}})
+				require.NoError(t, err)
+				made = append(made, ran.GetPodSandboxId())
+				return slices.ContainsFunc(made, func(id string) bool { _, ok := events.Load(id); return ok })
+			})
+		}
+	}
+	assert.EqualValues(t, 2, ends.Load())
+	cancel()
+	kubelet.Wait()
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/testing/bounded"
@@ -71,4 +73,76 @@ func TestProfileInDocsIsServed(t *testing.T) {
 	}
 	muxtest.EqualProto(t, "ListResponse", `books { id: "7" title: "jobs.sock" } books { id: "east__7" title: "east.sock" }`, call("List", muxtest.Bytes("ListRequest", "")))
 	muxtest.EqualProto(t, "Book", `id: "east__7" title: "east.sock"`, call("Get", muxtest.Bytes("GetRequest", `book_id: "east__7"`)))
+}
+
+// The page of the first node, as far as it needs no kubelet: its commands are accepted, what it says that they show they
+// show, and a pod of its RuntimeClass gets to the second runtime. testbed/vm follows the page with a kubelet.
+func TestThePageOfTheFirstNodeHolds(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	packaged, err := os.ReadFile(filepath.Join("..", "..", "packaging", "config.yaml"))
+	require.NoError(t, err)
+	here := strings.NewReplacer("/run/criproxy.sock", p.front, "/run/containerd/containerd.sock", p.runtimes[0].Path, "/run/kata/containerd.sock", p.runtimes[1].Path)
+	write := func(more string) {
+		t.Helper()
+		text := here.Replace(string(packaged)+more) + "stateDir: " + filepath.Join(p.dir, "state") + "\ndataPath: own\n"
+		require.NoError(t, os.WriteFile(p.config+".new", []byte(text), 0o600))
+		require.NoError(t, os.Rename(p.config+".new", p.config))
+	}
+	write("")
+	check := func() string {
+		t.Helper()
+		var out strings.Builder
+		require.NoError(t, run(t.Context(), []string{"check", "-config", p.config}, &out, &out), "%s", &out)
+		assert.NotContains(t, out.String(), "warning", "the page says nothing of one")
+		return out.String()
+	}
+	assert.Contains(t, check(), "What this would change in the criproxy that runs is unknown: there is no admin socket")
+	p.launch()
+	testkit.Eventually(t, "status is as step 6 says", func() bool {
+		text, r := p.status()
+		return r.Ready && !strings.Contains(text, "OUTAGES") && strings.Contains(text, ", ready") && r.Backends[0].State == "up"
+	})
+	text, _, _ := p.doctor()
+	well := "Nothing here prevents criproxy from working."
+	if strings.Contains(text, "kubelet bypasses criproxy") { // a kubelet of this machine, which other tests may have started
+		well = "Errors found: 1."
+	}
+	assert.Contains(t, text, well)
+
+	const section = "6. Look"
+	second := block(t, "first-node.md", section, "yaml")
+	write(second)
+	testkit.Eventually(t, "both runtimes are up", func() bool {
+		_, r := p.status()
+		return len(r.Backends) == 2 && r.Backends[0].State == "up" && r.Backends[1].State == "up"
+	})
+	assert.Contains(t, check(), "Nothing would change in the criproxy that runs.")
+	for _, line := range strings.Split(strings.TrimSpace(second), "\n") {
+		assert.Contains(t, string(packaged), "#"+line+"\n", "the file that comes with the package has the same example")
+	}
+
+	_, rest, _ := strings.Cut(string(readFile(t, filepath.Join("..", "..", "docs", "first-node.md"))), "```yaml\napiVersion")
+	objects, _, _ := strings.Cut("apiVersion"+rest, "```")
+	class, pod, ok := strings.Cut(objects, "---\n")
+	require.True(t, ok)
+	var runtimeClass struct {
+		Metadata struct{ Name string }
+		Handler  string
+	}
+	var first struct {
+		Metadata struct{ Name string }
+		Spec     struct {
+			RuntimeClassName string `yaml:"runtimeClassName"`
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(class), &runtimeClass))
+	require.NoError(t, yaml.Unmarshal([]byte(pod), &first))
+	assert.Equal(t, runtimeClass.Metadata.Name, first.Spec.RuntimeClassName)
+	_, err = runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+		Config: testkit.PodConfig(first.Metadata.Name), RuntimeHandler: runtimeClass.Handler})
+	require.NoError(t, err)
+	pods := p.pods().Pods
+	require.Len(t, pods, 1)
+	assert.Equal(t, "first kata.io", pods[0].Name+" "+pods[0].Backend)
 }

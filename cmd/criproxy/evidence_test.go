@@ -386,3 +386,22 @@ func TestAFullDiskLosesNoCallInAHandover(t *testing.T) {
 	})
 	p.lines(`"The recording cannot be written; a crash would lose it" err=".* no space left on device"`)
 }
+
+// A process that is killed after it has handed over leaves a gap that is named.
+func TestAKilledPredecessorLeavesANamedGap(t *testing.T) {
+	t.Parallel()
+	p := startedProcess(t)
+	hung, thaw := p.hangs()
+	defer thaw()
+	old := p.serving()
+	p.handOver()
+	require.NoError(t, syscall.Kill(old, syscall.SIGKILL))
+	require.Error(t, <-hung)
+	testkit.Eventually(t, "it is named", func() bool { return p.logged("The previous process ended before it had passed on") == 1 })
+	p.lines(`calls=1 methods=\["runtime.v1.RuntimeService/ExecSync"\]`)
+	_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{})
+	require.NoError(t, err)
+	dump, err := p.ask("dump")
+	require.NoError(t, err)
+	assert.Regexp(t, `"kind":"missed".*"missed":1\b`, dump)
+}

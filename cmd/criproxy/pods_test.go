@@ -266,3 +266,14 @@ func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
 	testkit.Eventually(t, "it is reloaded again", func() bool { _, r = p.status(); return r.Config.Reloads > 1 })
 	assert.Len(t, r.Config.NeedsRestart, 1, "it still waits")
 }
+
+func TestPodsFailsIfTheListIsNotComplete(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	p.write("listBudget: 3s\n")
+	p.runtimes[0].When(testkit.Failing(status.Error(codes.Internal, "out of order"), "ListContainers"))
+	p.launch()
+	text, err := p.ask("pods")
+	require.ErrorContains(t, err, "the pods of backend primary are missing here: out of order")
+	assert.NotContains(t, text, "No pods", "there may be some")
+}
