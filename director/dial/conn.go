@@ -76,6 +76,10 @@ type Config struct {
 	// Dial connects to an address. Nil means the network of this machine.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
+	// Admit is called before each call, in the context of the call. The call fails with its error, or
+	// calls done when it ends. It must not wait. Optional.
+	Admit func(ctx context.Context, method string) (done func(), err error)
+
 	// Watch is called by Run whenever it becomes possible or impossible to reach the backend, and
 	// for the first state. It gets nil if the backend can be reached, otherwise the reason why
 	// not. Optional.
@@ -117,6 +121,7 @@ type Conn struct {
 	watch         func(error)
 	connect       func(ctx context.Context, address string) (net.Conn, error)
 	tracer        director.Tracer
+	admit         func(ctx context.Context, method string) (done func(), err error)
 	primary       bool
 	dialError     atomic.Pointer[error] // of the latest attempt to connect
 }
@@ -127,10 +132,13 @@ func New(cfg Config) (*Conn, error) {
 	c := &Conn{
 		name: cfg.Name, address: cfg.Address, addresses: append([]string{cfg.Address}, cfg.More...), primary: cfg.Primary,
 		asking: make(chan struct{}, 1), maxMessage: cmp.Or(cfg.MaxMessage, director.DefaultMaxMessage),
-		connect: cfg.Dial, watch: cfg.Watch, tracer: cfg.Tracer,
+		connect: cfg.Dial, watch: cfg.Watch, tracer: cfg.Tracer, admit: cfg.Admit,
 	}
 	if c.connect == nil {
 		c.connect = transport.Dial
+	}
+	if c.admit == nil {
+		c.admit = func(context.Context, string) (func(), error) { return func() {}, nil }
 	}
 	if cfg.Profile != nil {
 		methods := cfg.Profile.Describes(cfg.Schema)
@@ -252,6 +260,11 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 
 // Call is Invoke.
 func (c *Conn) Call(ctx context.Context, call *codec.Call) error {
+	done, err := c.admit(ctx, call.Method)
+	if err != nil {
+		return err
+	}
+	defer done()
 	w, err := c.wording(ctx, call.Method)
 	if err != nil {
 		return err

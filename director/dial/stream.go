@@ -28,6 +28,11 @@ type stream struct {
 
 // Open is NewStream.
 func (c *Conn) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
+	done, err := c.admit(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, done) // ctx ends with the call, even if the client does not read the stream to its end
 	w, err := c.wording(ctx, name)
 	if err != nil {
 		return nil, err

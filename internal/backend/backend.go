@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/inventory"
 )
@@ -76,16 +74,6 @@ func (b *Backend) Use(cfg Config) error {
 		c.Commit()
 	}
 	return err
-}
-
-// Call makes a unary call, on the link that is current when it begins.
-func (b *Backend) Call(ctx context.Context, call *codec.Call) error {
-	return b.current.Load().Call(ctx, call)
-}
-
-// Open opens a streaming call, which keeps the link that is current now.
-func (b *Backend) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
-	return b.current.Load().Open(ctx, desc, name, first)
 }
 
 // Generation returns the number of the link, which grows with each [Link.Commit].

@@ -221,9 +221,11 @@ func (c *Link) End() {
 	}
 }
 
-// Call makes a unary call: one that the cache can answer in one of three ways, and any other one only while the backend is not
-// gone. Of a call that reached the backend, the cache then knows that it may have changed something, also if it failed.
-func (c *Link) Call(ctx context.Context, call *codec.Call) error {
+// Call makes a unary call, on the link that is current when it begins: a call that the cache can answer in one of three ways,
+// and any other one only while the backend is not gone. Of a call that reached the backend, the cache then knows that it may
+// have changed something, also if it failed.
+func (b *Backend) Call(ctx context.Context, call *codec.Call) error {
+	c := b.current.Load()
 	if c.cfg.Pass {
 		return c.pulse.of(ctx, func(ctx context.Context) error { return c.next.Call(ctx, call) })
 	}
@@ -246,10 +248,10 @@ func (c *Link) Call(ctx context.Context, call *codec.Call) error {
 	if sent {
 		c.noteCall(call, err)
 	} else if c.plan.Changes(call.Method) {
-		c.backend.noteRefusal()
+		b.noteRefusal()
 	}
 	if err == nil && call.Method != c.cfg.Alive {
-		c.backend.answered()
+		b.answered()
 	}
 	return err
 }
@@ -264,13 +266,15 @@ func (c *Link) onNextLink(ctx context.Context, call *codec.Call, err error) erro
 	lost := c.epoch.Err() != nil
 	c.backend.mu.Unlock()
 	if lost {
-		return next.Call(ctx, call)
+		return c.backend.Call(ctx, call)
 	}
 	return err
 }
 
-// Open opens a streaming call. A list in several messages is answered as a list; any other stream ends when the backend goes.
-func (c *Link) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
+// Open opens a streaming call, which keeps the link that is current now. A list in several messages is answered as a list; any
+// other stream ends when the backend goes.
+func (b *Backend) Open(ctx context.Context, desc *grpc.StreamDesc, name string, first *codec.Frame) (codec.Stream, error) {
+	c := b.current.Load()
 	r, described := c.roles[name]
 	if !described {
 		return c.next.Open(ctx, desc, name, first)

@@ -94,7 +94,7 @@ func (p *Proxy) underWay(line ...any) []any {
 	add("staysFor", texts(p.staysFor()))
 	var backends []string
 	for _, b := range p.backends() {
-		if n := b.bounded.Calls.N.Load(); n > 0 {
+		if n := b.calls.UnderWay(); n > 0 {
 			backends = append(backends, fmt.Sprintf("%s has not answered %d", b, n))
 		}
 	}

@@ -47,7 +47,7 @@ type stack struct {
 	separator string
 	alive     string // the method that shows that it answers, and which versions it speaks; empty if the profile names none
 	conn      *dial.Conn
-	bounded   *limits.Conn
+	calls     *limits.Calls      // under way
 	backend   *backend.Backend   // takes the calls; it belongs to the Set
 	link      *backend.Link      // of backend
 	cached    bool               // backend has a cache
@@ -67,7 +67,7 @@ type stack struct {
 func (b *stack) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
 // newStack builds the stack for the i-th runtime of cfg, with the backend that s has staged for it: a connection, which finds
-// out what the runtime speaks; the bound on the calls of clients; and the link, with a cache or without. It connects to nothing.
+// out what the runtime speaks, with a bound on the calls of clients; and the link, with a cache or without. It connects to nothing.
 // A proxy that only shows calls gets a connection that passes everything on as it is, without versions, cache and history.
 func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assembly) (*stack, error) {
 	b := &stack{
@@ -82,6 +82,7 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 	if i > 0 && cfg.IDs != config.NativeIDs {
 		b.prefix = b.cfg.Name + b.separator
 	}
+	b.calls = limits.NewCalls(b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
 	var err error
 	b.conn, err = dial.New(dial.Config{
 		Name:        b.cfg.Name,
@@ -96,6 +97,7 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 		GRPC:        dataPaths[cfg.DataPath].grpc,
 		Budget:      p.memory,
 		Dial:        b.noting(p.machine.Dial),
+		Admit:       b.calls.Admit,
 		Via:         p.via,
 		Watch:       func(err error) { b.link.Reached(err) },
 		Primary:     i == 0,
@@ -105,18 +107,17 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 	if err != nil {
 		return nil, err
 	}
-	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
 	if p.shows {
-		return b, b.stage(s, backend.Config{Conn: codec.Conn{Caller: b.bounded}, Silence: cfg.GoneAfter})
+		return b, b.stage(s, backend.Config{Conn: codec.Conn{Caller: b.conn}, Silence: cfg.GoneAfter})
 	}
 	// Calls come in the newest version of the API; the connection converts them.
 	pkg := d.Profile.Versions[0].Package
 	if d.Profile.Probe != "" {
 		b.alive = "/" + pkg + "." + d.Profile.Probe
 	}
-	link := backend.Config{Conn: codec.Conn{Caller: b.bounded}, Silence: cfg.GoneAfter, Before: stateOf(p.changes.Of(s.staged.Sources[b.String()]))}
+	link := backend.Config{Conn: codec.Conn{Caller: b.conn}, Silence: cfg.GoneAfter, Before: stateOf(p.changes.Of(s.staged.Sources[b.String()]))}
 	if !b.cached {
-		bridge, err := backend.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
+		bridge, err := backend.Bridge(b.conn, d.Profile.Known.Lists, d.Schema, pkg)
 		if err != nil {
 			return nil, err
 		}
