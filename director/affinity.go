@@ -53,7 +53,8 @@ func (t *table) lookupAffinity(path *rewrite.Path) func(context.Context, []byte,
 }
 
 // An affinity says where the requests of a method have a value to remember, and the name whose owner is the backend of that
-// value. The profile lists them under tells.
+// value. The profile lists them under tells. It is immutable; what it finds goes to the affinities of the director when
+// the request is routed, whatever the backend answers: kubelet may ask for the image before the pod is there.
 type affinity struct {
 	value  *rewrite.Path
 	name   *rewrite.Path

@@ -9,7 +9,9 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A class says what a field holds: a kind of name, or content for an edit. It is immutable, and belongs to a table.
+// A class says what a field holds: a kind of name, or content for an edit. It is immutable, and belongs to a table. Its number
+// is its index in table.classes, and the [rewrite.Class] of its fields in the plans of that table: a plan means nothing to
+// another table, because a reload may number the kinds anew.
 type class struct {
 	name   string
 	naming *naming // nil for an edit

@@ -8,7 +8,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Route says, for people, what the director does with the calls of one method.
+// A Route says, for people, what the director does with the calls of one method. It is what the profile says for the backends
+// that there are: with a single backend nothing is translated, and everything goes there.
 type Route struct {
 	Method  string       // "/runtime.v1.RuntimeService/StopContainer"
 	Stream  bool         // the client or the server sends a stream

@@ -140,7 +140,8 @@ func (d *Director) NewStream(ctx context.Context, desc *grpc.StreamDesc, name st
 	return front{codec.Conn{Caller: d}, d}.NewStream(ctx, desc, name, opts...)
 }
 
-// front is a director, or what is around it, for those who know it only as a connection.
+// front is a director, or what is around it, for those who know it only as a connection. It opens a described stream with one
+// message from the client, because the director decides by the first message where a stream goes.
 type front struct {
 	codec.Conn
 	director *Director

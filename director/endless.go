@@ -52,7 +52,8 @@ const (
 )
 
 // memberKey identifies a backend over reloads: by its name, and by the form of its names in
-// front.
+// front. A backend that gets another form is another member: the client must be told that the
+// old names are gone, and of the same objects by their new ones.
 type memberKey struct {
 	name string
 	bare bool

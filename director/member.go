@@ -52,7 +52,9 @@ type member struct {
 	begun   bool          // the Resync's Begin has been called, or is not needed
 }
 
-// A place is the place of a backend in a table. A reload gives its member another one.
+// A place is the place of a backend in a table. It is immutable; a reload gives its member another one. The table of a place may
+// be older than the director's for a moment, so what a member asks of the backend it asks by its place, and never by an index
+// that it has kept.
 type place struct {
 	table   *table
 	method  *method
@@ -191,7 +193,8 @@ type opening struct {
 	ended  chan ending        // gets one ending, last of all
 }
 
-// ending says how a stream has ended.
+// ending says how a stream has ended. An end without any message may mean that the backend has no such stream (see
+// lacks): the pauses before the next attempts then grow longer than those after the end of a connection.
 type ending struct {
 	err     error
 	trailer metadata.MD

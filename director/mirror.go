@@ -39,7 +39,8 @@ type mirrors struct {
 	underWay map[mirrorKey]*mirror
 }
 
-// mirrorKey identifies a mirror by the name of its backend and the method.
+// mirrorKey identifies a mirror by the name of its backend and the method. The name outlives reloads; the place in a table does
+// not.
 type mirrorKey struct{ backend, method string }
 
 // A mirror sends requests of one method to one backend: always the latest. Its goroutine is the only one that makes attempts.
@@ -53,7 +54,8 @@ type mirror struct {
 	stop   context.CancelFunc // ends the latest attempt
 }
 
-// mirrored is a request with the metadata that the client sent, and its time.
+// mirrored is a request with the metadata that the client sent, and its time. It is immutable, and has its own copy of the
+// bytes, because it outlives the call: a backend that is gone gets it when it is back.
 type mirrored struct {
 	body []byte
 	sent metadata.MD

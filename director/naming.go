@@ -11,7 +11,9 @@ import (
 	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
-// verdict is what a front name alone decides about its owner.
+// verdict is what a front name alone decides about its owner. It is no error by itself: whether a call about an ownerless name is
+// NotFound, about an unknown owner Unavailable, or goes to the primary, is decided where the call is routed, because a filter of
+// a list with such a name means an empty list.
 type verdict int
 
 const (

@@ -12,7 +12,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// spread is how many backends get a call.
+// spread is how many backends get a call. With toOne and toFirst the client gets the answer of one backend, with its header and
+// trailer; with toAll and toNone the director makes the reply.
 type spread int
 
 const (
@@ -22,14 +23,16 @@ const (
 	toNone                // no backend can have what the call asks for: the reply is empty
 )
 
-// A destination says where a call goes. It is decided once for each call, from its first message.
+// A destination says where a call goes. It is decided once for each call, from its first message, and means the table that has
+// decided it: backend and among are places in its list of backends. A reload does not change it.
 type destination struct {
 	spread  spread
 	backend int   // of toOne
 	among   []int // of toAll
 }
 
-// A routeError is the error of a request that the director cannot send to any backend.
+// A routeError is the error of a request that the director cannot send to any backend. The client gets code and reason, and no
+// backend has had the call: whoever retries it repeats nothing.
 type routeError struct {
 	code   codes.Code
 	reason string

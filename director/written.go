@@ -92,7 +92,8 @@ func (n *noted) read(dst, message []byte, b int, key string) ([]byte, error) {
 	return p.Apply(dst, message)
 }
 
-// notes says where the messages of an API have notes. It is immutable, and belongs to a table.
+// notes says where the messages of an API have notes. It is immutable, and belongs to a table. The key of a note has the name
+// of its backend, so that notes of a criproxy behind this one, or of a backend that had another name, stay in the object.
 type notes struct {
 	keys     []string // :: backend → key of its notes; empty for the primary
 	messages []*noted // :: class - 1 → where a message in a reply has its note

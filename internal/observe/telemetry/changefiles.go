@@ -20,6 +20,12 @@ import (
 // Changes are in two files of a folder. The newer file becomes the older one when it is full. Each line is a change, but
 // for those that say which version of criproxy has written the lines after them.
 //
+//	{"v":1,"program":"criproxy 1.0.0"}                               what comes from here on is of this version
+//	{"time":"...","what":"gone","backend":"kata.io","why":"..."}     one change, as criproxy events prints it
+//
+// The files are append-only: a line is never changed or removed, but by the rename that replaces the older file. So a reader needs
+// no lock, and reads what was there when it opened the file.
+//
 // A file may end in half a line, after a crash or on a full disk, and another process may have written to it meanwhile. So a line
 // begins on its own, whatever is before it, and a reader names the lines that it cannot read, and goes on with the next one.
 const (
@@ -165,12 +171,14 @@ func (files changeFiles) each(do func(*capture.Change) error) error {
 	return nil
 }
 
-// unread returns the change that stands for lines that cannot be read.
+// unread returns the change that stands for lines that cannot be read. It says that something is missing, and never what: a
+// reader must not take silence for "nothing happened".
 func unread(why string, at time.Time) *capture.Change {
 	return &capture.Change{Time: at, What: capture.Unread, Why: why, PID: os.Getpid()}
 }
 
-// readChanges calls do with each change of a file, which was written until the time end.
+// readChanges calls do with each change of a file, which was written until the time end. Neighbouring lines that cannot be read for
+// the same reason are one change, with the time of the change before them: they were written later than that.
 func readChanges(from io.Reader, path string, end time.Time, do func(*capture.Change) error) error {
 	r := bufio.NewReaderSize(from, maxChangeLine)
 	var before time.Time // of the latest change

@@ -38,7 +38,8 @@ func (c *Changes) Keep(stop <-chan struct{}) {
 	}
 }
 
-// write writes the changes that wait. They stay if it fails. Only write and compare move written, both with disk.
+// write writes the changes that wait. They stay if it fails. Only write and compare move written, both with disk. c.mu is not held
+// while the disk works: a change that comes meanwhile has a number after written, and waits for the next write.
 func (c *Changes) write() error {
 	c.disk.Lock()
 	defer c.disk.Unlock()

@@ -122,7 +122,8 @@ func (k *Condition) is(runtime, at, process string) (change capture.Change, chan
 	return change, true
 }
 
-// isUp reports whether a condition is that of a backend or plugin that answers. All others but the empty one are outages.
+// isUp reports whether a condition is that of a backend or plugin that answers. All others but the empty one are outages, so a
+// condition that a newer criproxy has noted, and this one does not know, is one: it is safer to show trouble that is over.
 func isUp(condition string) bool { return condition == capture.Up || condition == capture.PluginReady }
 
 // Conditions are the conditions of all backends and plugins. The zero value has none. [Changes] guards its own; copies of it share
