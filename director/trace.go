@@ -22,8 +22,8 @@ type Tracer interface {
 	Begin(ctx context.Context, info LegInfo) (context.Context, Leg)
 }
 
-// LegInfo describes a leg that begins. A Tracer may keep it, but for its Metadata. A call has one leg of the client, and one of each
-// backend that is asked: none if the director refuses the call or the cache answers it, and one more for each attempt.
+// LegInfo describes a leg that begins. A Tracer may keep it, but for its Metadata. A call has one leg of the client, and one of a
+// backend each time that the director asks one: none if it refuses the call, or if the cache answers at once.
 type LegInfo struct {
 	Method  string // full name, in the version of the API that this leg has
 	Backend string // name of the backend of a backend's leg; an unnamed primary has none
