@@ -69,11 +69,13 @@ const (
 	defaultMaxReply   = 1 << 20
 	DefaultMaxStreams = 16 << 10
 
-	defaultWindow    = 1 << 20
-	handshakeTimeout = 10 * time.Second
-	stallTimeout     = 30 * time.Second
-	workers          = 32 // goroutines of a server that run handlers; see startWorkers
-	readBuffer       = 4 << 10
+	// DefaultHandshakeTimeout is for a client: it is on this machine, or has to make TLS.
+	DefaultHandshakeTimeout = 10 * time.Second
+
+	defaultWindow = 1 << 20
+	stallTimeout  = 30 * time.Second
+	workers       = 32 // goroutines of a server that run handlers; see startWorkers
+	readBuffer    = 4 << 10
 )
 
 // A Handshake prepares a connection: it secures the connection and identifies the client. The
@@ -123,7 +125,7 @@ func NewServer(cfg ServerConfig) *Server {
 	s.cfg.MaxHeaders = cmp.Or(cfg.MaxHeaders, DefaultMaxHeaders)
 	s.cfg.MaxStreams = cmp.Or(cfg.MaxStreams, DefaultMaxStreams)
 	s.cfg.Window = max(cmp.Or(cfg.Window, defaultWindow), firstWindow)
-	s.cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, handshakeTimeout)
+	s.cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, DefaultHandshakeTimeout)
 	s.cfg.StallTimeout = cmp.Or(cfg.StallTimeout, stallTimeout)
 	s.cfg.PingTimeout = cmp.Or(cfg.PingTimeout, pingTimeout)
 	s.cfg.Pings.MinTime = cmp.Or(cfg.Pings.MinTime, 5*time.Minute)

@@ -53,11 +53,9 @@ func NewServer(cfg transport.ServerConfig) *Server {
 		grpc.MaxRecvMsgSize(2 * limit), // grpc-go answers for a longer message itself, before any interceptor
 		grpc.MaxHeaderListSize(uint32(cmp.Or(cfg.MaxHeaders, transport.DefaultMaxHeaders))),
 		grpc.MaxConcurrentStreams(uint32(cmp.Or(cfg.MaxStreams, transport.DefaultMaxStreams))),
+		grpc.ConnectionTimeout(cmp.Or(cfg.HandshakeTimeout, transport.DefaultHandshakeTimeout)),
 		grpc.KeepaliveEnforcementPolicy(cfg.Pings),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cfg.PingAfter, Timeout: cfg.PingTimeout}),
-	}
-	if cfg.HandshakeTimeout > 0 {
-		opts = append(opts, grpc.ConnectionTimeout(cfg.HandshakeTimeout))
 	}
 	if cfg.UnaryInterceptor != nil {
 		opts = append(opts, grpc.UnaryInterceptor(cfg.UnaryInterceptor))

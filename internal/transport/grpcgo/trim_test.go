@@ -2,9 +2,11 @@ package grpcgo
 
 import (
 	"context"
+	"io"
 	"net"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,6 +31,27 @@ func (l halfClosing) Accept() (net.Conn, error) {
 type halfClosed struct{ net.Conn }
 
 func (halfClosed) CloseWrite() error { return nil }
+
+// A client that connects and says nothing kept its descriptor for two minutes with grpc-go.
+func TestAClientThatDoesNotGreetIsCutOff(t *testing.T) {
+	onBothPaths(t, func(t *testing.T, newServer func(transport.ServerConfig) server) {
+		testkit.OnSimulatedClock(t, func(t *testing.T) {
+			s := newServer(transport.ServerConfig{})
+			l := halfClosing{bufconn.Listen(64 << 10)}
+			served := make(chan error, 1)
+			go func() { served <- s.Serve(l, nil) }()
+			nc, err := l.Dial()
+			require.NoError(t, err)
+			defer nc.Close()
+			began := time.Now()
+			require.NoError(t, nc.SetDeadline(began.Add(time.Hour)))
+			_, _ = io.Copy(io.Discard, nc) // until it ends, in whatever way
+			assert.Equal(t, transport.DefaultHandshakeTimeout, time.Since(began))
+			s.Stop()
+			assert.NoError(t, <-served)
+		})
+	})
+}
 
 // A client that was slow to leave kept its descriptor, until the socket refused new clients.
 func TestAClientThatIsSlowToLeaveIsCutOff(t *testing.T) {
