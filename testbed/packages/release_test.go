@@ -121,7 +121,7 @@ func TestAReleaseIsWhatItSays(t *testing.T) {
 		"no signature":              {func() { require.NoError(t, os.Remove(filepath.Join(dist, "criproxy-1.0.0.sha256.sig"))) }, "nobody says that these files are a release"},
 		"a signature of somebody else": {func() {
 			must(dist, "sh", "-c", `rm criproxy-1.0.0.sha256.sig; ssh-keygen -q -Y sign -f "$1" -n criproxy criproxy-1.0.0.sha256`, "sh", other)
-		}, "no key of"},
+		}, "no key that"},
 	} {
 		whole := t.TempDir()
 		must("/", "cp", "-a", dist+"/.", whole)
