@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -101,13 +100,21 @@ func profileBytes(t runtimeapi.SecurityProfile_ProfileType, ref string) []byte {
 
 // pathOf is the opposite of profileOf.
 func pathOf(profile []byte) string {
-	var p runtimeapi.SecurityProfile
-	_ = proto.Unmarshal(profile, &p) // what comes after a mistake does not count
-	switch p.GetProfileType() {
+	var t uint64
+	var ref string
+	for f := range wire.Fields(profile) { // ends where a malformed profile does
+		switch {
+		case f.Number == 1 && f.Type == protowire.VarintType:
+			t = f.Uint()
+		case f.Number == 2 && f.Type == protowire.BytesType:
+			ref = string(f.Bytes())
+		}
+	}
+	switch runtimeapi.SecurityProfile_ProfileType(t) {
 	case runtimeapi.SecurityProfile_RuntimeDefault:
 		return "runtime/default"
 	case runtimeapi.SecurityProfile_Localhost:
-		return localhost + p.GetLocalhostRef()
+		return localhost + ref
 	default:
 		return "unconfined"
 	}

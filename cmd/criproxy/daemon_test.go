@@ -259,15 +259,22 @@ func TestAReadOnlySocketAllowsOnlyReads(t *testing.T) {
 	assert.Equal(t, codes.PermissionDenied, tryOne(cc, "/containerd.services.containers.v1.Containers/List"), "other services of the runtime are not CRI")
 }
 
+// notifies returns the socket through which the process will notify systemd, until the test ends.
+func (p *process) notifies() *net.UnixConn {
+	p.Helper()
+	path := filepath.Join(p.dir, "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	require.NoError(p, err)
+	p.Cleanup(func() { _ = conn.Close() }) // nothing is left to be read
+	p.env = append(os.Environ(), "NOTIFY_SOCKET="+path)
+	return conn
+}
+
 func TestSystemdIsNotifiedAndGetsTheSockets(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
-	path := filepath.Join(p.dir, "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	require.NoError(t, err)
-	defer conn.Close() // nothing is left to be read
+	conn := p.notifies()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(testkit.Patience)))
-	p.env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 	p.launch()
 	var stored []string
 	for {
@@ -309,10 +316,7 @@ func TestSystemdIsNotifiedAndGetsTheSockets(t *testing.T) {
 func TestTheSuccessorIsItsSupervisorsChild(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
-	path := filepath.Join(p.dir, "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	require.NoError(t, err)
-	defer conn.Close() // nothing is left to be read
+	conn := p.notifies()
 	main := make(chan int, 10)
 	go func() {
 		for text := make([]byte, 4096); ; {
@@ -326,7 +330,6 @@ func TestTheSuccessorIsItsSupervisorsChild(t *testing.T) {
 			}
 		}
 	}()
-	p.env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 	first := p.launch()
 	done, thaw := p.hangs() // the old process stays until the call ends
 	before := first.Process.Pid

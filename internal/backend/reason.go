@@ -29,8 +29,10 @@ func NameIn(message string) string {
 	return strings.TrimSuffix(name, ":")
 }
 
-// NotReachedIn returns the backend that criproxy could not reach, as it says in a message, or "".
+// NotReachedIn returns the backend that criproxy could not reach, as it says in a message, or "". What another part of criproxy
+// was doing meanwhile may come first.
 func NotReachedIn(message string) string {
+	message = message[max(strings.Index(message, ofBackend), 0):]
 	if name, why := about(message); strings.HasPrefix(why, unreachedAt) || strings.HasPrefix(why, goneSince) {
 		return name
 	}

@@ -189,17 +189,24 @@ func (l Listener) Perm() (os.FileMode, error) {
 // IDs returns the configured user and group of the socket's file. -1 means that none is configured.
 func (l Listener) IDs() (uid, gid int, err error) {
 	name, group, _ := strings.Cut(l.Owner, ":")
-	if u, lookup := user.Lookup(name); lookup == nil {
-		name = u.Uid
+	uid, gid = -1, -1
+	if name != "" {
+		if uid, err = strconv.Atoi(name); err != nil {
+			u, lookup := user.Lookup(name)
+			if lookup != nil {
+				return -1, -1, fmt.Errorf("%q: there is no user %q on this node", l.Owner, name)
+			}
+			uid, _ = strconv.Atoi(u.Uid) // always a number on Linux
+		}
 	}
-	if g, lookup := user.LookupGroup(group); lookup == nil {
-		group = g.Gid
-	}
-	if uid, err = strconv.Atoi(cmp.Or(name, "-1")); err != nil {
-		return -1, -1, fmt.Errorf("%q: there is no user %q on this node", l.Owner, name)
-	}
-	if gid, err = strconv.Atoi(cmp.Or(group, "-1")); err != nil {
-		return -1, -1, fmt.Errorf("%q: there is no group %q on this node", l.Owner, group)
+	if group != "" {
+		if gid, err = strconv.Atoi(group); err != nil {
+			g, lookup := user.LookupGroup(group)
+			if lookup != nil {
+				return -1, -1, fmt.Errorf("%q: there is no group %q on this node", l.Owner, group)
+			}
+			gid, _ = strconv.Atoi(g.Gid) // always a number on Linux
+		}
 	}
 	if uid < -1 || gid < -1 {
 		return -1, -1, errors.New("an id is negative; want USER, USER:GROUP or :GROUP")

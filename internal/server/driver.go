@@ -11,7 +11,6 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/host"
 	"github.com/criproxy/criproxy/internal/transport"
 )
@@ -80,7 +79,7 @@ func (b *stack) askWhatItIs(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	process := b.servedBy()
-	v, err := runtimeapi.NewRuntimeServiceClient(codec.Conn{Caller: b.conn}).Version(ctx, &runtimeapi.VersionRequest{}) // not the cache: that has what it was
+	v, err := runtimeapi.NewRuntimeServiceClient(b.conn).Version(ctx, &runtimeapi.VersionRequest{}) // not the cache: that has what it was
 	if err != nil {
 		return false
 	}

@@ -108,14 +108,14 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 		return nil, err
 	}
 	if p.shows {
-		return b, b.stage(s, backend.Config{Conn: codec.Conn{Caller: b.conn}, Silence: cfg.GoneAfter})
+		return b, b.stage(s, backend.Config{Conn: b.conn, Silence: cfg.GoneAfter})
 	}
 	// Calls come in the newest version of the API; the connection converts them.
 	pkg := d.Profile.Versions[0].Package
 	if d.Profile.Probe != "" {
 		b.alive = "/" + pkg + "." + d.Profile.Probe
 	}
-	link := backend.Config{Conn: codec.Conn{Caller: b.conn}, Silence: cfg.GoneAfter, Before: stateOf(p.changes.Of(s.staged.Sources[b.String()]))}
+	link := backend.Config{Conn: b.conn, Silence: cfg.GoneAfter, Before: stateOf(p.changes.Of(s.staged.Sources[b.String()]))}
 	if !b.cached {
 		bridge, err := backend.Bridge(b.conn, d.Profile.Known.Lists, d.Schema, pkg)
 		if err != nil {

@@ -23,8 +23,8 @@ import (
 //	{"v":1,"program":"criproxy 1.0.0"}                               what comes from here on is of this version
 //	{"time":"...","what":"gone","backend":"kata.io","why":"..."}     one change, as criproxy events prints it
 //
-// The files are append-only: a line is never changed or removed, but by the rename that replaces the older file. So a reader needs
-// no lock, and reads what was there when it opened the file.
+// The files are append-only: a line is never changed or removed, but by the rename that replaces the older file, and where a write
+// has failed. So a reader needs no lock, and reads what was there when it opened the file.
 //
 // A file may end in half a line, after a crash or on a full disk, and another process may have written to it meanwhile. So a line
 // begins on its own, whatever is before it, and a reader names the lines that it cannot read, and goes on with the next one.
