@@ -15,9 +15,10 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// An asker finds out whether a backend has a name, by a list with the name as its filter. It is
+// An asker finds out whether the primary has a name, by a list with the name as its filter. It is
 // immutable. The nil asker is for kinds without such a list, and finds no name.
 type asker struct {
+	primary   codec.Caller
 	method    string
 	filter    *rewrite.Path // in the request
 	items, id *rewrite.Path // the list in the reply, and the id in an item
@@ -28,7 +29,7 @@ const byBeginning = "prefix"
 
 // compileAsker finds the list of a kind that has a filter by id. It skips mistakes in the
 // profile's lists, which [backend.Backend.Stage] reports.
-func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
+func compileAsker(kind string, p *Profile, s *codec.Schema, primary codec.Caller) *asker {
 	for _, l := range p.Known.Lists {
 		i := slices.IndexFunc(l.Filters, func(f inventory.Filter) bool { return f.Item == l.ID && f.Match == byBeginning })
 		if l.Kind != kind || i < 0 {
@@ -44,7 +45,7 @@ func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 		}
 		items, _ := rewrite.ParsePath(m.Output, string(list.Name())) // list is a field of m.Output
 		if id, err := rewrite.ParsePath(list.Message(), l.ID); err == nil {
-			return &asker{m.Name, filter, items, id}
+			return &asker{primary, m.Name, filter, items, id}
 		}
 	}
 	return nil
@@ -61,16 +62,16 @@ func findList(name string, p *Profile, s *codec.Schema) (*codec.Method, protoref
 	return nil, nil
 }
 
-// has asks a backend whether it has a name that is, or begins with, name. An error means that nobody knows, which is not the same
+// has asks the primary whether it has a name that is, or begins with, name. An error means that nobody knows, which is not the same
 // as no: the caller must not go on as if the backend had no such name.
-func (a *asker) has(ctx context.Context, c codec.Caller, name []byte) (found bool, err error) {
+func (a *asker) has(ctx context.Context, name []byte) (found bool, err error) {
 	if a == nil {
 		return false, nil
 	}
 	call := &codec.Call{Method: a.method, Request: codec.NewFrame(a.filter.Append(nil, name))}
-	err = c.Call(ctx, call)
+	err = a.primary.Call(ctx, call)
 	if status.Code(err) == codes.Unimplemented {
-		return false, nil // the backend has nothing of this kind
+		return false, nil // it has nothing of this kind
 	}
 	if err != nil {
 		return false, err

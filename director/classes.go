@@ -47,7 +47,7 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 			add(&class{name: kind, naming: native(kind, cfg.Backends, cfg.Panicked)})
 			continue
 		}
-		add(&class{name: kind, naming: prefixed(kind, sep, form.Bare == "primary", cfg.Backends, compileAsker(kind, cfg.Profile, cfg.Schema))})
+		add(&class{name: kind, naming: prefixed(kind, sep, form.Bare == "primary", cfg.Backends, compileAsker(kind, cfg.Profile, cfg.Schema, t.calls[0]))})
 	}
 	for _, name := range sortedKeys(cfg.Profile.Edits) {
 		make, ok := cfg.Edits[cfg.Profile.Edits[name].Replies]

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
@@ -85,7 +84,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 				return i, v
 			}
 			// A primary that is a multiplexer itself has names with prefixes of its own.
-			switch found, err := ask.has(ctx, codec.CallerOf(backends[0].Conn), front); {
+			switch found, err := ask.has(ctx, front); {
 			case err != nil:
 				return 0, unknownOwner
 			case found:

@@ -35,7 +35,7 @@ func nativeDirector[C grpc.ClientConnInterface](t *testing.T, of *director.Profi
 	cfg := director.Config{Profile: of, Schema: muxtest.Library, NativeNames: true}
 	for i, conn := range conns {
 		known := backend.Open("", backend.File{})
-		require.NoError(t, known.Use(backend.Config{Conn: conn, Schema: cfg.Schema, Package: muxtest.Package, Spec: of.Known}))
+		require.NoError(t, known.Use(backend.Config{Next: codec.CallerOf(conn), Schema: cfg.Schema, Package: muxtest.Package, Spec: of.Known}))
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: []string{"", "beta.io"}[i], Conn: known, Known: known})
 	}
 	d := muxtest.New(t, cfg)

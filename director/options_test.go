@@ -30,7 +30,7 @@ func TestSeveralBackendsWriteNothingIntoOneOption(t *testing.T) {
 			return stream.SendMsg(muxtest.Bytes("ListResponse", `books {id: "7"}`))
 		})
 		k := backend.Open(name, backend.File{})
-		require.NoError(t, k.Use(backend.Config{Name: name, Conn: b.Conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known}))
+		require.NoError(t, k.Use(backend.Config{Name: name, Next: codec.CallerOf(b.Conn), Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known}))
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: k, Known: k})
 	}
 	d := muxtest.New(t, cfg)

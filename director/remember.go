@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/backend"
 )
 
@@ -66,7 +67,7 @@ func Remember(b Backend, cfg Config, m MemoryConfig) (remembered Backend, run fu
 	}
 	known := backend.Open(b.Name, backend.File{Path: m.File})
 	err = known.Use(backend.Config{
-		Name: b.String(), Conn: b.Conn,
+		Name: b.String(), Next: codec.CallerOf(b.Conn),
 		Schema: cfg.Schema, Package: pkg, Spec: p.Known,
 		Primary:  m.Primary,
 		Absent:   m.Absent,

@@ -28,7 +28,7 @@ func (b browsed) Call(ctx context.Context, call *codec.Call) error {
 func TestABackendThatIsBackIsNotSlow(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		config := func(c *settings) {
-			c.Conn = codec.Conn{Caller: browsed{n}}
+			c.Next = browsed{n}
 			c.Spec.Lists = append(c.Spec.Lists, inventory.List{List: "Browse", ID: "id", Every: time.Second})
 		}
 		old := n.watch(t, config)

@@ -28,7 +28,7 @@ func BenchmarkCall(b *testing.B) {
 	for _, method := range []string{"Get", "Bind"} {
 		b.Run(method, func(b *testing.B) {
 			cfg := n.config(b, nil)
-			cfg.Conn = codec.Conn{Caller: replying{muxtest.Bytes("Book", `id: "a"`).Bytes()}}
+			cfg.Next = replying{muxtest.Bytes("Book", `id: "a"`).Bytes()}
 			w := cfg.begin(b)
 			request := muxtest.Bytes("GetRequest", `book_id: "a"`).Bytes()
 			b.ReportAllocs()

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/backend"
 	"github.com/criproxy/criproxy/internal/inventory"
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
@@ -56,7 +55,7 @@ func TestALinkThatIsNotCommittedChangesNothing(t *testing.T) {
 		w := n.watch(t, nil)
 		before, generation := w.State(), w.Generation()
 		_, err := w.Stage(n.config(t, func(c *settings) {
-			c.Conn, c.Alive, c.Spec.Lists[0].ID = codec.Conn{Caller: &near{library: n.library, down: true}}, "", "title" // which lists cannot be read by
+			c.Next, c.Alive, c.Spec.Lists[0].ID = &near{library: n.library, down: true}, "", "title" // which lists cannot be read by
 		}).Config)
 		require.NoError(t, err)
 		assert.Equal(t, generation, w.Generation())

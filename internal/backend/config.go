@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/base/recovery"
 	"github.com/criproxy/criproxy/internal/inventory"
@@ -44,8 +42,8 @@ const HealthCheck = "/grpc.health.v1.Health/Check"
 // Config configures a [Link], which does not change it. Several goroutines may call its functions at once, except Watch. Only
 // Watch may call the Backend: the others may be called with its lock held.
 type Config struct {
-	Name string                   // of the backend, for errors
-	Conn grpc.ClientConnInterface // to the backend; takes messages of type *codec.Frame
+	Name string       // of the backend, for errors
+	Next codec.Caller // the connection to the backend
 
 	Schema  *codec.Schema
 	Package string // of the methods that Spec names

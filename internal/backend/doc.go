@@ -7,7 +7,7 @@
 //
 //	runtime := backend.Open("beta.io", backend.File{Path: "/var/lib/mux/beta.io.known"})
 //	err := runtime.Use(backend.Config{
-//		Name: "beta.io", Conn: conn, Schema: schema, Package: "library.v1",
+//		Name: "beta.io", Next: conn, Schema: schema, Package: "library.v1",
 //		Spec:   inventory.Spec{Lists: []inventory.List{{List: "List", Stream: "Stream", ID: "id", Gate: true}}},
 //	})
 //	go runtime.Run(ctx)

@@ -93,13 +93,13 @@ func (b *Backend) Stage(cfg Config) (*Link, error) {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.Pass {
 		cfg.Alive = cmp.Or(cfg.Alive, HealthCheck)
-		return &Link{backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: &inventory.Plan{}, silenceLimit: cfg.Silence}, nil
+		return &Link{backend: b, cfg: cfg, next: cfg.Next, plan: &inventory.Plan{}, silenceLimit: cfg.Silence}, nil
 	}
 	plan, err := inventory.Compile(cfg.Spec, cfg.Schema, cfg.Package, cfg.Equivalents)
 	if err != nil {
 		return nil, err
 	}
-	c := &Link{backend: b, cfg: cfg, next: codec.CallerOf(cfg.Conn), plan: plan, roles: map[string]role{}, silenceLimit: cfg.Silence}
+	c := &Link{backend: b, cfg: cfg, next: cfg.Next, plan: plan, roles: map[string]role{}, silenceLimit: cfg.Silence}
 	for _, m := range cfg.Schema.Methods() {
 		if strings.HasPrefix(m.Name, "/"+cfg.Package+".") {
 			c.roles[m.Name] = role{}

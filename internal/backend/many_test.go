@@ -53,7 +53,7 @@ func TestAListOfTenThousandItemsIsKept(t *testing.T) {
 		at := backend.File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
 		of := func(b *backend.Backend) func(*settings) {
 			return func(c *settings) {
-				c.Backend, c.Conn = b, codec.Conn{Caller: &printed{n, codec.NewFrame(list), codec.NewFrame([]byte("\x12\x04Tale"))}}
+				c.Backend, c.Next = b, &printed{n, codec.NewFrame(list), codec.NewFrame([]byte("\x12\x04Tale"))}
 			}
 		}
 		has := func(b *backend.Backend, what string) {

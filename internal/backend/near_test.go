@@ -99,7 +99,7 @@ func inNoTime(t *testing.T, test func(t *testing.T, n *near), ids ...string) {
 func (n *near) config(t testing.TB, change func(*settings)) settings {
 	t.Helper()
 	cfg := settings{Config: backend.Config{
-		Name: "beta.io", Conn: codec.Conn{Caller: n}, Schema: muxtest.Library, Package: muxtest.Package,
+		Name: "beta.io", Next: n, Schema: muxtest.Library, Package: muxtest.Package,
 		Spec:   muxtest.LibraryProfile(t).Known,
 		Absent: n.absent,
 		Alive:  muxtest.Method("Get"),

@@ -36,7 +36,7 @@ func TestAnOptionalListThatFailsMakesNothingSlow(t *testing.T) {
 			inNoTime(t, func(t *testing.T, n *near) {
 				m := &measured{near: n}
 				w := n.watch(t, func(c *settings) {
-					c.Conn = codec.Conn{Caller: m}
+					c.Next = m
 					c.Spec.Lists = append(c.Spec.Lists, inventory.List{List: "Browse", ID: "id", Optional: true})
 				})
 				browse := func() string {

@@ -20,7 +20,7 @@ import (
 func (n *near) alone(t *testing.T, before backend.State) (*watched, *backend.Link) {
 	t.Helper()
 	w := &watched{Backend: backend.Open("alone", backend.File{}), states: make(chan backend.State, 1000)}
-	c, err := w.Stage(backend.Config{Name: "alone", Conn: codec.Conn{Caller: n}, Pass: true, Before: before, Watch: func(s backend.State) { w.states <- s }})
+	c, err := w.Stage(backend.Config{Name: "alone", Next: n, Pass: true, Before: before, Watch: func(s backend.State) { w.states <- s }})
 	require.NoError(t, err)
 	c.Commit()
 	w.run(t)

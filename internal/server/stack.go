@@ -18,7 +18,6 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/director/dial"
@@ -108,20 +107,20 @@ func (p *Proxy) newStack(cfg *config.Config, i int, d director.Config, s *assemb
 		return nil, err
 	}
 	if p.shows {
-		return b, b.stage(s, backend.Config{Conn: b.conn, Silence: cfg.GoneAfter})
+		return b, b.stage(s, backend.Config{Next: b.conn, Silence: cfg.GoneAfter})
 	}
 	// Calls come in the newest version of the API; the connection converts them.
 	pkg := d.Profile.Versions[0].Package
 	if d.Profile.Probe != "" {
 		b.alive = "/" + pkg + "." + d.Profile.Probe
 	}
-	link := backend.Config{Conn: b.conn, Silence: cfg.GoneAfter, Before: stateOf(p.changes.Of(s.staged.Sources[b.String()]))}
+	link := backend.Config{Next: b.conn, Silence: cfg.GoneAfter, Before: stateOf(p.changes.Of(s.staged.Sources[b.String()]))}
 	if !b.cached {
 		bridge, err := backend.Bridge(b.conn, d.Profile.Known.Lists, d.Schema, pkg)
 		if err != nil {
 			return nil, err
 		}
-		link.Conn = codec.Conn{Caller: bridge}
+		link.Next = bridge
 		return b, b.stage(s, link)
 	}
 	var equivalents func(string) []string
