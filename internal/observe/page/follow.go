@@ -176,32 +176,19 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 				f.update(changed, time.Now(), caughtUp)
 				return
 			}
-			if f.at = ev.Seq; f.at >= recorded {
-				caughtUp = true
-				f.upTo()
-			}
 			quiet = false
 			if f.first == 0 {
 				f.first = ev.Seq
 			}
-			if f.info.Load().From == 0 && ev.Kind != capture.Changed { // the time of a change is when it began
-				info := *f.info.Load()
-				info.From, info.Older = unix(ev.Time), oldest > 0 && f.first > oldest
-				f.info.Store(&info)
-			}
 			if ev.Kind == capture.Changed {
 				changed = append(changed, *ev.Change)
 				f.look.Take(&ev, nil, calls.Changed)
-				continue
+			} else {
+				f.takeCall(&ev, a, before, oldest)
 			}
-			f.history.take(&ev)
-			c, what := a.Add(&ev)
-			if what == calls.Done && !c.Began.Add(c.Took).After(before) {
-				continue
-			}
-			f.look.Take(&ev, c, what)
-			if what == calls.Done {
-				f.history.add(c)
+			if f.at = ev.Seq; f.at >= recorded { // and the pages have it
+				caughtUp = true
+				f.upTo()
 			}
 		case now := <-tick.C:
 			if quiet { // the latest numbers have no events
@@ -219,6 +206,24 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			}
 			f.history.underWay(long)
 		}
+	}
+}
+
+// takeCall takes an event of a call, unless the call ended at before or earlier. oldest is as in take.
+func (f *follower) takeCall(ev *capture.Event, a *calls.Assembler, before time.Time, oldest uint64) {
+	if f.info.Load().From == 0 {
+		info := *f.info.Load()
+		info.From, info.Older = unix(ev.Time), oldest > 0 && f.first > oldest
+		f.info.Store(&info)
+	}
+	f.history.take(ev)
+	c, what := a.Add(ev)
+	if what == calls.Done && !c.Began.Add(c.Took).After(before) {
+		return
+	}
+	f.look.Take(ev, c, what)
+	if what == calls.Done {
+		f.history.add(c)
 	}
 }
 

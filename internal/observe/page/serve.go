@@ -216,10 +216,10 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		caughtUp := false
+		caughtUp, catchesUp := false, f.caughtUp
 		select {
 		case <-f.caughtUp:
-			caughtUp = true
+			caughtUp, catchesUp = true, nil
 		default:
 		}
 		b, last, changed := f.history.since(at, perBatch) // before the info, which is then at least as new as the calls
@@ -268,6 +268,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 			case <-ctx.Done():
 				return
 			}
+		case <-catchesUp:
 		case <-linked.C:
 		case report := <-status:
 			if report != nil && !send("status", report, "") {

@@ -234,7 +234,15 @@ func TestAPageKnowsWhenItHasTheRecordedCalls(t *testing.T) {
 	path := filepath.Join(testkit.SocketDir(t), "a.sock")
 	p := begin(t, path, 1, nil)
 	p.call(t, "/a.B/Recorded")
-	page, leave := listen(t, follow(t, newServer(Config{Admin: path, Open: open}, "")))
+	server := newServer(Config{Admin: path, Open: open}, "")
+	f := server.shown.Load()
+	upTo := f.upTo
+	f.upTo = func() {
+		rows, _, _ := f.history.since(place{}, perBatch)
+		assert.Positive(t, rows.Len(), "it has them already")
+		upTo()
+	}
+	page, leave := listen(t, follow(t, server))
 	defer leave()
 	page.until("info", `"caughtUp":false`)
 	page.until("calls", "/a.B/Recorded")
