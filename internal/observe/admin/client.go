@@ -70,19 +70,30 @@ func NewClient(address string) *Client {
 // errSpeaksGRPC says that a socket is one of a gRPC server.
 var errSpeaksGRPC = errors.New("it speaks gRPC")
 
-// httpConn is a connection whose server should speak HTTP/1. Read fails with errSpeaksGRPC if the server's first byte is one of
-// HTTP/2's SETTINGS. A gRPC server sends these at once, and what net/http says of them depends on whether the request was first.
+// httpConn is a connection whose server should speak HTTP/1. Read, and then Write, fails with errSpeaksGRPC if the server's first
+// byte is one of HTTP/2's SETTINGS. A gRPC server sends these at once, and what net/http says of them depends on whether the
+// request was first.
 type httpConn struct {
 	net.Conn
-	began bool // only the goroutine of net/http that reads uses it
+	began bool        // only the goroutine of net/http that reads uses it
+	grpc  atomic.Bool // Read has failed
 }
 
 func (c *httpConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.began {
 		if c.began = true; b[0] == 0 {
+			c.grpc.Store(true)
 			return 0, errSpeaksGRPC
 		}
+	}
+	return n, err
+}
+
+func (c *httpConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil && c.grpc.Load() { // net/http closes a connection that it cannot read
+		err = errSpeaksGRPC
 	}
 	return n, err
 }

@@ -41,6 +41,18 @@ func TestAnAnswerToARequestThatHasEndedIsNone(t *testing.T) {
 	}
 }
 
+// net/http closes a connection that it cannot read, and may still be about to write.
+func TestARequestThatComesAfterTheServersWordsSaysWhatTheyAre(t *testing.T) {
+	ours, theirs := net.Pipe()
+	c := &httpConn{Conn: ours}
+	go func() { _, _ = theirs.Write([]byte{0}) }()
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, errSpeaksGRPC)
+	require.NoError(t, c.Close())
+	_, err = c.Write([]byte("GET"))
+	assert.ErrorIs(t, err, errSpeaksGRPC)
+}
+
 // testdata/cli/status.txtar has a socket of criproxy that ends the connection.
 func TestASocketThatSpeaksGRPCIsNoAdminSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.sock")
