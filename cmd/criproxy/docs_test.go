@@ -37,7 +37,7 @@ func TestPluginInDocsCompiles(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(file, []byte(block(t, "hooks.md", "Writing a plugin", "go")), 0o600))
-	build := bounded.Command(t, "go", "build", "-o", os.DevNull, file)
+	build := bounded.Build(t, "build", "-o", os.DevNull, file)
 	build.Dir = filepath.Join("..", "..")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

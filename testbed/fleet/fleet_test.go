@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { os.Exit(bounded.Run(m)) }
 func built(t *testing.T, dir, module, pkg string) string {
 	t.Helper()
 	path := filepath.Join(dir, filepath.Base(pkg))
-	out, err := bounded.Command(t, "go", "build", "-C", module, "-ldflags=-w", "-o", path, pkg).CombinedOutput()
+	out, err := bounded.Build(t, "build", "-C", module, "-ldflags=-w", "-o", path, pkg).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return path
 }

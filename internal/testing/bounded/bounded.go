@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/watchdog"
 )
 
-// Patience is how long a process or a stream may last. It measures nothing: a build may be from nothing, the machine may be busy.
+// Patience is how long a process or a stream may last. It measures nothing: the machine may be busy.
 const Patience = 5 * time.Minute
 
 // running ends, by hung, at the limit of the package.
@@ -41,9 +41,19 @@ func Run(m interface{ Run() int }) int {
 // the latest after Patience it gets SIGQUIT, on which a Go program says what its goroutines do and ends; what goes on is
 // killed a minute later.
 func Command(t testing.TB, name string, args ...string) *exec.Cmd {
+	return command(t, Patience, name, args...)
+}
+
+// Build returns a go command that compiles, which may take as long as all tests of the package: a build from nothing takes long
+// on a busy machine, and says nothing about the test. Otherwise it is as Command.
+func Build(t testing.TB, args ...string) *exec.Cmd {
+	return command(t, watchdog.Longest, "go", args...)
+}
+
+func command(t testing.TB, patience time.Duration, name string, args ...string) *exec.Cmd {
 	watchdog.UnderWay(t)
 	test, end := context.WithCancelCause(running)
-	ctx, cancel := context.WithTimeout(test, Patience)
+	ctx, cancel := context.WithTimeout(test, patience)
 	t.Cleanup(func() {
 		end(errTestEnded)
 		cancel()
