@@ -94,7 +94,7 @@ RACETEST := CGO_ENABLED=$(if $(RACE),1,0) GORACE=atexit_sleep_ms=10 $(GOTEST) $(
 # Go keeps results of tests, and does not know that these run programs which it has built anew.
 REALTEST = $(GOTEST) -count=1
 
-# What takes longest comes first. make test has two packages at a time: with the race detector, four make slow processors so busy
+# What takes longest comes first. Two packages run at a time: with the race detector, four make slow processors so busy
 # that a runtime answers nothing for 3s, and is gone.
 FIRST := ./cmd/criproxy ./internal/server ./internal/transport ./internal/backend ./internal/testing/model
 # These read recordings in one goroutine, in which the race detector finds nothing; with it they take seven times as long.
@@ -127,7 +127,7 @@ smoke: ## one pod on a real containerd and one on a runtime in memory, and an ou
 	cd testbed && $(REALTEST) -timeout 3m ./smoke
 
 race: ## run the tests that need only Go, all of them
-	$(RACETEST) -shuffle=on -p 4 -timeout 15m $(FIRST) ./...
+	$(RACETEST) -shuffle=on -p 2 -timeout 15m $(FIRST) ./...
 	$(GOTEST) -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite ./internal/observe/telemetry # the race detector changes allocation counts
 	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections|ThousandNodes' ./cmd/criproxy ./internal/transport # and the use of memory
 
@@ -186,7 +186,7 @@ GRPC := integration critest chaos outage
 grpc-path: ## run the tests of what serves calls, and those with real runtimes, on the data path of grpc-go
 	+@$(call each,grpc-path-race $(GRPC:%=grpc-path-%))
 grpc-path-race:
-	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/config.DefaultDataPath=grpc' -p 4 -timeout 15m ./cmd/... ./internal/server/... ./internal/observe/... ./internal/command/... ./director/... ./criadapter
+	$(RACETEST) -ldflags '-s -w -X github.com/criproxy/criproxy/internal/config.DefaultDataPath=grpc' -p 2 -timeout 15m ./cmd/... ./internal/server/... ./internal/observe/... ./internal/command/... ./director/... ./criadapter
 grpc-path-%:
 	cd testbed && go run ./cmd/testbed build && go run ./cmd/testbed build kubelet nerdctl critest
 	cd testbed && CRIPROXY_TESTBED_DATA_PATH=grpc $(REALTEST) -timeout 15m ./$*
