@@ -107,7 +107,8 @@ func (b *Backend) save() {
 	if err != nil && !b.failing {
 		s := b.stateNow()
 		s.Err = err
-		b.queueNotice(s)
+		b.undelivered = append(b.undelivered, s)
+		wake(b.notify)
 	}
 	b.failing = err != nil
 }

@@ -189,10 +189,9 @@ func (b *stack) end() {
 	b.link.End()
 }
 
-// watched notes and logs the condition of a backend without a cache. Clients get the runtime's own errors then, so the log says
-// nothing of lists.
-func (b *stack) watched(s backend.State) {
-	change, changed := b.became(s.Condition, s.Since, s.Err)
+// logWatched logs the condition of a backend without a cache. Clients get the runtime's own errors then, so the log says nothing
+// of lists.
+func (b *stack) logWatched(s backend.State, change capture.Change, changed bool) {
 	switch {
 	case s.Hangs():
 		klog.ErrorS(s.Err, "Backend is gone: it hangs; calls wait for it, and fail on a new connection that it does not answer", "backend", b, "socket", b.cfg.Address)
@@ -221,16 +220,6 @@ func counts(pods, containers *int) (line []any) {
 		line = append(line, "containers", *containers)
 	}
 	return line
-}
-
-// became notes the condition of the backend: see [telemetry.Changes.Became]. It runs within [telemetry.Changes.Do].
-func (b *stack) became(condition backend.Condition, since time.Time, why error) (change capture.Change, changed bool) {
-	to := capture.Change{Time: since, What: condition.String(), Backend: b.String()}
-	if why != nil {
-		to.Why = why.Error()
-	}
-	to.Pods, to.Containers = b.concerned()
-	return b.changes.Became(to)
 }
 
 // condition returns the condition of the backend, as the history has it. Nothing else answers that question, so that log, status,
@@ -273,23 +262,23 @@ func (b *stack) changed(s backend.State) {
 	switch {
 	case b.retired.Load():
 		return
-	case !b.cached:
-		b.watched(s)
-		return
-	}
-	var change capture.Change
-	changed := false
-	if s.Condition != backend.Up || s.Err == nil {
-		since := s.Since
-		if s.First && since.Before(b.condition().Since) {
-			since = time.Now() // the stack before this one noted a condition after this one had been staged
-		}
-		change, changed = b.became(s.Condition, since, s.Err)
-	}
-	line := append([]any{"backend", b, "socket", b.cfg.Address}, counts(b.concerned())...)
-	switch {
 	case s.Condition == backend.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "The cache of a backend could not be written", "backend", b)
+		return
+	}
+	to := capture.Change{Time: s.Since, What: s.Condition.String(), Backend: b.String()}
+	if b.cached && s.First && s.Since.Before(b.condition().Since) {
+		to.Time = time.Now() // the stack before this one noted a condition after this one had been staged
+	}
+	if s.Err != nil {
+		to.Why = s.Err.Error()
+	}
+	to.Pods, to.Containers = b.concerned()
+	change, changed := b.changes.Became(to)
+	line := append([]any{"backend", b, "socket", b.cfg.Address}, counts(to.Pods, to.Containers)...)
+	switch {
+	case !b.cached:
+		b.logWatched(s, change, changed)
 	case !changed && s.Condition != backend.Up && s.First:
 		klog.ErrorS(errors.New(change.Why), "Backend is still "+s.Condition.String()+", as before this process", append(line, "since", change.Time.Local().Format(time.DateTime))...)
 	case !changed:
