@@ -198,10 +198,15 @@ func (c *Link) notifySlow() {
 	}
 }
 
-// notifyState queues the state as it is now for Watch, which Run calls. b.mu is held.
+// notifyState notifies Watch of the state as it is now. b.mu is held.
 func (b *Backend) notifyState() {
 	s := b.stateNow()
 	s.First, b.notified = !b.notified, true
+	b.queueNotice(s)
+}
+
+// queueNotice queues a state for Watch, which Run calls. b.mu is held.
+func (b *Backend) queueNotice(s State) {
 	b.undelivered = append(b.undelivered, s)
 	wake(b.notify)
 }

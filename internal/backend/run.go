@@ -107,8 +107,7 @@ func (b *Backend) save() {
 	if err != nil && !b.failing {
 		s := b.stateNow()
 		s.Err = err
-		b.undelivered = append(b.undelivered, s)
-		wake(b.notify)
+		b.queueNotice(s)
 	}
 	b.failing = err != nil
 }

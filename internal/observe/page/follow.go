@@ -186,7 +186,7 @@ func (f *follower) take(ctx context.Context, r *capture.Reader, a *calls.Assembl
 			} else {
 				f.takeCall(&ev, a, before, oldest)
 			}
-			if f.at = ev.Seq; f.at >= recorded { // and the pages have it
+			if f.at = ev.Seq; f.at >= recorded { // and the history has its call
 				caughtUp = true
 				f.upTo()
 			}
