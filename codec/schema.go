@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// A Method describes one RPC.
+// A Method describes one method of a service.
 type Method struct {
 	Name          string // as on the wire: "/runtime.v1.RuntimeService/Version"
 	Input, Output protoreflect.MessageDescriptor

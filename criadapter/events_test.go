@@ -35,7 +35,7 @@ type witness struct {
 	director.Resync
 	images runtimeapi.ImageServiceClient
 	conn   grpc.ClientConnInterface
-	old    bool // answers come from memory
+	old    bool // answers come from the cache
 
 	reply func(method string, reply *codec.Frame) *codec.Frame // changes a reply of the runtime; nil: none
 	asked func(method string)                                  // called before the runtime is asked; or nil
@@ -52,7 +52,7 @@ func newWitness(t *testing.T) *witness {
 	return w
 }
 
-// Invoke answers calls of the resync, as the runtime or as its memory would.
+// Invoke answers calls of the resync, as the runtime or as its cache would.
 func (w *witness) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	if w.asked != nil {
 		w.asked(method)
@@ -199,7 +199,7 @@ func TestAnEventOfTheRuntimeIsNotRepeated(t *testing.T) {
 	assert.Empty(t, w.look())
 }
 
-func TestAnAnswerFromMemoryMakesNoEvents(t *testing.T) {
+func TestAnAnswerFromTheCacheMakesNoEvents(t *testing.T) {
 	w := newWitness(t)
 	pod := w.run("before")
 	w.old = true

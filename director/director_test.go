@@ -349,13 +349,13 @@ methods:
   Tidy: {all: mirror, missing: skip}
 `))
 	assert.EqualError(t, err, `3:3: names.backend: this kind is built in, choose another name
-4:7: names.a.front: is "{name}", want "{backend}", a separator and "{name}"
-4:24: names.a.bare: is "nobody", want "primary" or "anyone"
+4:7: names.a.front: "{name}": want "{backend}", a separator and "{name}"
+4:24: names.a.bare: "nobody": want "primary" or "anyone"
 5:3: names.b: has both front and map, want one
 7:3: edits.a: is a kind of name already
 9:3: fields.A.b: "c" is neither under names nor under edits
 11:3: methods.[: invalid pattern "[": want one such as List*
-11:21: methods.[.missing: is "ignore", want "fail" or "skip"
+11:21: methods.[.missing: "ignore": want "fail" or "skip"
 11:38: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
 11:57: methods.[.resync: is for all: endless
 12:23: methods.Tidy.missing: is not for all: mirror, which leaves out a backend that lacks the method

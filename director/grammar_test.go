@@ -145,7 +145,7 @@ func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
 	for put, want := range map[string]string{
 		`choose: [told: labels]`:                            `methods.Put.choose: path labels does not lead to a string`,
 		`choose: [told: titel]`:                             `methods.Put.choose: path titel: library.v1.PutRequest has no field "titel"`,
-		`choose: [known: book.id]`:                          `methods.Put.choose: known: is "book.id"; want a field of the items of a list, and one of the request, as in "ListPodSandbox.labels = filter.labels"`,
+		`choose: [known: book.id]`:                          `methods.Put.choose: known: "book.id": want a field of the items of a list, and one of the request, as in "ListPodSandbox.labels = filter.labels"`,
 		`choose: [known: List = book]`:                      `methods.Put.choose: known: path book does not lead to a string; "without" is for maps`,
 		`choose: [known: 'List.id = book.id without "a"']`:  `methods.Put.choose: known: path book.id does not lead to a string; "without" is for maps`,
 		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: a has no quotes; want keys in quotes, as in: without "app", "tier"`,

@@ -30,7 +30,7 @@ type knownChooser struct {
 func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*knownChooser, error) {
 	item, request, ok := strings.Cut(text, "=")
 	if !ok {
-		return nil, fmt.Errorf("is %q; want a field of the items of a list, and one of the request, as in \"ListPodSandbox.labels = filter.labels\"", text)
+		return nil, fmt.Errorf("%q: want a field of the items of a list, and one of the request, as in \"ListPodSandbox.labels = filter.labels\"", text)
 	}
 	request, keys, but := strings.Cut(request, " without ")
 	listed, at, _ := strings.Cut(strings.TrimSpace(item), ".")

@@ -113,8 +113,8 @@ func TestCodeThatMergesGetsNoBrokenPart(t *testing.T) {
 	assert.Equal(t, `title: "�"`, muxtest.Text("Book", got))
 }
 
-// A client and a Tracer learn which parts of a merged answer come from memory.
-func TestAMergedReplySaysWhatIsFromMemory(t *testing.T) {
+// A client and a Tracer learn which parts of a merged answer come from the cache.
+func TestAMergedReplySaysWhatIsFromTheCache(t *testing.T) {
 	answers := func(header metadata.MD) muxtest.Handler {
 		return func(_ string, stream grpc.ServerStream) error {
 			if err := stream.RecvMsg(&codec.Frame{}); err != nil {

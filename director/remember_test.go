@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
-func TestMemoryAnswersForAServerThatIsGone(t *testing.T) {
+func TestTheCacheAnswersForAServerThatIsGone(t *testing.T) {
 	dir := muxtest.Dir(t)
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
 	var servers []*muxtest.Server

@@ -282,7 +282,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			}
 		} else if form.All != "concat" {
 			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
-				fail("all", fmt.Errorf("is %q, want \"concat\", \"mirror\", \"pages\", \"endless\" or, for a method with one reply, code of that name", form.All))
+				fail("all", fmt.Errorf("%q: want \"concat\", \"mirror\", \"pages\", \"endless\" or, for a method with one reply, code of that name", form.All))
 			}
 		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.Fitted()); err != nil {
 			fail("winners", err)

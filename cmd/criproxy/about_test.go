@@ -59,6 +59,6 @@ func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
 	require.NoError(t, os.WriteFile(wrong, append(library, "about:\n  Book.titel: name\n  Book.title: nam\n"...), 0o600))
 	err := run(t.Context(), []string{"check", "-profile", wrong, "-proto", filepath.Join("..", "..", "internal", "testing", "muxtest", "library.proto")}, &bytes.Buffer{}, &bytes.Buffer{})
 	require.Error(t, err)
-	assert.ErrorContains(t, err, `about.Book.title: is "nam", want id, name, namespace (did you mean "name"?)`)
+	assert.ErrorContains(t, err, `about.Book.title: "nam": want id, name, namespace (did you mean "name"?)`)
 	assert.Regexp(t, `wrong.yaml:\d+:3: about.Book.titel: .*\(did you mean "title"\?\)`, err.Error())
 }

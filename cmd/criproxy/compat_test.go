@@ -92,7 +92,7 @@ func pluginsPod(name string) *runtimeapi.PodSandboxConfig {
 // compatRecordings are the endings of files of calls.
 var compatRecordings = []string{"jsonl", "pcapng", "binlog", "jsonl.zst", "pcapng.zst", "binlog.zst"}
 
-// Memory files, which a process of another boot does not use, are read by a test of internal/backend.
+// Cache files, which a process of another boot does not use, are read by a test of internal/backend.
 func TestThisVersionReadsWhatReleasesHaveWritten(t *testing.T) {
 	t.Parallel()
 	if *updatePromises != "" {

@@ -226,7 +226,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 
 	testkit.Eventually(t, "Prometheus has read once", func() bool { return len(prometheus.query("criproxy_ready")) == 1 })
 	p.restartRuntime(true, false)
-	prometheus.shows("fleet-dashboard.json", list) // which has trouble; memory answers the lists
+	prometheus.shows("fleet-dashboard.json", list) // which has trouble; the cache answers the lists
 	p.restartRuntime(false, true)
 	prometheus.shows("dashboard.json", call)
 

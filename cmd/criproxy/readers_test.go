@@ -122,7 +122,7 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 				require.NoError(t, err, "list %d", i)
 				_, err = kubelet.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 				require.NoError(t, err, "list %d", i)
-				_, err = kubelet.Version(ctx, &runtimeapi.VersionRequest{}) // memory does not answer it
+				_, err = kubelet.Version(ctx, &runtimeapi.VersionRequest{}) // no cache answers it
 				require.NoError(t, err, "call %d", i)
 			}
 			cancel()

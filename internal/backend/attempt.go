@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// An attempt is a call to the backend. It ends with its epoch, and the cache may answer in its place if it has a usable. It
-// belongs to the goroutine of the call, which makes it and waits for it; timers, and whoever learns of an answer, may end it. It
+// An attempt is a call to the backend. It ends with its epoch, and the cache may answer in its place if usable is set and says so.
+// It belongs to the goroutine of the call, which makes it and waits for it; timers, and whoever learns of an answer, may end it. It
 // goes through these states, never back:
 //
 //	state      until                                       the cache answers if
@@ -87,7 +87,7 @@ func (c *Link) call(ctx context.Context, f func(context.Context) error) error {
 		return err
 	}
 	defer c.end(a, false)
-	return c.judge(a.epoch, c.pulse.of(ctx, f))
+	return c.judge(a.epoch, c.pulse.count(ctx, f))
 }
 
 // try calls f, which asks the backend. Once f has used up its budget, its method is late, and when the cache has the answer, try
@@ -116,7 +116,7 @@ func (c *Link) try(ctx context.Context, a *attempt, f func(context.Context) erro
 		}
 		timer := time.AfterFunc(budget, func() { c.overdue(a, budget) })
 		defer timer.Stop()
-		err = c.pulse.of(ctx, f)
+		err = c.pulse.count(ctx, f)
 	}
 	answered = err == nil || a.anyAnswer && ctx.Err() == nil && !unreachable(err)
 	if err != nil && context.Cause(ctx) == errUseCache {

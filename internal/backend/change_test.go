@@ -26,7 +26,7 @@ func TestARefusedCallOutdatesNothing(t *testing.T) {
 		w.until(t, backend.Slow)
 		began := time.Now()
 		w.lists(t, `books {id: "a"}`)
-		assert.Zero(t, time.Since(began), "memory still has the list, and answers at once")
+		assert.Zero(t, time.Since(began), "the cache still has the list, and answers at once")
 	}, "a")
 }
 

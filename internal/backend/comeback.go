@@ -103,7 +103,7 @@ func (b *Backend) noteRefusal() {
 // but the gates, which were just asked for, shows what happened meanwhile. mu is held.
 func (c *Link) beginEpoch() {
 	for _, g := range c.lags {
-		g.inTime, g.failing, g.odd = 0, false, 0
+		g.inTime, g.failing, g.firstError = 0, false, 0
 		c.setLate(g, nil)
 	}
 	for _, l := range c.lists {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestThisVersionReadsMemoriesOfReleases(t *testing.T) {
+func TestThisVersionReadsCachesOfReleases(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/compat/*/state/*.known")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

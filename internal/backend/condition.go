@@ -66,19 +66,23 @@ const calm = 3
 
 // lag says whether the answers of one method come late. It belongs to its link, and Backend.mu guards it. States of a method:
 //
-//	state    why  odd  failing  begins when                                  ends when
-//	on time  nil  0    false    -                                            -
-//	odd      nil  > 0  false    a list is an error                           the next list succeeds, or fails as well
-//	late     set  0    false    an answer takes longer than its budget, or   calm answers in a row have come in time, and
-//	                            one of a failing method comes in time        Silence has passed since the last late one
-//	failing  set  0    true     two lists in a row are errors, or the        the next answer in time
-//	                            backend does not have the list any more
+//	state      why  firstError  failing  begins when                                  ends when
+//	on time    nil  0           false    -                                            -
+//	one error  nil  > 0         false    a list is an error                           the next list succeeds, or fails as well
+//	late       set  0           false    an answer takes longer than its budget, or   calm answers in a row have come in time, and
+//	                                     one of a failing method comes in time        Silence has passed since the last late one
+//	failing    set  0           true     two lists in a row are errors, or the        the next answer in time
+//	                                     backend does not have the list any more
 type lag struct {
-	method   string
-	why      error         // why it is late; nil if it is not
-	before   bool          // why is the reason of an earlier link or process
-	failing  bool          // its latest answers were errors
-	odd      uint64        // its latest answer was an error, the first: the latest request of before; zero: there is none
+	method  string
+	why     error // why it is late; nil if it is not
+	before  bool  // why is the reason of an earlier link or process
+	failing bool  // its latest answers were errors
+
+	// firstError is the number of the latest request to the backend at the moment of an error after an answer: what was asked later
+	// says whether the method fails. It is zero if the latest answer was none such.
+	firstError uint64
+
 	inTime   int           // how many answers came in time since one was late
 	since    time.Time     // when an answer was last late
 	asked    time.Time     // when the latest request in the background was made
@@ -105,19 +109,19 @@ func (c *Link) markLate(g *lag, why error) {
 // that was made after the error, does so too, or if the backend does not have it any more. mu is held.
 func (c *Link) fails(l *list, seq uint64, err error) {
 	g := &l.lag
-	if g.late() || status.Code(err) == codes.Unimplemented || g.odd > 0 && seq > g.odd {
+	if g.late() || status.Code(err) == codes.Unimplemented || g.firstError > 0 && seq > g.firstError {
 		c.markFailing(g, failedError(l.Method().Name, err))
 		return
 	}
-	if g.odd == 0 {
-		g.odd = c.backend.inv.Asked()
+	if g.firstError == 0 {
+		g.firstError = c.backend.inv.Asked()
 		c.backend.Check()
 	}
 }
 
 // markFailing notes that a method has answered with an error, and ends the calls that wait for its answer. mu is held.
 func (c *Link) markFailing(g *lag, why error) {
-	g.failing, g.odd = true, 0
+	g.failing, g.firstError = true, 0
 	c.markLate(g, why)
 	for _, a := range c.backend.attempts {
 		if a.overdue && a.lag == g {
@@ -142,7 +146,7 @@ func (c *Link) setLate(g *lag, why error) {
 
 // markOnTime notes an answer within the budget. mu is held.
 func (c *Link) markOnTime(g *lag) {
-	g.failing, g.odd = false, 0
+	g.failing, g.firstError = false, 0
 	if g.why == nil {
 		return
 	}

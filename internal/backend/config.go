@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/internal/inventory"
 )
 
-// A Policy says what a backend that is down means for lists.
+// A Policy says what a backend that is gone means for lists.
 type Policy string
 
 // The policies.
@@ -55,7 +55,7 @@ type Config struct {
 	// Equivalents returns all names under which an item with this name may be listed, the name itself included. Optional.
 	Equivalents func(name string) []string
 
-	Policy Policy // what lists do while the backend is down; empty means LastKnown
+	Policy Policy // what lists do while the backend is gone; empty means LastKnown
 
 	// Primary marks the backend without which there is no node. It is never left out of a list, and the cache never answers a
 	// Reply that is Live in its place.

@@ -5,7 +5,7 @@ import "errors"
 // Retire takes the backend away, as a reload does.
 func (b *Backend) Retire() { b.current.Load().Retire() }
 
-// Statuses returns how many statuses memory has.
+// Statuses returns how many statuses the cache has.
 func (b *Backend) Statuses() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

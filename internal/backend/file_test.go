@@ -93,7 +93,7 @@ func TestAFileOfAnEarlierProcessIsReplaced(t *testing.T) {
 	assert.True(t, Open("beta.io", at).listedSinceBoot, "a process that has read the file keeps it")
 }
 
-// A reload moves the memory to another folder. The next process may use the first folder again, and would believe the file
+// A reload moves the cache to another folder. The next process may use the first folder again, and would believe the file
 // that was left there.
 func TestAFolderThatIsLeftIsCleaned(t *testing.T) {
 	for name, to := range map[string]string{"to another": filepath.Join(t.TempDir(), "beta.io.known"), "to none": ""} {

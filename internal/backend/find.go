@@ -60,6 +60,6 @@ func (b *Backend) Renew(ctx context.Context, method string) {
 	if due {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
 		defer cancel()
-		c.renewWithin(ctx, l, never)
+		c.updateWithin(ctx, l, never)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
-// On a busy node it also takes a while until memory has all statuses.
+// On a busy node it also takes a while until the cache has all statuses.
 func TestTheFirstListOfAClientIsRemembered(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		n.when(only("Get", hang)) // statuses are slow

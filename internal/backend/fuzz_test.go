@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/inventory"
 )
 
-// FuzzFile checks that a memory's file is read, or refused with a reason. The test gives each file
+// FuzzFile checks that a cache file is read, or refused with a reason. The test gives each file
 // the right checksum, so that the checksum is not what protects the rest.
 func FuzzFile(f *testing.F) {
 	var body bytes.Buffer

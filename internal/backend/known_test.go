@@ -214,7 +214,7 @@ func TestTheItemsOfABackendThatIsGoneStayInItsLists(t *testing.T) {
 					var header metadata.MD
 					got, err := w.list(t, request, grpc.Header(&header))
 					require.NoError(t, err, request)
-					assert.Equal(t, []string{"beta.io"}, header[backend.HeaderKey], "it says that it is from memory")
+					assert.Equal(t, []string{"beta.io"}, header[backend.HeaderKey], "it says that it is from the cache")
 					var ids []string
 					for _, id := range []string{"a1", "a2", "b1"} {
 						if strings.Contains(got, fmt.Sprintf("id: %q", id)) {
@@ -360,7 +360,7 @@ func TestAChangeIsAskedForAtOnce(t *testing.T) {
 	}, "a1")
 }
 
-func TestMemorySurvivesARestart(t *testing.T) {
+func TestTheCacheSurvivesARestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
 	withFile := func(c *settings) { c.Backend = backend.Open("beta.io", backend.File{Path: file}) }
 	var saved []byte // by a process that was killed
@@ -522,7 +522,7 @@ func TestThePoliciesFailAndSkip(t *testing.T) {
 }
 
 // An error of one backend's whole list does not reach the client.
-func TestAnErrorOfAWholeListIsAnsweredFromMemory(t *testing.T) {
+func TestAnErrorOfAWholeListIsAnsweredFromTheCache(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
@@ -549,7 +549,7 @@ func TestAnErrorAboutARequestPassesAsItIs(t *testing.T) {
 	}, "a1")
 }
 
-func TestAClientInAHurryIsAnsweredFromMemory(t *testing.T) {
+func TestAClientInAHurryIsAnsweredFromTheCache(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -61,6 +61,7 @@ type Link struct {
 }
 
 // list joins what a Link has of one list of its Spec: how to read it, what the backend last said, and how long it takes to answer.
+// It belongs to the Link; what the backend last said is the Inventory's, and the next link's list has it, too.
 type list struct {
 	*inventory.ListPlan
 	*inventory.Listing // of the Inventory, from Commit on; Backend.mu guards it, and the fields below
@@ -227,7 +228,7 @@ func (c *Link) End() {
 func (b *Backend) Call(ctx context.Context, call *codec.Call) error {
 	c := b.current.Load()
 	if c.cfg.Pass {
-		return c.pulse.of(ctx, func(ctx context.Context) error { return c.next.Call(ctx, call) })
+		return c.pulse.count(ctx, func(ctx context.Context) error { return c.next.Call(ctx, call) })
 	}
 	r, described := c.roles[call.Method]
 	switch {
@@ -294,14 +295,14 @@ func (b *Backend) Open(ctx context.Context, desc *grpc.StreamDesc, name string, 
 		cancel()
 		return nil, c.judge(epoch, err)
 	}
-	return &guardedStream{Stream: s, conn: c, epoch: epoch, end: cancel}, nil
+	return &guardedStream{Stream: s, link: c, epoch: epoch, end: cancel}, nil
 }
 
 // guardedStream is a stream that ends when its backend goes. It belongs to whoever receives from it, who must receive until an
 // error comes, or end the context of the call.
 type guardedStream struct {
 	codec.Stream
-	conn  *Link
+	link  *Link
 	epoch context.Context
 	end   func()
 }
@@ -312,7 +313,7 @@ func (s *guardedStream) Recv() (*codec.Frame, error) {
 	if err != nil {
 		defer s.end()
 		if !errors.Is(err, io.EOF) {
-			err = s.conn.judge(s.epoch, err)
+			err = s.link.judge(s.epoch, err)
 		}
 	}
 	return f, err

@@ -56,7 +56,7 @@ func (c *Link) answersFor(l *list) (now, soon bool, usable func(long bool) bool)
 	if c.backend.state.Condition == Gone || !l.lag.late() || c.replaced() || c.cfg.Policy != LastKnown {
 		return false, false, usable // with Skip and Fail, the answer of each call decides
 	}
-	c.refreshInBackground(l)
+	c.updateInBackground(l)
 	now = usable(false)
 	return now, !now && l.Complete && !l.lag.failing, usable
 }
@@ -142,7 +142,7 @@ func (c *Link) askWhole(ctx context.Context, l *list, method string, spent time.
 // invalidateWhole makes lists wait for the next whole list, which shows what a client has seen to be gone. mu is held.
 func (c *Link) invalidateWhole(l *list) {
 	l.Invalidate(time.Now())
-	c.refreshInBackground(l)
+	c.updateInBackground(l)
 }
 
 // observe caches the answer to request seq, made at a time in an epoch. lacks is that of [inventory.Listing.Merge].
@@ -178,11 +178,11 @@ func (l *list) lacking(err error) bool {
 	return status.Code(err) == codes.Unimplemented && !l.Spec.Gate && !l.Complete
 }
 
-// refreshInBackground asks for the whole list in the background, unless such a request is under way
-// already. If something has changed since that was made, refreshInBackground makes one more. mu is held.
-func (c *Link) refreshInBackground(l *list) {
+// updateInBackground asks for the whole list in the background, unless such a request is under way
+// already. If something has changed since that was made, updateInBackground makes one more. mu is held.
+func (c *Link) updateInBackground(l *list) {
 	latest := c.backend.inv.Asked() + 1
-	if c.askInBackground(&l.lag, l.Method().Name, l.ChangedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l, never) }) {
+	if c.askInBackground(&l.lag, l.Method().Name, l.ChangedSince(l.latest), func(ctx context.Context) { c.update(ctx, l, never) }) {
 		l.latest = latest
 	}
 }
@@ -216,24 +216,24 @@ func (c *Link) askInBackground(g *lag, method string, more bool, f func(context.
 	return true
 }
 
-// renew asks the backend for the whole list and caches the answer.
-func (c *Link) renew(ctx context.Context, l *list, usable func(long bool) bool) {
+// update asks the backend for the whole list and caches the answer.
+func (c *Link) update(ctx context.Context, l *list, usable func(long bool) bool) {
 	call := &codec.Call{Method: l.Method().Name, Request: &codec.Frame{}}
 	if err := c.ask(ctx, l, call, usable, 0); err == nil {
 		call.Reply.Free()
 	}
 }
 
-// renewWithin is renew for callers that wait until ctx ends, or for the budget. It does not wait for a backend that is late
+// updateWithin is update for callers that wait until ctx ends, or for the budget. It does not wait for a backend that is late
 // if the cache is no older than the latest change.
-func (c *Link) renewWithin(ctx context.Context, l *list, usable func(long bool) bool) {
+func (c *Link) updateWithin(ctx context.Context, l *list, usable func(long bool) bool) {
 	switch now, soon, shows := c.answersFor(l); {
 	case soon:
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
 		defer cancel()
 		_ = c.try(ctx, &attempt{lag: &l.lag, list: l, usable: shows}, nil) // an error means that it takes too long
 	case !now:
-		c.renew(ctx, l, usable)
+		c.update(ctx, l, usable)
 	}
 }
 

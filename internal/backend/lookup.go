@@ -61,5 +61,5 @@ func (c *Link) runRound(l *list, before, mine *round) {
 	c.backend.mu.Lock()
 	mine.began = time.Now()
 	c.backend.mu.Unlock()
-	c.renewWithin(c.backend.life, l, enough)
+	c.updateWithin(c.backend.life, l, enough)
 }

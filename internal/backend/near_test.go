@@ -116,7 +116,7 @@ func (n *near) watch(t *testing.T, change func(*settings)) *watched {
 	w := &watched{states: make(chan backend.State, 1000)}
 	w.Backend = n.config(t, w.told(change)).begin(t)
 	w.run(t)
-	time.Sleep(5 * time.Second) // memory has the list and all statuses
+	time.Sleep(5 * time.Second) // the cache has the list and all statuses
 	return w
 }
 

@@ -46,7 +46,7 @@ func (b *Backend) learn(n inventory.Note) (successor func(inventory.Note)) {
 	}
 	for _, l := range c.lists {
 		if l.lag.late() && slices.Contains(changed, l.Listing) {
-			c.refreshInBackground(l)
+			c.updateInBackground(l)
 		}
 	}
 	b.Check()

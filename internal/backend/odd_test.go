@@ -43,7 +43,7 @@ func TestOneErrorOfAListIsTheTroubleOfItsCall(t *testing.T) {
 					got, err := w.list(t, "", grpc.Header(&header))
 					require.NoError(t, err)
 					assert.Equal(t, `books {id: "a"}`, got)
-					assert.NotEmpty(t, header[backend.HeaderKey], "it is from memory")
+					assert.NotEmpty(t, header[backend.HeaderKey], "it is from the cache")
 					header = nil
 					_, err = w.list(t, "", grpc.Header(&header))
 					require.NoError(t, err)

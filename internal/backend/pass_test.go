@@ -62,7 +62,7 @@ func (w *watched) next(t *testing.T) backend.State {
 }
 
 // A runtime that was alone and froze was up for ever (issue 43).
-func TestABackendWithoutMemoryThatHangsIsGone(t *testing.T) {
+func TestABackendWithoutACacheThatHangsIsGone(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w, link := n.alone(t, backend.State{})
 		link.Reached(nil)
@@ -102,7 +102,7 @@ func TestABackendWithoutMemoryThatHangsIsGone(t *testing.T) {
 }
 
 // With a mistake in what silence is for such a backend, it was gone as soon as it was taken away.
-func TestABackendWithoutMemoryThatIsTakenAwayIsNotGone(t *testing.T) {
+func TestABackendWithoutACacheThatIsTakenAwayIsNotGone(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w, link := n.alone(t, backend.State{})
 		link.Reached(nil)
@@ -114,7 +114,7 @@ func TestABackendWithoutMemoryThatIsTakenAwayIsNotGone(t *testing.T) {
 }
 
 // What takes long by its nature says nothing about a backend that answers others.
-func TestALongCallToABackendWithoutMemoryChangesNothing(t *testing.T) {
+func TestALongCallToABackendWithoutACacheChangesNothing(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w, link := n.alone(t, backend.State{})
 		link.Reached(nil)

@@ -21,8 +21,8 @@ type pulse struct {
 	silent time.Duration // until then
 }
 
-// of calls f, which makes a call, and counts its answer.
-func (p *pulse) of(ctx context.Context, f func(context.Context) error) error {
+// count calls f, which makes a call, and counts its answer.
+func (p *pulse) count(ctx context.Context, f func(context.Context) error) error {
 	p.underWay.Add(1)
 	defer p.underWay.Add(-1) // also if f panics
 	err := f(ctx)
@@ -35,13 +35,13 @@ func (p *pulse) of(ctx context.Context, f func(context.Context) error) error {
 }
 
 // beat returns for how long calls have been under way without any answer. The time since the
-// previous beat counts for at most most: if it was longer, this process itself stood still.
-func (p *pulse) beat(most time.Duration) time.Duration {
+// previous beat counts for at most bound: if it was longer, this process itself stood still.
+func (p *pulse) beat(bound time.Duration) time.Duration {
 	now, answers := time.Now(), p.answers.Load()
 	if answers != p.seen || p.underWay.Load() == 0 || p.at.IsZero() {
 		p.silent = 0
 	} else {
-		p.silent += min(now.Sub(p.at), most)
+		p.silent += min(now.Sub(p.at), bound)
 	}
 	p.seen, p.at = answers, now
 	return p.silent

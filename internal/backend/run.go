@@ -63,7 +63,7 @@ func (b *Backend) Run(ctx context.Context) error {
 			if c.cfg.Pass {
 				c.watch()
 			} else if b.State().Condition != Gone {
-				c.refresh()
+				c.updateDue()
 			} else if !c.comeBack(ctx) {
 				next, wait = wait, min(wait*2, lastWait)
 			}
@@ -112,9 +112,9 @@ func (b *Backend) save() {
 	b.failing = err != nil
 }
 
-// refresh asks, without waiting, for answers that are old or that a call has changed. It marks the
+// updateDue asks, without waiting, for answers that are old or that a call has changed. It marks the
 // backend gone if that has been silent for too long.
-func (c *Link) refresh() {
+func (c *Link) updateDue() {
 	c.backend.mu.Lock()
 	defer c.backend.mu.Unlock()
 	if c.replaced() {
@@ -140,12 +140,12 @@ func (c *Link) checkSilence() {
 // askDue asks for the answers that are old or that a call has changed. mu is held.
 func (c *Link) askDue() {
 	for _, l := range c.lists {
-		again := l.lag.odd > 0 && l.latest <= l.lag.odd
+		again := l.lag.firstError > 0 && l.latest <= l.lag.firstError
 		due := again || l.Spec.Every > 0 && !l.lag.failing && (!l.Complete || l.Stale() || older(l.At, l.Spec.Every))
 		// A late method that no client calls is tried again, with pauses as long as its answers
 		// take, to find out whether it is still late.
 		if due || l.lag.late() && older(l.lag.asked, c.pause(&l.lag)) {
-			c.refreshInBackground(l)
+			c.updateInBackground(l)
 		}
 	}
 	c.refreshStatuses()
@@ -171,7 +171,7 @@ func (c *Link) probe() {
 	c.backend.background.Go(func() {
 		ask := c.call
 		if c.cfg.Pass { // it may be gone, and any answer shows that it is back, also an error
-			ask = c.pulse.of
+			ask = c.pulse.count
 		}
 		ctx, cancel := context.WithTimeout(c.backend.life, maxSilence)
 		defer cancel()

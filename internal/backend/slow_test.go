@@ -314,7 +314,7 @@ func TestAReplacedLinkThatFailsMarksNothingGone(t *testing.T) {
 				assert.Equal(t, codes.Unavailable, status.Code(<-ended))
 				assert.Less(t, time.Since(began), backend.DefaultSilence+5*time.Second)
 				assert.NoError(t, <-moved)
-				assert.NoError(t, errors.Join(<-read, <-read), "calls that change nothing are repeated, or memory answers them")
+				assert.NoError(t, errors.Join(<-read, <-read), "calls that change nothing are repeated, or the cache answers them")
 				assert.Empty(t, w.states, "its condition has not changed")
 			}, "a")
 		})

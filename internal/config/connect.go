@@ -37,7 +37,7 @@ func parseBackend(s string) (Backend, error) {
 		return Backend{Name: s[:i], Address: s[i+1+len(scheme):]}, nil
 	}
 	if strings.Contains(s, "://") && strings.Count(s, ":/") == 1 {
-		return Backend{}, fmt.Errorf("-connect: %q is the URL of another scheme; want unix:///PATH, PATH or NAME:PATH; addresses on a network go into the configuration file", s)
+		return Backend{}, fmt.Errorf("-connect: %q: want unix:///PATH, PATH or NAME:PATH; addresses on a network go into the configuration file", s)
 	}
 	if i := strings.LastIndex(s, ":/"); i >= 0 {
 		return Backend{Name: s[:i], Address: s[i+1:]}, nil

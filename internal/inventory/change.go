@@ -87,71 +87,90 @@ func (l *Listing) note(e effect, n Note, now time.Time) (shown bool) {
 }
 
 // change applies what a call did to the items that its request names. If the call succeeded, their statuses are stale. If it
-// failed, it may have changed them: then their statuses are due. Only an exact name removes an item, perhaps one that only
-// a late answer lists. shown reports that the items now show the whole change.
+// failed, it may have changed them: then their statuses are due. shown reports that the items now show the whole change.
 func (l *Listing) change(on effect, request []byte, changed bool) (shown bool) {
 	name, _, err := on.request.Lookup(request)
 	if err != nil || len(name) == 0 {
 		return false
 	}
 	l.settle()
-	if !on.list.AsksStatus() {
-		for _, same := range on.list.equivalents(string(name)) {
-			l.renamed[same] = l.inv.asked
-		}
-		// Only a removal by id has a certain result. Removing another name leaves the item with its other names, or removes
-		// it if that was the only one. The backend must say which.
-		if _, listed := l.items.get(string(name)); !listed || !changed || !on.removes {
-			return false
-		}
-		l.remove(string(name))
-		return true
+	switch {
+	case !on.list.AsksStatus():
+		return l.changeNamed(on, string(name), changed)
+	case on.item == nil:
+		return l.changeOne(on, string(name), changed)
+	default:
+		return l.changeWithin(on, name, changed)
 	}
-	shown = changed && on.becomes != nil // unless an item has a state of which this is unknown
-	mark := func(id string) {
-		item, _ := l.items.get(id)
-		if changed {
-			l.invalidateWhole(item)
-			shown = l.becomes(id, on.becomes) && shown
-			l.invalidateStatus(id) // the file must not hold the old status either
-			return
-		}
-		l.wanted[id] = true
-		if whole, id := l.wholeOf(item); whole != nil {
-			whole.wanted[id] = true
-		}
+}
+
+// changeNamed changes an item that may have several names, such as an image. Only a removal by id has a certain result: removing
+// another name leaves the item with its other names, or removes it if that was the only one, and the backend must say which.
+func (l *Listing) changeNamed(on effect, name string, changed bool) (shown bool) {
+	for _, same := range on.list.equivalents(name) {
+		l.renamed[same] = l.inv.asked
 	}
-	removed := changed && on.removes
-	if on.item == nil {
-		id, n := l.items.resolve(string(name))
-		if removed {
-			l.remove(string(name))
-		}
-		switch {
-		case n == 1 && !(removed && id == string(name)):
-			mark(id)
-			return shown
-		case n == 0 && shown:
-			l.becomes(string(name), on.becomes) // an answer to an earlier request may list it
-		}
-		return removed || shown
+	if _, listed := l.items.get(name); !listed || !changed || !on.removes {
+		return false
 	}
+	l.remove(name)
+	return true
+}
+
+// changeOne changes the item that has an id, or whose id is the only one with that beginning. Only an exact id removes an item,
+// perhaps one that only a late answer lists.
+func (l *Listing) changeOne(on effect, name string, changed bool) (shown bool) {
+	shown, removed := changed && on.becomes != nil, changed && on.removes
+	id, n := l.items.resolve(name)
 	if removed {
-		mark = l.remove
+		l.remove(name)
 	}
+	switch {
+	case n == 1 && !(removed && id == name):
+		return l.mark(id, on, changed)
+	case n == 0 && shown:
+		l.becomes(name, on.becomes) // an answer to an earlier request may list it
+	}
+	return removed || shown
+}
+
+// changeWithin changes all items in another one, such as the containers of a pod, also those that only a late answer lists.
+func (l *Listing) changeWithin(on effect, name []byte, changed bool) (shown bool) {
+	shown, removed := changed && on.becomes != nil, changed && on.removes
 	if removed || shown {
 		l.sweeps[string(name)] = l.sweeps[string(name)].then(sweep{on.item, l.inv.asked, on.becomes, removed})
 	}
-	var marked []string
+	var within []string
 	for id, body := range l.items.all() {
 		if got, _, err := on.item.Lookup(body); err == nil && bytes.HasPrefix(got, name) && (len(got) == len(name) || !on.removes) {
-			marked = append(marked, id)
+			within = append(within, id)
 		}
 	}
-	for _, id := range marked {
-		mark(id)
+	for _, id := range within {
+		if removed {
+			l.remove(id)
+		} else {
+			shown = l.mark(id, on, changed) && shown
+		}
 	}
 	return removed || shown
+}
+
+// mark changes an item that stays. shown reports that it shows the change: it has a state of which the profile says what the call
+// makes of it.
+func (l *Listing) mark(id string, on effect, changed bool) (shown bool) {
+	item, _ := l.items.get(id)
+	if changed {
+		l.invalidateWhole(item)
+		shown = l.becomes(id, on.becomes)
+		l.invalidateStatus(id) // the file must not hold the old status either
+		return shown
+	}
+	l.wanted[id] = true
+	if whole, id := l.wholeOf(item); whole != nil {
+		whole.wanted[id] = true
+	}
+	return false
 }
 
 // create adds an item that a call has created. item is nil if there is no draft of it.

@@ -148,7 +148,7 @@ type Saved struct {
 	Reply    []byte // for Restore; nil from Save if a plan has read it: Parts has it in any case
 	Statuses map[string][]byte
 	Fresh    bool     // the reply lacks no change by a client
-	Former   []string // ids of items that are gone, the first to forget first; none from a version before them
+	Former   []string // ids of items that are gone, the first to forget first
 
 	plan  *ListPlan
 	items *items // of which Parts makes the reply; nil: Reply is there

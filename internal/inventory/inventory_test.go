@@ -37,8 +37,8 @@ import (
 //	RunPodSandbox config {} -> pod_sandbox_id: "p3"  one with a reply
 //	!StopContainer container_id: "c1"                a call that has failed
 //	restart                                          the next process reads what this one has saved
-//	? containers c1/p1 EXITED                        the list from memory
-//	? status c1=text                                 the status from memory, "none" if there is none, "listed" for an image
+//	? containers c1/p1 EXITED                        the list from the cache
+//	? status c1=text                                 the status from the cache, "none" if there is none, "listed" for an image
 //	? waits containers                               the lists that wait for the runtime
 //	? due c1 c2                                      the containers whose status the runtime must be asked for
 //	? lacks true                                     whether the latest part lacked an item

@@ -11,7 +11,7 @@ func (p *Plugins) states() []PluginState {
 	}
 	all := []PluginState{}
 	for _, name := range sortedKeys(p.folder.files) {
-		s := PluginState{Name: name, State: "broken"}
+		s := PluginState{Name: name, State: StateBroken}
 		if pl := loaded[name]; pl != nil {
 			s = pl.state()
 		}
@@ -38,8 +38,8 @@ func (p *Plugins) judge() {
 	all := p.states()
 	for i := range all {
 		s := &all[i]
-		if s.State == "broken" && s.Error == "" || s.State == "down" && p.folder.lacks(s.Name) {
-			s.State, s.Error = "connecting", "" // its file is still being written, or it has left, which reload reports
+		if s.State == StateBroken && s.Error == "" || s.State == StateDown && p.folder.lacks(s.Name) {
+			s.State, s.Error = StateConnecting, "" // its file is still being written, or it has left, which reload reports
 		}
 	}
 	p.report(context.Background(), States(all))

@@ -49,7 +49,7 @@ const maxPause = 200 * time.Millisecond
 // newConnection connects to a socket. It calls ready whenever it has connected to a plugin there, and changed whenever
 // its state has changed, or the reason for it.
 func newConnection(address string, maxMessage int, ready, changed func()) *connection {
-	c := &connection{address: address, changed: changed, now: "connecting", hangs: 10 * time.Second}
+	c := &connection{address: address, changed: changed, now: StateConnecting, hangs: 10 * time.Second}
 	cc, err := grpc.NewClient("passthrough:///plugin", // the path may not be a valid URL
 		grpc.WithContextDialer(c.dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -87,9 +87,9 @@ func (c *connection) stayUp(ready func()) {
 			c.cc.Connect()
 		case connectivity.Ready:
 			ready()
-			c.become(func() (string, error) { c.waited = 0; return "ready", nil })
+			c.become(func() (string, error) { c.waited = 0; return StateReady, nil })
 		case connectivity.TransientFailure:
-			c.become(func() (string, error) { return "down", c.failure() })
+			c.become(func() (string, error) { return StateDown, c.failure() })
 		case connectivity.Shutdown:
 			return
 		}
@@ -244,7 +244,7 @@ func (c *connection) ended(began time.Time, err error) {
 		if code != codes.DeadlineExceeded {
 			c.waited = 0
 			if silent := new(transport.SilentError); errors.As(c.why, &silent) {
-				return "ready", nil
+				return StateReady, nil
 			}
 			return c.now, c.why
 		}
@@ -253,8 +253,8 @@ func (c *connection) ended(began time.Time, err error) {
 			began = c.until
 		}
 		c.waited, c.until = c.waited+now.Sub(began), now
-		if c.now == "ready" && c.waited >= c.hangs {
-			return "down", &transport.SilentError{Lasted: c.waited.Round(time.Second)}
+		if c.now == StateReady && c.waited >= c.hangs {
+			return StateDown, &transport.SilentError{Lasted: c.waited.Round(time.Second)}
 		}
 		return c.now, c.why
 	})
@@ -272,8 +272,7 @@ func (c *connection) become(decide func() (state string, why error)) {
 	}
 }
 
-// state returns whether the plugin can be asked: "ready", "down" or, before the first attempt to connect has ended,
-// "connecting". The error says why it is down.
+// state returns whether the plugin can be asked: StateReady, StateDown or StateConnecting. The error says why it is down.
 func (c *connection) state() (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

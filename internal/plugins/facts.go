@@ -7,11 +7,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// memory holds a fact for each object, by its front id. While there is no plugin the memory sleeps, and holds nothing.
-type memory struct {
+// facts holds a fact for each object, by its front id. While there is no plugin it sleeps, and holds nothing. Its owner is
+// Plugins; any goroutine may call its methods.
+type facts struct {
 	mu      sync.Mutex // guards the fields below
 	awake   bool
-	facts   map[factKey]*fact
+	byKey   map[factKey]*fact
 	lookups int              // under way
 	gone    map[factKey]bool // removed while lookups are under way, which may still find them
 }
@@ -61,39 +62,39 @@ func (f *fact) keepAsked(m protoreflect.Message) {
 	take(f.asked, f.object.asked, cloneOf(m), f.object.asked)
 }
 
-func newMemory() *memory {
-	return &memory{facts: map[factKey]*fact{}, gone: map[factKey]bool{}}
+func newFacts() *facts {
+	return &facts{byKey: map[factKey]*fact{}, gone: map[factKey]bool{}}
 }
 
-func (m *memory) wake() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.awake = true
+func (s *facts) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awake = true
 }
 
-func (m *memory) sleep() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.awake = false
-	clear(m.facts)
+func (s *facts) sleep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awake = false
+	clear(s.byKey)
 }
 
 // get returns the fact of an object, or nil if there is none. As in the runtimes, the beginning of
 // an id suffices if only one id begins with it.
-func (m *memory) get(kind, id string) *fact {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.facts[m.wholeLocked(kind, id)]
+func (s *facts) get(kind, id string) *fact {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byKey[s.wholeLocked(kind, id)]
 }
 
 // wholeLocked returns the key of an object, by its id or the beginning of its id.
-func (m *memory) wholeLocked(kind, id string) factKey {
+func (s *facts) wholeLocked(kind, id string) factKey {
 	key := factKey{kind, id}
-	if m.facts[key] != nil || id == "" {
+	if s.byKey[key] != nil || id == "" {
 		return key
 	}
 	found := key
-	for k := range m.facts {
+	for k := range s.byKey {
 		if k.kind == kind && strings.HasPrefix(k.id, id) {
 			if found != key {
 				return key // two ids begin with it
@@ -104,36 +105,36 @@ func (m *memory) wholeLocked(kind, id string) factKey {
 	return found
 }
 
-// put remembers the fact that a successful call has made.
-func (m *memory) put(f *fact) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.awake {
-		m.facts[f.key()] = f
-		delete(m.gone, f.key())
+// put keeps the fact that a successful call has made.
+func (s *facts) put(f *fact) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.awake {
+		s.byKey[f.key()] = f
+		delete(s.gone, f.key())
 	}
 }
 
 // lookingUp begins a look-up. The caller must call found once, with the fact that it found or nil.
-// found remembers the fact and returns it. If memory has got a newer fact since, found returns that
-// one instead.
-func (m *memory) lookingUp() (found func(*fact) *fact) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.lookups++
+// found keeps the fact and returns it. If there is a newer fact by then, found returns that one
+// instead.
+func (s *facts) lookingUp() (found func(*fact) *fact) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lookups++
 	return func(f *fact) *fact {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.lookups--; m.lookups == 0 {
-			defer clear(m.gone)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.lookups--; s.lookups == 0 {
+			defer clear(s.gone)
 		}
-		if f == nil || !m.awake || m.gone[f.key()] {
+		if f == nil || !s.awake || s.gone[f.key()] {
 			return f
 		}
-		if known := m.facts[f.key()]; known != nil {
+		if known := s.byKey[f.key()]; known != nil {
 			return known
 		}
-		m.facts[f.key()] = f
+		s.byKey[f.key()] = f
 		return f
 	}
 }
@@ -141,10 +142,10 @@ func (m *memory) lookingUp() (found func(*fact) *fact) {
 // update changes the fact of an object, if there is one, and the fields that the objects in it
 // inherit. asked makes the changes of the client's request, and made then makes those of the
 // plugins.
-func (m *memory) update(kind, id string, asked func(protoreflect.Message) error, made func(protoreflect.Message)) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f := m.facts[m.wholeLocked(kind, id)]
+func (s *facts) update(kind, id string, asked func(protoreflect.Message) error, made func(protoreflect.Message)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.byKey[s.wholeLocked(kind, id)]
 	if f == nil {
 		return nil
 	}
@@ -155,50 +156,50 @@ func (m *memory) update(kind, id string, asked func(protoreflect.Message) error,
 		}
 	}
 	made(body)
-	m.replaceLocked(f, body).keepAsked(message)
-	for _, inner := range m.facts {
+	s.replaceLocked(f, body).keepAsked(message)
+	for _, inner := range s.byKey {
 		if inner.object.parent == f.object && inner.parent == f.id {
 			in := inner.message()
 			inner.object.inherit(in, body, f.about)
-			m.replaceLocked(inner, in)
+			s.replaceLocked(inner, in)
 		}
 	}
 	return nil
 }
 
-func (m *memory) replaceLocked(f *fact, about protoreflect.Message) *fact {
+func (s *facts) replaceLocked(f *fact, about protoreflect.Message) *fact {
 	changed := *f
 	changed.about = about
-	m.facts[f.key()] = &changed
+	s.byKey[f.key()] = &changed
 	return &changed
 }
 
 // remove forgets an object, and all objects in it.
-func (m *memory) remove(o *object, id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	key := m.wholeLocked(o.kind, id)
-	m.forgetLocked(key)
-	for k, f := range m.facts {
+func (s *facts) remove(o *object, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := s.wholeLocked(o.kind, id)
+	s.forgetLocked(key)
+	for k, f := range s.byKey {
 		if f.object.parent == o && f.parent == key.id {
-			m.forgetLocked(k)
+			s.forgetLocked(k)
 		}
 	}
 }
 
-func (m *memory) forgetLocked(key factKey) {
-	delete(m.facts, key)
-	if m.lookups > 0 {
-		m.gone[key] = true
+func (s *facts) forgetLocked(key factKey) {
+	delete(s.byKey, key)
+	if s.lookups > 0 {
+		s.gone[key] = true
 	}
 }
 
 // withUID returns a fact whose uid occurs in text, either as it is or, as systemd writes it,
 // with underscores in place of dashes. It returns nil if there is none.
-func (m *memory) withUID(text string) *fact {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, f := range m.facts {
+func (s *facts) withUID(text string) *fact {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.byKey {
 		uid := f.object.uid.text(f.about)
 		if len(uid) >= minUID && (strings.Contains(text, uid) || strings.Contains(text, strings.ReplaceAll(uid, "-", "_"))) {
 			return f
@@ -211,11 +212,11 @@ func (m *memory) withUID(text string) *fact {
 const minUID = 8
 
 // ids returns the ids of a kind.
-func (m *memory) ids(kind string) map[string]bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (s *facts) ids(kind string) map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	all := map[string]bool{}
-	for k := range m.facts {
+	for k := range s.byKey {
 		if k.kind == kind {
 			all[k.id] = true
 		}
@@ -224,11 +225,11 @@ func (m *memory) ids(kind string) map[string]bool {
 }
 
 // count returns how many objects there are of each kind.
-func (m *memory) count() map[string]int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (s *facts) count() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := map[string]int{}
-	for k := range m.facts {
+	for k := range s.byKey {
 		n[k.kind]++
 	}
 	return n

@@ -18,7 +18,7 @@ const (
 
 // lookup asks the runtime about an object that was created before the package saw calls.
 func (p *Plugins) lookup(ctx context.Context, o *object, id string) (made *fact, err error) {
-	keep := p.memory.lookingUp()
+	keep := p.facts.lookingUp()
 	defer func() { made = keep(made) }()
 	ctx, cancel := context.WithTimeout(ctx, budget(ctx, lookupTimeout))
 	defer cancel()
@@ -28,7 +28,7 @@ func (p *Plugins) lookup(ctx context.Context, o *object, id string) (made *fact,
 	}
 	m := cloneOf(found.Message.ProtoReflect())
 	if o.parent != nil {
-		above := p.memory.get(o.parent.kind, found.Parent)
+		above := p.facts.get(o.parent.kind, found.Parent)
 		if above == nil {
 			if above, err = p.lookup(ctx, o.parent, found.Parent); err != nil {
 				return nil, err
@@ -62,7 +62,7 @@ func (p *Plugins) learn(ctx context.Context) {
 	}
 }
 
-// learnAll looks up all objects that are not in memory, and forgets those that are gone.
+// learnAll looks up all objects without a fact, and forgets those that are gone.
 func (p *Plugins) learnAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
 	defer cancel()
@@ -70,7 +70,7 @@ func (p *Plugins) learnAll(ctx context.Context) error {
 	learned := Learned{}
 	var errs []error
 	for _, kind := range p.program.order {
-		known := p.memory.ids(kind)
+		known := p.facts.ids(kind)
 		ids, err := p.cfg.List(ctx, *p.next.Load(), kind)
 		if err != nil {
 			errs = append(errs, err)
@@ -95,7 +95,7 @@ func (p *Plugins) learnAll(ctx context.Context) error {
 			}
 			// A list may lack what a runtime has that is gone. What clients asked for could not be learned again.
 			if _, err := p.lookup(ctx, p.program.objects[kind], id); status.Code(err) == codes.NotFound {
-				p.memory.remove(p.program.objects[kind], id)
+				p.facts.remove(p.program.objects[kind], id)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func (p fieldPath) in(m protoreflect.Message) protoreflect.Message {
 	return m
 }
 
-// decode decodes a message that comes from a plugin or from memory.
+// decode decodes a message that comes from a plugin, or of a fact.
 func decode(t protoreflect.MessageType, data []byte) (protoreflect.Message, error) {
 	m := t.New()
 	if err := wire.Decode(data, m.Interface()); err != nil {

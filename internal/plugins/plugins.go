@@ -76,7 +76,7 @@ type Plugins struct {
 	program *program
 	next    atomic.Pointer[grpc.ClientConnInterface] // the argument of Around
 	table   atomic.Pointer[table]
-	memory  *memory
+	facts   *facts
 	servers *servers
 	awake   chan struct{} // asks Run to look up all objects
 
@@ -99,7 +99,7 @@ func New(cfg Config) (*Plugins, error) {
 	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, transport.DefaultMaxMessage)
 	p := &Plugins{
 		cfg: cfg, program: prog,
-		memory:      newMemory(),
+		facts:       newFacts(),
 		awake:       make(chan struct{}, 1),
 		folder:      folder{path: filepath.Clean(cfg.Folder), files: map[string]*found{}},
 		connections: map[string]*connection{},
@@ -193,9 +193,9 @@ func (p *Plugins) apply(report func(Event)) {
 	}
 	switch {
 	case len(plugins) == 0:
-		p.memory.sleep()
+		p.facts.sleep()
 	case wasAsleep:
-		p.memory.wake()
+		p.facts.wake()
 		select {
 		case p.awake <- struct{}{}:
 		default:

@@ -143,7 +143,7 @@ func (p *Plugins) identify(pl *plugin) {
 	if !again {
 		return
 	}
-	pod := p.memory.withUID(*cgroup)
+	pod := p.facts.withUID(*cgroup)
 	if pod == nil {
 		return
 	}

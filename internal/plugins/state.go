@@ -10,13 +10,22 @@ type State struct {
 	Conflicts int64          `json:"conflicts"` // changes of a field that an earlier plugin had changed
 }
 
+// The states of a plugin, as JSON and people have them.
+const (
+	StateReady      = "ready"
+	StateConnecting = "connecting" // no attempt to connect has ended yet
+	StateDown       = "down"       // it cannot be reached, or answers no call
+	StateBroken     = "broken"     // its file has never been valid
+	StateRemoved    = "removed"    // its file is gone; only among the States of an event
+)
+
 // PluginState describes one plugin. Its JSON is stable.
 type PluginState struct {
 	Name     string       `json:"name"` // of its file
 	Socket   string       `json:"socket,omitempty"`
 	Policy   string       `json:"policy,omitempty"`
 	Timeout  string       `json:"timeout,omitempty"`
-	State    string       `json:"state"`           // "ready", "connecting", "down", or "broken" if its file has never been valid
+	State    string       `json:"state"`           // one of the states above
 	Error    string       `json:"error,omitempty"` // why it is down, or what is wrong with its file now
 	Warnings []string     `json:"warnings,omitempty"`
 	Points   []PointState `json:"points,omitempty"`
@@ -31,7 +40,7 @@ type PointState struct {
 
 // State returns the state of all plugins, including those whose file is broken.
 func (p *Plugins) State() State {
-	known := p.memory.count()
+	known := p.facts.count()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return State{Folder: p.folder.path, Plugins: p.states(), Known: known, Conflicts: p.conflicts.Load()}

@@ -50,7 +50,7 @@ type visit struct {
 	src           []byte // the request, as the client sent it
 
 	id, parent string               // of the object; id is empty before the object exists
-	now        protoreflect.Message // the message for the next plugin; nil if memory does not have the object
+	now        protoreflect.Message // the message for the next plugin; nil if there is no fact of the object
 	asked      protoreflect.Message // the message for the first plugin; nil if none was asked
 	leftOut    []string
 	changes    []change
@@ -93,7 +93,7 @@ func ChangedBy(ctx context.Context) []Asked {
 func (v *visit) ask(ctx context.Context, request *codec.Frame) (*codec.Frame, error) {
 	if err := v.find(ctx); err != nil {
 		if len(v.before)+len(v.after) == 0 {
-			return request, nil // only memory needed the object
+			return request, nil // only the facts needed the object
 		}
 		return request, v.withoutObject(ctx, err)
 	}
@@ -124,7 +124,7 @@ func (v *visit) ask(ctx context.Context, request *codec.Frame) (*codec.Frame, er
 	return v.patched(request)
 }
 
-// find sets now if a plugin or memory needs it.
+// find sets now if a plugin or the facts need it.
 func (v *visit) find(ctx context.Context) error {
 	needed := len(v.before)+len(v.after) > 0
 	c := v.call
@@ -169,10 +169,10 @@ func (v *visit) find(ctx context.Context) error {
 	return nil
 }
 
-// fact returns the fact of an object from memory. If memory has none, fact looks the object up if
+// fact returns the fact of an object. If there is none, it looks the object up if
 // needed is set, and otherwise returns nil.
 func (v *visit) fact(ctx context.Context, o *object, id string, needed bool) (*fact, error) {
-	if f := v.memory.get(o.kind, id); f != nil || !needed {
+	if f := v.facts.get(o.kind, id); f != nil || !needed {
 		return f, nil
 	}
 	return v.lookup(ctx, o, id)
@@ -233,7 +233,7 @@ func (v *visit) impossible(err error) error {
 	return status.Errorf(codes.Internal, "criproxy: %s: making the changes of the plugins in the request: %v", v.call.name, err)
 }
 
-// remember updates memory after a call that succeeded.
+// remember updates the facts after a call that succeeded.
 func (v *visit) remember(reply []byte) {
 	c := v.call
 	var err error
@@ -241,13 +241,13 @@ func (v *visit) remember(reply []byte) {
 	case c.makes && v.now != nil:
 		err = v.rememberMade(reply)
 	case c.ends:
-		v.memory.remove(c.object, v.id)
+		v.facts.remove(c.object, v.id)
 	case !c.makes && (len(c.fill) > 0 || len(v.changes) > 0):
 		asked := func(m protoreflect.Message) error {
 			_, err := c.fill.run(m, v.src)
 			return err
 		}
-		err = v.memory.update(c.object.kind, v.id, asked, func(m protoreflect.Message) {
+		err = v.facts.update(c.object.kind, v.id, asked, func(m protoreflect.Message) {
 			for _, one := range v.changes {
 				one.apply(m)
 			}
@@ -268,7 +268,7 @@ func (v *visit) rememberMade(reply []byte) error {
 	if v.asked != nil {
 		f.keepAsked(v.asked)
 	}
-	v.memory.put(f)
+	v.facts.put(f)
 	return nil
 }
 

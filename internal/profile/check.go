@@ -36,7 +36,7 @@ func (p *Profile) Check() error {
 				fail("names.%s.front: %w", kind, err)
 			}
 			if form.Bare != "primary" && form.Bare != "anyone" {
-				fail("names.%s.bare: is %q, want \"primary\" or \"anyone\"", kind, form.Bare)
+				fail("names.%s.bare: %q: want \"primary\" or \"anyone\"", kind, form.Bare)
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func (p *Profile) Check() error {
 	}
 	for field, part := range p.About {
 		if part == "" || !slices.Contains(abouts, part) {
-			fail("about.%s: is %q, want %s%s", field, part, strings.Join(abouts[1:], ", "), suggest.Nearest(part, abouts[1:]))
+			fail("about.%s: %q: want %s%s", field, part, strings.Join(abouts[1:], ", "), suggest.Nearest(part, abouts[1:]))
 		}
 	}
 	patterns := func(section string, all []string) {
@@ -74,7 +74,7 @@ func (p *Profile) Check() error {
 	patterns("volatile", p.Volatile)
 	for pattern, level := range p.Quiet {
 		if level < 4 || level > 9 {
-			fail("quiet.%s: is %d, want a level from 4 to 9; 3 is the level of all other methods", pattern, level)
+			fail("quiet.%s: %d: want a level from 4 to 9; 3 is the level of all other methods", pattern, level)
 		}
 	}
 	for pattern, form := range p.Methods {
@@ -88,7 +88,7 @@ func (p *Profile) Check() error {
 		}
 		for field, winner := range form.Winners {
 			if !slices.Contains(winners, winner) {
-				fail("methods.%s.winners.%s: is %q, want %s", pattern, field, winner, strings.Join(winners, ", "))
+				fail("methods.%s.winners.%s: %q: want %s", pattern, field, winner, strings.Join(winners, ", "))
 			}
 		}
 		if form.Unsure != "" && form.First == "" {
@@ -104,10 +104,10 @@ func (p *Profile) Check() error {
 			fail("methods.%s.missing: is not for all: mirror, which leaves out a backend that lacks the method", pattern)
 		}
 		if form.Missing != "" && form.Missing != "fail" && form.Missing != "skip" {
-			fail("methods.%s.missing: is %q, want \"fail\" or \"skip\"", pattern, form.Missing)
+			fail("methods.%s.missing: %q: want \"fail\" or \"skip\"", pattern, form.Missing)
 		}
 		if form.Mismatch != "" && form.Mismatch != "invalid" && form.Mismatch != "not-found" {
-			fail("methods.%s.mismatch: is %q, want \"invalid\" or \"not-found\"", pattern, form.Mismatch)
+			fail("methods.%s.mismatch: %q: want \"invalid\" or \"not-found\"", pattern, form.Mismatch)
 		}
 		for _, c := range form.Choose {
 			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" && c.Kind != "known" && c.Kind != "told" {
@@ -126,7 +126,7 @@ func (form NameForm) Separator() (string, error) {
 		sep, ok = strings.CutSuffix(sep, "{name}")
 	}
 	if !ok || sep == "" {
-		return "", fmt.Errorf("is %q, want \"{backend}\", a separator and \"{name}\"", form.Front)
+		return "", fmt.Errorf("%q: want \"{backend}\", a separator and \"{name}\"", form.Front)
 	}
 	return sep, nil
 }

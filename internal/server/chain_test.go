@@ -71,7 +71,7 @@ func TestWhatACriproxyBehindAnotherListsCanBeReached(t *testing.T) {
 				pods := []*pod{outer.runWith("runc", "near", "near:1"), outer.runWith("deep", "deep", "deep:1")}
 				assert.Len(t, inner.runtimes[0].Pods(), 1)
 				assert.Len(t, inner.runtimes[1].Pods(), 1)
-				outer.stop() // it loses its memory
+				outer.stop() // it loses its cache
 				outer.cfg.StateDir += ".other"
 				outer.start()
 

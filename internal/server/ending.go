@@ -90,7 +90,7 @@ func (p *Proxy) underWay(line ...any) []any {
 			line = append(line, key, all)
 		}
 	}
-	add("calls", p.epochs.underWay())
+	add("calls", p.callGroups.underWay())
 	add("staysFor", texts(p.staysFor()))
 	var backends []string
 	for _, b := range p.backends() {
@@ -174,26 +174,26 @@ func (p *parts) names() []string {
 	return slices.Sorted(maps.Keys(p.count))
 }
 
-// callUnderWay is a call of a client. The goroutine of the call makes it, and enters it into the epochs and leaves them with
+// callUnderWay is a call of a client. The goroutine of the call makes it, and enters it into the groups and leaves them with
 // it; only the request changes in between.
 type callUnderWay struct {
 	method string
 	peer   *listen.Peer // nil if it is unknown
 	since  time.Time
-	epoch  int // its number; noEpoch for an endless stream
+	group  int // its number; noGroup for an endless stream
 
 	until   time.Time // the deadline of its client, if that is later than those of most
-	request []byte    // then the request, when it has come; guarded by epochs.mu
+	request []byte    // then the request, when it has come; guarded by callGroups.mu
 }
 
 // underWay describes the calls under way, the longest first. Calls of the same method and client
 // are counted together, with the time of the oldest, so that a line about a stop stays readable on a node with a thousand calls.
-func (es *epochs) underWay() []string {
-	es.mu.Lock()
-	defer es.mu.Unlock()
+func (gs *callGroups) underWay() []string {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
 	type alike struct{ method, client, path string }
 	counts, since := map[alike]int{}, map[alike]time.Time{}
-	for c := range es.calls {
+	for c := range gs.calls {
 		a := alike{method: c.method, client: "an unknown client"}
 		if c.peer != nil {
 			a.client, a.path = c.peer.Program(), c.peer.Socket.Path

@@ -15,7 +15,8 @@ import (
 	"github.com/criproxy/criproxy/internal/plugins"
 )
 
-// gauges are the metrics whose values are read when a scraper asks for them, from whoever has them.
+// gauges are the metrics whose values are read when a scraper asks for them, from whoever has them. They keep no value, and do not
+// change: several scrapers may ask at once.
 type gauges struct {
 	proxy *Proxy
 	wrong *telemetry.Wrong            // may be nil
@@ -197,7 +198,7 @@ func labelValues(values []string) []string {
 func collectPlugins(s *plugins.State, gauge, counter emit) {
 	counter("criproxy_hook_conflicts_total", float64(s.Conflicts))
 	for _, p := range s.Plugins {
-		gauge("criproxy_hook_plugin_up", one(p.State == "ready"), p.Name)
+		gauge("criproxy_hook_plugin_up", one(p.State == plugins.StateReady), p.Name)
 		for _, point := range p.Points {
 			counter("criproxy_hook_calls_total", float64(point.Calls), p.Name, point.Name)
 			counter("criproxy_hook_failures_total", float64(point.Failed), p.Name, point.Name)

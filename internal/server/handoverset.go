@@ -152,8 +152,8 @@ type successorNote struct {
 	Events  []capture.Event // if there are any, or if Last is set, there is no Note
 	Last    bool            // no more events follow
 
-	Keeps bool             // Calls are all for which this process stays, and nothing else is set
-	Calls []admin.LongCall // unknown to earlier versions
+	Keeps bool // Calls are all for which this process stays, and nothing else is set
+	Calls []admin.LongCall
 }
 
 // successorTime bounds how long the end of a call waits until a successor that follows has its note.

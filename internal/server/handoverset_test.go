@@ -24,14 +24,14 @@ import (
 	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
-// A process that did not get the memories of the previous one used to serve without them: if there were no files, a
+// A process that did not get the caches of the previous one used to serve without them: if there were no files, a
 // runtime that was gone then had no pods.
 func TestAProcessWithoutItsPredecessorDoesNotServe(t *testing.T) {
 	var newer bytes.Buffer
 	require.NoError(t, gob.NewEncoder(&newer).Encode(map[string][]byte{versionKey: {handoverVersion + 1}}))
 	for name, other := range map[string]struct{ answer, why string }{
 		"the other process ends":  {},
-		"it sends something else": {answer: "not a memory"},
+		"it sends something else": {answer: "not a cache"},
 		"it is newer":             {newer.String(), "this one reads only versions up to 2; restart criproxy instead"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestASuccessorThatIsStillStartingGetsItsNotes(t *testing.T) {
 
 var updatePromises = flag.String("update-promises", "", "write what this version hands over to testdata/compat/`VERSION`")
 
-// recordHandover writes to a file what a process passes on: memories, evidence, and notes of a call that ends meanwhile, of
+// recordHandover writes to a file what a process passes on: caches, evidence, and notes of a call that ends meanwhile, of
 // recorded events, and of a call for which the process stays.
 func recordHandover(t *testing.T, path string) {
 	n := newNode(t, nil)
@@ -113,9 +113,9 @@ func recordHandover(t *testing.T, path string) {
 	done := begin(ctx, p)
 	var passed bytes.Buffer
 	ended := make(chan struct{})
-	n.proxy.machine.Succeed = func(_ context.Context, memories net.Conn) error {
-		from, thaw := gob.NewDecoder(io.TeeReader(memories, &passed)), sync.OnceFunc(thaw)
-		if _, err := memories.Write([]byte{handoverVersion}); err != nil {
+	n.proxy.machine.Succeed = func(_ context.Context, caches net.Conn) error {
+		from, thaw := gob.NewDecoder(io.TeeReader(caches, &passed)), sync.OnceFunc(thaw)
+		if _, err := caches.Write([]byte{handoverVersion}); err != nil {
 			return err
 		}
 		if err := from.Decode(new(map[string][]byte)); err != nil {
@@ -131,7 +131,7 @@ func recordHandover(t *testing.T, path string) {
 				if len(note.Calls) > 0 {
 					thaw()
 				}
-				_, _ = memories.Write([]byte{1}) // if it fails, the next note does
+				_, _ = caches.Write([]byte{1}) // if it fails, the next note does
 			}
 		}()
 		n.run(0, "late", 1)
@@ -143,7 +143,7 @@ func recordHandover(t *testing.T, path string) {
 	require.NoError(t, os.WriteFile(path, passed.Bytes(), 0o644))
 }
 
-// The memories in it are of another boot, so that nothing of them counts; that they can be read is all.
+// The caches in it are of another boot, so that nothing of them counts; that they can be read is all.
 func TestThisVersionTakesOverWhatReleasesHavePassedOn(t *testing.T) {
 	t.Parallel()
 	compat := filepath.Join("..", "..", "testdata", "compat")

@@ -24,11 +24,11 @@ import (
 // two does not matter.
 func (p *Proxy) interceptors() []grpc.StreamServerInterceptor {
 	return []grpc.StreamServerInterceptor{
-		p.refuseForbidden,  // refuses calls that the access list of the socket does not allow
-		p.refuseReturned,   // refuses calls that this proxy has made
-		p.memory.Intercept, // limits the calls of the socket, and counts the memory of replies
-		p.epochs.intercept, // counts the calls under way, for reloads and handovers
-		p.hideSecrets,      // removes secrets from replies to clients that may only read
+		p.refuseForbidden,      // refuses calls that the access list of the socket does not allow
+		p.refuseReturned,       // refuses calls that this proxy has made
+		p.memory.Intercept,     // limits the calls of the socket, and counts the memory of replies
+		p.callGroups.intercept, // counts the calls under way, for reloads and handovers
+		p.hideSecrets,          // removes secrets from replies to clients that may only read
 	}
 }
 

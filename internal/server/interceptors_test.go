@@ -18,8 +18,8 @@ func TestARefusedCallCountsNowhere(t *testing.T) {
 	begin, thaw := n.under(0)
 	one := begin(n.ctx(), &pod{containers: []string{"c"}})
 	func() {
-		n.proxy.epochs.mu.Lock() // a call that wants to be counted as under way waits
-		defer n.proxy.epochs.mu.Unlock()
+		n.proxy.callGroups.mu.Lock() // a call that wants to be counted as under way waits
+		defer n.proxy.callGroups.mu.Unlock()
 		_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{})
 		testkit.AssertCode(t, codes.PermissionDenied, err)
 		_, err = n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: "c"})

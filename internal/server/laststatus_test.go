@@ -48,7 +48,7 @@ func TestARuntimeThatLacksAMethodIsUpAfterAHang(t *testing.T) {
 	n.run(1, "db", 1)
 	n.known()
 	n.runtimes[1].When(testkit.Hanging("ListPodSandboxMetrics"))
-	_, _ = n.ListPodSandboxMetrics(n.ctx(), &runtimeapi.ListPodSandboxMetricsRequest{}) // late, or from memory
+	_, _ = n.ListPodSandboxMetrics(n.ctx(), &runtimeapi.ListPodSandboxMetricsRequest{}) // late, or from the cache
 	testkit.Eventually(t, "it is slow, or even gone on a busy machine", func() bool { return n.state(1).Condition != backend.Up })
 	n.runtimes[1].When(nil)
 	testkit.Eventually(t, "it is up", func() bool { return n.state(1).Condition == backend.Up })

@@ -39,7 +39,7 @@ const deadlineGrace = time.Second
 // is about. Other calls do without it: their requests would be copied for nothing.
 type longStream struct {
 	grpc.ServerStream
-	epochs *epochs
+	groups *callGroups
 	call   *callUnderWay
 }
 
@@ -53,30 +53,30 @@ func (s *longStream) RecvMsg(m any) error {
 	}
 	if f, ok := m.(*codec.Frame); ok && f.Len() <= mostKept {
 		request := bytes.Clone(f.Bytes())
-		s.epochs.mu.Lock()
+		s.groups.mu.Lock()
 		s.call.request = request
-		s.epochs.mu.Unlock()
+		s.groups.mu.Unlock()
 	}
 	return nil
 }
 
-// long returns the calls whose clients wait longer than [Machine.Patience], of the epochs up to a number. They are copies.
-func (es *epochs) long(last int) (all []callUnderWay) {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	for c := range es.calls {
-		if !c.until.IsZero() && c.epoch <= last {
+// long returns the calls whose clients wait longer than [Machine.Patience], of the groups up to a number. They are copies.
+func (gs *callGroups) long(last int) (all []callUnderWay) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for c := range gs.calls {
+		if !c.until.IsZero() && c.group <= last {
 			all = append(all, *c)
 		}
 	}
 	return all
 }
 
-// current returns the number of the current epoch.
-func (es *epochs) current() int {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	return es.now
+// current returns the number of the current group.
+func (gs *callGroups) current() int {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	return gs.now
 }
 
 // left returns how long the latest deadline of calls is away, and a little more. It is zero if all have passed.
@@ -113,14 +113,14 @@ func (p *Proxy) stays(stopped bool) time.Duration {
 }
 
 // staysFor returns the calls for which something stays: the backends of before a reload, the process that has handed over
-// to this one, or, once this one has handed over, this process. The calls of the current epoch are none of these before a
+// to this one, or, once this one has handed over, this process. The calls of the current group are none of these before a
 // handover: they would go on without anything special.
 func (p *Proxy) staysFor() []admin.LongCall {
-	last := p.epochs.current()
+	last := p.callGroups.current()
 	if !p.hasHandedOver() {
 		last--
 	}
-	return append(p.predecessor.calls(), p.describe(p.epochs.long(last))...)
+	return append(p.predecessor.calls(), p.describe(p.callGroups.long(last))...)
 }
 
 // hasHandedOver reports whether another process serves.

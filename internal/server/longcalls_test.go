@@ -93,8 +93,8 @@ func TestAHandoverEndsNoCallBeforeItsDeadline(t *testing.T) {
 		var next *Proxy
 		ended := make(chan error, 1)
 		life, end := context.WithCancel(context.Background())
-		n.proxy.machine.Succeed = func(_ context.Context, memories net.Conn) error {
-			predecessor, err := ReadPredecessor(memories)
+		n.proxy.machine.Succeed = func(_ context.Context, caches net.Conn) error {
+			predecessor, err := ReadPredecessor(caches)
 			if err != nil {
 				return err
 			}

@@ -56,7 +56,7 @@ type machineConfig struct {
 }
 
 // impatient has a runtime that hangs count as slow and gone as soon as it does for users, for tests that wait for that. Sooner
-// would be wrong: on a busy machine even a runtime in memory has answered nothing for 3 s.
+// would be wrong: on a busy machine even a runtime in the cache has answered nothing for 3 s.
 func impatient(c *config.Config) {
 	c.ListBudget, c.GoneAfter = backend.DefaultBudget, backend.DefaultSilence
 }
@@ -144,12 +144,12 @@ func (n *node) image(i int, name string) string {
 	return n.cfg.Backends[i].Name + "/" + name
 }
 
-// stateFile returns the path of the file with the memory of a backend.
+// stateFile returns the path of the file with the cache of a backend.
 func stateFile(cfg *config.Config, b config.Backend) backend.File {
 	return (&Proxy{}).folder(cfg).File(Place{Name: nameOf(b), Address: addressOf(b)})
 }
 
-// known waits until memory has all items of the runtimes, with their statuses: until the
+// known waits until the cache has all items of the runtimes, with their statuses: until the
 // proxy has made enough rounds.
 func (n *node) known() *node {
 	n.Helper()
@@ -159,10 +159,10 @@ func (n *node) known() *node {
 			rounds := len(m.Calls("ListContainers"))
 			err := b.backend.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
 			require.NoError(n, err, "this changes nothing, which the proxy cannot know")
-			testkit.Eventually(n, fmt.Sprintf("memory has all of runtime %d", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
+			testkit.Eventually(n, fmt.Sprintf("the cache has all of runtime %d", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
 		}
 		for _, image := range m.Images() {
-			testkit.Eventually(n, "memory has an image", func() bool {
+			testkit.Eventually(n, "the cache has an image", func() bool {
 				return b.backend.Named(runtimeapi.ImageService_ListImages_FullMethodName, image.GetId())
 			})
 		}

@@ -134,7 +134,7 @@ func TestTheItemsOfARuntimeThatIsGoneStayInAllLists(t *testing.T) {
 				}
 				image, err := n.ImageStatus(n.ctx(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "not-pulled-yet:1"}})
 				require.NoError(t, err)
-				assert.Nil(t, image.GetImage(), "memory has all images of the runtime")
+				assert.Nil(t, image.GetImage(), "the cache has all images of the runtime")
 			})
 			t.Run("all else is Unavailable", func(t *testing.T) {
 				if way.slow {
@@ -176,7 +176,7 @@ func (n *node) isPrimarys(item proto.Message) bool {
 	return false
 }
 
-// callsAbout makes calls about a running pod of runtime i that its memory cannot
+// callsAbout makes calls about a running pod of runtime i that its cache cannot
 // answer, and that can be repeated.
 func (n *node) callsAbout(i int, p *pod) map[string]error {
 	errs := map[string]error{}

@@ -19,7 +19,7 @@ import (
 
 // A second criproxy on trial, with the default folder, replaced what the first one remembered. When that one restarted in
 // an outage, it listed the pods of a stranger, and kubelet killed its own. See issue 40.
-func TestASecondCriproxyLeavesTheMemoryOfTheFirst(t *testing.T) {
+func TestASecondCriproxyLeavesTheCacheOfTheFirst(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
 	n.run(1, "db", 1)
@@ -58,7 +58,7 @@ func TestAStartWaitsForTheLockOfAKilledProcess(t *testing.T) {
 	assert.Equal(t, dir, n.proxy.Config().StateDir)
 }
 
-// A reload moved the cache and the lock to another folder, and left the journal and the recorder in the one before, which
+// A reload moved the cache and the lock to another folder, and left the history and the recorder in the one before, which
 // another process could take.
 func TestAReloadKeepsTheStateFolder(t *testing.T) {
 	t.Parallel()
@@ -88,8 +88,8 @@ func TestAHandoverPassesTheStateFolderOn(t *testing.T) {
 	<-n.proxy.Serving()
 	var successor *Proxy
 	for _, failure := range []error{errors.New("it does not serve"), nil} {
-		n.proxy.machine.Succeed = func(_ context.Context, memories net.Conn) error {
-			predecessor, err := ReadPredecessor(memories)
+		n.proxy.machine.Succeed = func(_ context.Context, caches net.Conn) error {
+			predecessor, err := ReadPredecessor(caches)
 			require.NoError(t, err)
 			c := *n.cfg
 			successor, err = New(&c, Options{Predecessor: predecessor})

@@ -67,7 +67,7 @@ func (b *stack) pods(ctx context.Context) ([]admin.Pod, error) {
 		errs[1] = b.ask(ctx, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, &containers, grpc.Header(&headers[1]))
 	})
 	wg.Wait()
-	fromMemory := len(headers[0][backend.HeaderKey])+len(headers[1][backend.HeaderKey]) > 0
+	fromCache := len(headers[0][backend.HeaderKey])+len(headers[1][backend.HeaderKey]) > 0
 	pods := []admin.Pod{}
 	place := map[string]int{} // :: native id of a sandbox → its place in pods
 	for _, s := range sandboxes.GetItems() {
@@ -75,7 +75,7 @@ func (b *stack) pods(ctx context.Context) ([]admin.Pod, error) {
 		pods = append(pods, admin.Pod{
 			Name: s.GetMetadata().GetName(), Namespace: s.GetMetadata().GetNamespace(), UID: s.GetMetadata().GetUid(),
 			Backend: b.String(), State: stateName(s.GetState().String(), "SANDBOX_"), Created: moment(s.GetCreatedAt()), Handler: s.GetRuntimeHandler(),
-			ID: b.prefix + s.GetId(), NativeID: s.GetId(), FromMemory: fromMemory, Containers: []admin.Container{},
+			ID: b.prefix + s.GetId(), NativeID: s.GetId(), FromCache: fromCache, Containers: []admin.Container{},
 		})
 	}
 	for _, c := range containers.GetContainers() {
@@ -85,7 +85,7 @@ func (b *stack) pods(ctx context.Context) ([]admin.Pod, error) {
 			place[c.GetPodSandboxId()] = i
 			pods = append(pods, admin.Pod{
 				Name: c.GetLabels()["io.kubernetes.pod.name"], Namespace: c.GetLabels()["io.kubernetes.pod.namespace"], UID: c.GetLabels()["io.kubernetes.pod.uid"],
-				Backend: b.String(), State: "unknown", ID: b.prefix + c.GetPodSandboxId(), NativeID: c.GetPodSandboxId(), FromMemory: fromMemory,
+				Backend: b.String(), State: "unknown", ID: b.prefix + c.GetPodSandboxId(), NativeID: c.GetPodSandboxId(), FromCache: fromCache,
 			})
 		}
 		image := c.GetImage().GetUserSpecifiedImage()

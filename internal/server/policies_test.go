@@ -67,7 +67,7 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 	report := n.proxy.Report(n.ctx()).Backends[1]
 	assert.True(t, report.NeverSeen)
 	assert.False(t, report.LastKnown)
-	assert.Equal(t, []*int{nil, nil, nil}, []*int{report.Pods, report.Containers, report.Images}, "status had three zeros from memory")
+	assert.Equal(t, []*int{nil, nil, nil}, []*int{report.Pods, report.Containers, report.Images}, "status had three zeros from the cache")
 	for _, l := range allListings() {
 		got, _ := l.both(n)
 		assert.NotEmpty(t, got, l.name)
@@ -94,7 +94,7 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 	assert.Len(t, testkit.LogLines(name, "was not seen since"), 1)
 }
 
-// Package memory tests what a list waits for.
+// Package backend tests what a list waits for.
 func TestOnlyListsNeedARequiredRuntime(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, impatient, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Required: true}, absent: true})

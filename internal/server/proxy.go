@@ -12,7 +12,7 @@
 //	a Proxy      the process: its server, sockets and recorder, and the history of its backends (telemetry.Changes)
 //	a stack      the connection to one runtime, until a reload changes what it needs; Proxy.backends returns these
 //	an assembly  one configuration, until the next reload
-//	an epoch     the calls that began between two reloads that took backends away
+//	a group      the calls that began between two reloads that took backends away
 //
 // A reload replaces an assembly, and of the stacks only those that it changes. All above them stays as it is, so no reload
 // moves the state of a runtime from one place to another.
@@ -65,7 +65,7 @@ import (
 // handovers take turns with the lock reloading; everything else may be called at any time. Whoever starts a goroutine that
 // the end must wait for does it with group or parts, so that a stop that hangs can say what it waits for.
 //
-// The lock reloading is the outermost one: who holds it may take the locks of the Set, the Changes and the epochs, and may
+// The lock reloading is the outermost one: who holds it may take the locks of the Set, the Changes and the groups, and may
 // wait for a disk or for another process. So no call of a client takes it, nor does anything that reports the state: what these
 // need of a reload is behind an atomic pointer.
 type Proxy struct {
@@ -74,7 +74,7 @@ type Proxy struct {
 	server       server
 	admin        *admin.Server
 	hooks        *plugins.Plugins // nil if plugins are turned off
-	epochs       *epochs
+	callGroups   *callGroups
 	record       *telemetry.Recording
 	export       *telemetry.Exporter // nil if nothing is recorded, or the proxy only shows calls
 	changes      *telemetry.Changes
@@ -164,7 +164,7 @@ type Machine struct {
 // restored before this one records anything; and the backends are committed before the director can make a call.
 func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 	p := &Proxy{
-		began: cfg, stderr: o.Stderr, machine: o.Machine, set: NewSet(o.Predecessor.backends()), predecessor: o.Predecessor, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		began: cfg, stderr: o.Stderr, machine: o.Machine, set: NewSet(o.Predecessor.backends()), predecessor: o.Predecessor, metrics: telemetry.NewMetrics(), callGroups: newCallGroups(),
 		serving: make(chan struct{}), via: rand.Text(),
 	}
 	p.handedOver, p.handOver = context.WithCancel(context.Background())
@@ -246,7 +246,7 @@ func New(cfg *config.Config, o Options) (_ *Proxy, err error) {
 		return nil, err
 	}
 	// Then what clients reach, from the director outwards.
-	p.epochs.endless, p.epochs.patience = p.director.Endless, p.patience()
+	p.callGroups.endless, p.callGroups.patience = p.director.Endless, p.patience()
 	p.server = dataPaths[cfg.DataPath].newServer(transport.ServerConfig{
 		Handler:          p.director.Handler(),
 		Interceptors:     p.interceptors(),

@@ -109,7 +109,7 @@ func (p *Proxy) reload(cfg *config.Config) (err error) {
 	held := *cfg
 	held.IDs = p.began.IDs // with other ids, kubelet would not recognize its pods, and kill them
 	held.DataPath = p.began.DataPath
-	held.StateDir = p.began.StateDir // the journal and the recorder have their files there, from the start to the end
+	held.StateDir = p.began.StateDir // the history and the recorder have their files there, from the start to the end
 	cfg = &held
 	makeStateDir(cfg) // there may be a second runtime now
 	if owner, err := p.claim(cfg); err != nil {
@@ -188,17 +188,17 @@ func (p *Proxy) replaceBackends(old, s *assembly) (gone []*stack) {
 }
 
 // endBackends ends backends that the proxy no longer has when the last call that may use them has ended. Such a call began
-// in this epoch or an earlier one. p.reloading is held.
+// in this group or an earlier one. p.reloading is held.
 func (p *Proxy) endBackends(gone []*stack) {
 	if len(gone) == 0 {
 		return
 	}
-	before := p.epochs.next()
-	if long := p.describe(p.epochs.long(before.number)); len(long) > 0 {
+	before := p.callGroups.next()
+	if long := p.describe(p.callGroups.long(before.number)); len(long) > 0 {
 		klog.InfoS("Runtimes as they were before the reload stay for calls whose clients wait longer", "staysFor", texts(long))
 	}
 	p.goDo("keeping runtimes that are no longer in the configuration", func() {
-		await(p.running, before.ended, p.patience(), func() time.Duration { return left(p.describe(p.epochs.long(before.number))) })
+		await(p.running, before.ended, p.patience(), func() time.Duration { return left(p.describe(p.callGroups.long(before.number))) })
 		for _, b := range gone {
 			b.end()
 		}

@@ -56,7 +56,7 @@ func TestARestartWhileARuntimeIsDownChangesNothing(t *testing.T) {
 	}
 }
 
-func TestABrokenMemoryFileIsAnErrorThatSaysSo(t *testing.T) {
+func TestABrokenCacheFileIsAnErrorThatSaysSo(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, impatient)
 	web := n.run(0, "web", 1)
@@ -145,7 +145,7 @@ func TestARestartKeepsTheOwnersOfWhatIsRemoved(t *testing.T) {
 	assert.Len(t, n.runtimes[1].Calls("StopContainer"), 1)
 }
 
-// criproxy status and pods counted as answers from memory given to clients, so the figures grew because somebody looked
+// criproxy status and pods counted as answers from the cache given to clients, so the figures grew because somebody looked
 // at them. Issue 43.
 func TestToLookDoesNotChangeTheFigures(t *testing.T) {
 	t.Parallel()
@@ -159,7 +159,7 @@ func TestToLookDoesNotChangeTheFigures(t *testing.T) {
 	pods, err := n.proxy.Pods(n.ctx())
 	require.NoError(t, err)
 	require.Len(t, pods.Pods, 1)
-	require.True(t, pods.Pods[0].FromMemory)
+	require.True(t, pods.Pods[0].FromCache)
 	assert.Equal(t, before, remembered(), "status and pods")
 	_, err = listPods(nil).unary(n)
 	require.NoError(t, err)

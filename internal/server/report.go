@@ -256,7 +256,7 @@ func (p *Proxy) plugins() *plugins.State {
 	s, known := p.hooks.State(), p.changes.Conditions().Plugins
 	for i := range s.Plugins {
 		one := &s.Plugins[i]
-		if k := known[one.Name]; k.State == capture.PluginDown && (one.State == "down" || one.State == "broken") {
+		if k := known[one.Name]; k.State == capture.PluginDown && (one.State == plugins.StateDown || one.State == plugins.StateBroken) {
 			one.Error = k.Reason()
 		}
 	}

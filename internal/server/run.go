@@ -232,7 +232,7 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	p.server.Drain(context.Background(), func() {
 		// Not before clients were asked to connect again: a client opens the stream again at once, and
 		// kubelet does so only five times in its life.
-		p.epochs.endStreams("criproxy: this process stops; open the stream again")
+		p.callGroups.endStreams("criproxy: this process stops; open the stream again")
 	})
 }
 

@@ -207,7 +207,7 @@ func (st *Staged) Commit() {
 	}
 }
 
-// Encode returns all backends for [New] in another process, each as it is at one moment. What changes afterwards, that process
+// Encode returns all backends for [NewSet] in another process, each as it is at one moment. What changes afterwards, that process
 // learns from the function of [Set.HandOn], which must be set before.
 func (s *Set) Encode() (map[string][]byte, error) {
 	s.mu.Lock()

@@ -61,7 +61,7 @@ func TestAReportDoesNotWaitForASlowRuntime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(n.ctx(), testkit.Patience/2)
 	defer cancel()
 	var r admin.Backend
-	testkit.Eventually(t, "memory answers for the report", func() bool { r = n.proxy.backends()[1].report(ctx); return r.Pods != nil })
+	testkit.Eventually(t, "the cache answers for the report", func() bool { r = n.proxy.backends()[1].report(ctx); return r.Pods != nil })
 	assert.NoError(t, ctx.Err(), "it waited for as long as it was let")
 	assert.Equal(t, "slow "+known, r.State+" "+r.Runtime)
 	assert.Equal(t, 1, *r.Pods)
@@ -126,7 +126,7 @@ func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
 			_, err := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: db.sandbox})
 			assert.NoError(t, err, what)
 			now := n.proxy.Report(n.ctx()).Backends[1].Remembered
-			assert.GreaterOrEqual(t, now, counted+4, "%s: answers from memory go on being counted", what)
+			assert.GreaterOrEqual(t, now, counted+4, "%s: answers from the cache go on being counted", what)
 			counted = now
 		}
 	})

@@ -68,13 +68,13 @@ func TestAnImageIsShownAsItWasWritten(t *testing.T) {
 		want[byID.GetContainerId()] = shown{status: "beta.io/" + tag, list: "beta.io/" + id}
 		assert.Equal(t, want, n.images(second))
 
-		n.stop() // loses its memory
+		n.stop() // loses its cache
 		n.cfg.StateDir += ".other"
 		n.start()
 		n.known()
 		assert.Equal(t, want, n.images(second), "ids %s, after a restart", ids)
 		n.runtimes[1].Kill()
 		n.isDown(1)
-		assert.Equal(t, want, n.images(second), "ids %s, from memory", ids)
+		assert.Equal(t, want, n.images(second), "ids %s, from the cache", ids)
 	}
 }

@@ -14,15 +14,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A request is the header block that begins a call, parsed.
+// A request is the header block that begins a call, parsed. It may be one that no gRPC client sends: what is wrong with it is in
+// the fields, and reject decides. The goroutine that reads the connection makes it; then it does not change, and has no bytes of
+// the connection's buffer.
 type request struct {
 	verb, scheme, path, authority string
 	contentType, encoding         string
-	hosts                         int
+	hosts                         int // fields named host
 	host                          string
 	timeout                       time.Duration
-	timed                         bool
-	length                        int // from content-length; -1: there is none
+	timed                         bool // there is a timeout
+	length                        int  // from content-length; -1: there is none
 	tooLong                       bool
 	unknown                       string // a pseudo-header field that requests do not have
 	wrong                         string // what is wrong with a field that gRPC defines

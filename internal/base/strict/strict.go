@@ -236,7 +236,7 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
 		if n.Kind != yaml.MappingNode {
-			return fail(n, path, "is %s, want keys and values", describe(n))
+			return fail(n, path, "%s: want keys and values", describe(n))
 		}
 		fields := fieldsOf(t)
 		seen := map[string]int{}
@@ -264,7 +264,7 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 		n.Content = right
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			return fail(n, path, "is %s, want a list", describe(n))
+			return fail(n, path, "%s: want a list", describe(n))
 		}
 		for i, item := range n.Content {
 			if !check(errs, item, t.Elem(), fmt.Sprintf("%s[%d]", path, i)) {
@@ -273,7 +273,7 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 		}
 	default:
 		if n.Kind != yaml.ScalarNode || n.Decode(reflect.New(t).Interface()) != nil {
-			return fail(n, path, "is %s, want a %s", describe(n), nameOf(t))
+			return fail(n, path, "%s: want a %s", describe(n), nameOf(t))
 		}
 	}
 	return true

@@ -78,7 +78,7 @@ func (l *callView) flags(fs *flag.FlagSet) {
 	fs.StringVar(&l.filter.ID, "id", "", "only calls about an id that begins with `ID`")
 	fs.Var((*unitDuration)(&l.filter.Slower), "slower", "only calls that took at least `TIME`, such as 100ms")
 	fs.StringVar(&l.filter.FollowPod, "follow-pod", "", "all calls in the life of one `POD`, or of several with commas between: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id")
-	fs.BoolVar(&l.filter.Memory, "memory", false, "only calls that criproxy answered from its cache, for at least one runtime")
+	fs.BoolVar(&l.filter.FromCache, "memory", false, "only calls that criproxy answered from its cache, for at least one runtime")
 	fs.StringVar(&l.filter.Find, "find", "", "only calls that contain all `WORDS` anywhere: in names, ids, the status, or its message")
 	fs.Uint64Var(&l.filter.Call, "call", 0, "only the call with this `NUMBER`, which the page of a recording and -o json show")
 	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
@@ -118,7 +118,7 @@ type known struct{ methods, backends map[string]bool }
 // add takes those of a call.
 func (k *known) add(c *calls.Call) {
 	k.methods[c.Method] = true
-	for _, name := range append(c.Backends(), c.Remembered()...) {
+	for _, name := range append(c.Backends(), c.FromCache()...) {
 		k.backends[name] = true
 	}
 }

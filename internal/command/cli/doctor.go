@@ -27,6 +27,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/calls"
 	"github.com/criproxy/criproxy/internal/observe/show"
 	"github.com/criproxy/criproxy/internal/observe/why"
+	"github.com/criproxy/criproxy/internal/plugins"
 	"github.com/criproxy/criproxy/internal/server"
 	"github.com/criproxy/criproxy/internal/server/listen"
 )
@@ -222,7 +223,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	}
 	if r.Hooks != nil {
 		for _, p := range r.Hooks.Plugins {
-			if p.State != "ready" {
+			if p.State != plugins.StateReady {
 				d.add(why.Warning, about, "a-plugin-fails", fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks shows the details; if its policy is Fail, pods do not start")
 			}
 		}

@@ -169,7 +169,7 @@ type merger struct {
 	out io.Writer
 
 	mu      sync.Mutex
-	behind  int // nodes that have not said yet all that happened before
+	earlier int // nodes that have not said yet all that happened before
 	waiting []said
 	failed  error // of out
 }
@@ -178,7 +178,7 @@ type merger struct {
 func (m *merger) await(nodes []admin.Node) {
 	for _, n := range nodes {
 		if n.Err == nil {
-			m.behind++
+			m.earlier++
 		}
 	}
 }
@@ -209,14 +209,14 @@ func (m *merger) Write(text []byte) (int, error) {
 func (m *merger) caughtUp() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.behind--
+	m.earlier--
 }
 
 // release writes what came before a time, and what happened before that. It writes nothing while a node has not said all of that.
 func (m *merger) release(came time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.behind > 0 {
+	if m.earlier > 0 {
 		return nil
 	}
 	slices.SortStableFunc(m.waiting, func(a, b said) int { return a.at.Compare(b.at) })
@@ -244,7 +244,7 @@ func (m *merger) merge(ctx context.Context, run func(ctx context.Context) error)
 	for {
 		select {
 		case err := <-over:
-			m.behind = 0
+			m.earlier = 0
 			return errors.Join(m.release(time.Now()), err)
 		case now := <-tick.C:
 			if err := m.release(now.Add(-hold)); err != nil {

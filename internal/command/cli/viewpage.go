@@ -35,7 +35,7 @@ func (l *callView) writePage(all []*capture.Reader, fs *flag.FlagSet, path strin
 	l.printer.JSON = true // the page itself lists missing events
 	w := page.NewWriter(buffered, &l.printer)
 	info := page.Info{Title: filepath.Base(fs.Arg(0)), Filter: strings.Join(givenFlags(fs, "html"), " ")}
-	var looks looks
+	var perNode nodeLooks
 	var recordings []*recording
 	for i, r := range all {
 		view := *l
@@ -64,10 +64,10 @@ func (l *callView) writePage(all []*capture.Reader, fs *flag.FlagSet, path strin
 		w.Story.Begin(r.Header())
 		view.found, view.event, view.assembler.Lists = look.Take, w.Story.Take, true
 		view.every = w.Add
-		looks = append(looks, lookOf{one.node, look})
+		perNode = append(perNode, lookOf{one.node, look})
 		recordings = append(recordings, one)
 	}
-	w.Finder = looks
+	w.Finder = perNode
 	if info.Cut, err = readTogether(recordings, func(r *recording) { w.Of(r.node, &r.view.printer) }); err != nil {
 		return err
 	}
@@ -141,8 +141,8 @@ func nodeOf(h *capture.FileHeader, file string) string {
 	return cmp.Or(h.Node, base)
 }
 
-// looks are what is wrong on several nodes, or on one without a name.
-type looks []lookOf
+// nodeLooks are what is wrong on several nodes, or on one without a name.
+type nodeLooks []lookOf
 
 type lookOf struct {
 	node string
@@ -150,7 +150,7 @@ type lookOf struct {
 }
 
 // JSON returns one report of all nodes.
-func (l looks) JSON() []byte {
+func (l nodeLooks) JSON() []byte {
 	if len(l) == 1 {
 		return l[0].look.JSON()
 	}

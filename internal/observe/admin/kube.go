@@ -159,7 +159,7 @@ func (k Kube) Pods(ctx context.Context, namespace, what string) ([]KubePod, erro
 	case strings.Contains(what, "="):
 		selector = "--selector=" + what
 	case !kubeName.MatchString(kind) || !kubeName.MatchString(name):
-		return nil, fmt.Errorf("%q names no pod; want POD, TYPE/NAME such as deployment/web, or a label such as app=web", what)
+		return nil, fmt.Errorf("invalid pod %q: want POD, TYPE/NAME such as deployment/web, or a label such as app=web", what)
 	case !slices.Contains([]string{"pod", "pods", "po"}, kind):
 		var owner struct {
 			Spec struct {

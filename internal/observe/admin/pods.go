@@ -28,7 +28,7 @@ type Pod struct {
 	Handler    string      `json:"handler,omitempty"` // of the RuntimeClass, as the runtime calls it
 	ID         string      `json:"id"`                // that clients see
 	NativeID   string      `json:"nativeId"`          // that the runtime made
-	FromMemory bool        `json:"fromMemory"`        // the backend did not answer: this is its last known state
+	FromCache  bool        `json:"fromMemory"`        // the backend did not answer: this is its last known state
 	Containers []Container `json:"containers"`
 }
 

@@ -16,7 +16,7 @@ type Report struct {
 	Version   string         `json:"version"`
 	PID       int            `json:"pid"`
 	Started   time.Time      `json:"started"`
-	DataPath  string         `json:"dataPath,omitempty"` // "own" or "grpc"; missing from versions that had one
+	DataPath  string         `json:"dataPath,omitempty"` // "own" or "grpc"
 	Ready     bool           `json:"ready"`              // the primary is up, and clients can connect
 	Listeners []Listener     `json:"listeners"`
 	Admin     string         `json:"admin,omitempty"`
@@ -175,7 +175,7 @@ func (r *Report) PluginTrouble() (all []string) {
 	}
 	for _, p := range r.Hooks.Plugins {
 		switch {
-		case p.State != "ready":
+		case p.State != plugins.StateReady:
 			all = append(all, "plugin "+p.Name+" is "+p.State)
 		case p.Error != "":
 			all = append(all, "the file of plugin "+p.Name+" was refused")

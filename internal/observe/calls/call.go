@@ -73,8 +73,8 @@ type Message struct {
 	Mono      time.Duration
 }
 
-// Remembered returns the backends for which a cache answered.
-func (c *Call) Remembered() []string {
+// FromCache returns the backends for which a cache answered.
+func (c *Call) FromCache() []string {
 	var names []string
 	for _, l := range c.Legs {
 		if l.Number == 0 {
@@ -126,7 +126,7 @@ func (c *Call) Backends() []string {
 // Meant returns the names of the backends that the call was meant for, in the order of Backends: those that were called,
 // those for which a cache answered, and if there are none, the one that refused the call, by criproxy's error.
 func (c *Call) Meant() []string {
-	names := append(c.Backends(), c.Remembered()...)
+	names := append(c.Backends(), c.FromCache()...)
 	if name := backend.NameIn(c.Message); name != "" && len(names) == 0 {
 		names = append(names, name)
 	}
@@ -165,8 +165,8 @@ func (c *Call) HomeOf(item About) string {
 	if found != "" {
 		return found
 	}
-	if remembered := c.Remembered(); whole && len(remembered) == 1 {
-		return remembered[0] // what no backend listed comes from a cache
+	if names := c.FromCache(); whole && len(names) == 1 {
+		return names[0] // what no backend listed comes from a cache
 	}
 	return ""
 }

@@ -21,7 +21,7 @@ func TestAnItemOfAListIsOnTheBackendThatListedIt(t *testing.T) {
 		return &calls.Leg{Number: number, Backend: backend, Replies: calls.Messages{Kept: []calls.Message{{Payload: []byte(reply)}}}}
 	}
 	item := calls.About{IDs: []string{"7f"}}
-	memory := func(names ...string) *calls.Leg {
+	cached := func(names ...string) *calls.Leg {
 		return &calls.Leg{Header: metadata.MD{"criproxy-last-known": names}}
 	}
 	for name, one := range map[string]struct {
@@ -30,10 +30,10 @@ func TestAnItemOfAListIsOnTheBackendThatListedIt(t *testing.T) {
 	}{
 		"criproxy's own list":       {calls.Call{Own: true, Legs: []*calls.Leg{leg(1, "beta.io", "7f")}}, "beta.io"},
 		"a merged list":             {calls.Call{Legs: []*calls.Leg{leg(1, "primary", "9a"), leg(2, "beta.io", "7f")}}, "beta.io"},
-		"only memory has it":        {calls.Call{Legs: []*calls.Leg{memory("beta.io"), leg(1, "primary", "9a")}}, "beta.io"},
-		"memory, but not of it":     {calls.Call{Legs: []*calls.Leg{memory("beta.io"), leg(1, "primary", "7f")}}, "primary"},
-		"the memory of one of two":  {calls.Call{Legs: []*calls.Leg{memory("beta.io", "gamma.io"), leg(1, "primary", "9a")}}, ""},
-		"a reply that is not whole": {calls.Call{Legs: []*calls.Leg{memory("beta.io"), {Number: 1, Backend: "primary", Replies: calls.Messages{Kept: []calls.Message{{Truncated: true}}}}}}, ""},
+		"only a cache has it":       {calls.Call{Legs: []*calls.Leg{cached("beta.io"), leg(1, "primary", "9a")}}, "beta.io"},
+		"a cache, but not of it":    {calls.Call{Legs: []*calls.Leg{cached("beta.io"), leg(1, "primary", "7f")}}, "primary"},
+		"the cache of one of two":   {calls.Call{Legs: []*calls.Leg{cached("beta.io", "gamma.io"), leg(1, "primary", "9a")}}, ""},
+		"a reply that is not whole": {calls.Call{Legs: []*calls.Leg{cached("beta.io"), {Number: 1, Backend: "primary", Replies: calls.Messages{Kept: []calls.Message{{Truncated: true}}}}}}, ""},
 	} {
 		assert.Equal(t, one.want, one.call.HomeOf(item), name)
 	}

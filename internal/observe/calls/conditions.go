@@ -25,7 +25,7 @@ func (k *Conditions) Change(c *capture.Change) { k.changed = k.changed || c.IsCo
 
 // Call takes a call that has ended.
 func (k *Conditions) Call(c *Call) {
-	away, end := c.Remembered(), c.Began.Add(c.Took)
+	away, end := c.FromCache(), c.Began.Add(c.Took)
 	if name := backend.NotReachedIn(c.Message); name != "" {
 		away = append(away, name)
 	}

@@ -24,7 +24,7 @@ type Filter struct {
 	ID        string        // the beginning of an id, with or without the backend's prefix
 	Slower    time.Duration // calls that took at least this long
 	Own       bool          // also calls that criproxy makes itself
-	Memory    bool          // only calls that a cache answered, for at least one backend
+	FromCache bool          // only calls that a cache answered, for at least one backend
 	Find      string        // words that occur anywhere: in names, ids, the status or its message
 	Call      uint64        // the number of a call; zero for all
 
@@ -61,7 +61,7 @@ func (f *Filter) Match(c *Call) bool {
 		(f.Container == "" || Matches(f.Container, c.About.Container)) &&
 		(f.ID == "" || hasID(c, f.ID)) &&
 		c.Took >= f.Slower &&
-		(!f.Memory || len(c.Remembered()) > 0) &&
+		(!f.FromCache || len(c.FromCache()) > 0) &&
 		(f.Call == 0 || c.ID == f.Call) &&
 		(f.Find == "" || c.has(strings.Fields(strings.ToLower(f.Find)))) &&
 		(f.FollowPod == "" || f.follows(c))

@@ -67,12 +67,12 @@ func TestFiltersSelectCalls(t *testing.T) {
 	}
 }
 
-// While a runtime is gone it is called in no leg, and a filter must still find what memory answered for it.
-func TestMemoryAnswersForABackend(t *testing.T) {
+// While a runtime is gone it is called in no leg, and a filter must still find what its cache answered.
+func TestACacheAnswersForABackend(t *testing.T) {
 	answered := func(by ...string) *calls.Call {
 		return &calls.Call{Ended: true, Legs: []*calls.Leg{{Header: metadata.MD{backend.HeaderKey: by}}, {Number: 1, Backend: "primary"}}}
 	}
-	for _, f := range []calls.Filter{{Memory: true}, {Backend: "beta.io"}} {
+	for _, f := range []calls.Filter{{FromCache: true}, {Backend: "beta.io"}} {
 		assert.True(t, f.Match(answered("beta.io")))
 		assert.False(t, f.Match(answered()))
 	}

@@ -13,24 +13,24 @@ import (
 // Printed is a call as tail and view print it with -o json. Its format is stable, and documented in
 // docs/capture.md.
 type Printed struct {
-	Call     uint64            `json:"call"`
-	Time     time.Time         `json:"time"`
-	Client   *capture.Peer     `json:"client,omitempty"`
-	Own      bool              `json:"own,omitempty"`
-	Method   string            `json:"method"`
-	Backends []string          `json:"backends,omitempty"`
-	About    About             `json:"about"`
-	Took     time.Duration     `json:"took_ns"`
-	Message  int               `json:"message,omitempty"` // on a streaming call: the message's number
-	Code     string            `json:"code,omitempty"`
-	Status   string            `json:"status,omitempty"`
-	Memory   []string          `json:"remembered,omitempty"` // backends for which a cache answered
-	In       int               `json:"request_bytes"`
-	Out      int               `json:"reply_bytes"`
-	Requests []json.RawMessage `json:"requests,omitempty"`
-	Replies  []json.RawMessage `json:"replies,omitempty"`
-	Changes  []Difference      `json:"changes,omitempty"`
-	Gaps     []Gap             `json:"not_compared,omitempty"`
+	Call      uint64            `json:"call"`
+	Time      time.Time         `json:"time"`
+	Client    *capture.Peer     `json:"client,omitempty"`
+	Own       bool              `json:"own,omitempty"`
+	Method    string            `json:"method"`
+	Backends  []string          `json:"backends,omitempty"`
+	About     About             `json:"about"`
+	Took      time.Duration     `json:"took_ns"`
+	Message   int               `json:"message,omitempty"` // on a streaming call: the message's number
+	Code      string            `json:"code,omitempty"`
+	Status    string            `json:"status,omitempty"`
+	FromCache []string          `json:"remembered,omitempty"` // backends for which a cache answered
+	In        int               `json:"request_bytes"`
+	Out       int               `json:"reply_bytes"`
+	Requests  []json.RawMessage `json:"requests,omitempty"`
+	Replies   []json.RawMessage `json:"replies,omitempty"`
+	Changes   []Difference      `json:"changes,omitempty"`
+	Gaps      []Gap             `json:"not_compared,omitempty"`
 }
 
 // changeJSON is a change between calls.
@@ -56,7 +56,7 @@ func (p *Printer) json(v any) {
 func (p *Printer) asJSON(c *Call, full bool) Printed {
 	l := c.Front()
 	j := Printed{
-		Call: c.ID, Time: c.Began.UTC(), Own: c.Own, Method: c.Method, Backends: c.Backends(), Memory: c.Remembered(), About: c.About, Took: c.Took,
+		Call: c.ID, Time: c.Began.UTC(), Own: c.Own, Method: c.Method, Backends: c.Backends(), FromCache: c.FromCache(), About: c.About, Took: c.Took,
 		Status: c.Message, In: l.Requests.Bytes, Out: l.Replies.Bytes,
 	}
 	if c.Ended {

@@ -82,7 +82,7 @@ const grammar = "| or a comma separates several, and a leading ! selects all oth
 func checkPatterns(flag, patterns string) error {
 	parts, not := alternatives(patterns)
 	if len(parts) == 0 && patterns != "" {
-		return fmt.Errorf("-%s: %q has no pattern: want one such as web*; %s", flag, patterns, grammar)
+		return fmt.Errorf("-%s: invalid pattern %q: want one such as web*; %s", flag, patterns, grammar)
 	}
 	for _, p := range parts {
 		if _, err := path.Match(p, ""); err != nil {

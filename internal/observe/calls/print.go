@@ -237,7 +237,7 @@ func (p *Printer) line(c *Call, streamed string) {
 	case !c.Ended:
 		status = p.colour(dim, "under way")
 	}
-	if names := c.Remembered(); len(names) > 0 {
+	if names := c.FromCache(); len(names) > 0 {
 		status += p.colour(dim, ", "+Sanitize(strings.Join(names, ", "))+" from the cache")
 	}
 	if c.Partial {

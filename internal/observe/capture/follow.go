@@ -161,7 +161,10 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 	}
 }
 
-// read is try, for all events.
+// read reads the next event, whether it is wanted or not; otherwise it is as try. An event comes from the first of these that has
+// one: held, which waits behind the Missed just read; past, while the archive has what the ring has forgotten; and the chunk of
+// the ring. After the chunk it goes on in the next one, and in the archive or the oldest chunk if the ring was faster. What neither
+// has any more is one event of the kind Missed, unless another process recorded it and it is skipped.
 func (f *Follower) read(ev *Event) (bool, <-chan struct{}) {
 	if f.held != nil {
 		*ev, f.held = *f.held, nil

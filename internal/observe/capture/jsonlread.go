@@ -90,7 +90,7 @@ func (j *jsonEvent) event() (Event, error) {
 	ev := j.Event
 	ev.Time = j.Time
 	if ev.Kind = kindOf(j.Kind); ev.Kind == 0 {
-		return ev, fmt.Errorf("kind is %q, want one of %s", j.Kind, strings.Join(kindNames[1:], ", "))
+		return ev, fmt.Errorf("invalid kind %q: want one of %s", j.Kind, strings.Join(kindNames[1:], ", "))
 	}
 	if ev.Kind == Changed && (ev.Change == nil || ev.Change.What == "") {
 		return ev, errors.New("a change does not say what changed")
@@ -130,5 +130,5 @@ func codeOf(name string) (codes.Code, error) {
 	if _, err := fmt.Sscanf(name, "Code(%d)", &n); err == nil {
 		return codes.Code(n), nil
 	}
-	return 0, fmt.Errorf("code is %q, want one such as OK or NotFound", name)
+	return 0, fmt.Errorf("invalid code %q: want one such as OK or NotFound", name)
 }

@@ -45,21 +45,21 @@ type Row struct {
 // The order of the columns is that of COLUMNS in page/model.js.
 func (b *Batch) Add(r Row) {
 	c := r.Call
-	front, remembered := c.Front(), c.Remembered()
-	legs, memory, meant := []int64{}, []int64{}, []int64{} // five numbers of each leg, one of each name
+	front, fromCache := c.Front(), c.FromCache()
+	legs, cached, meant := []int64{}, []int64{}, []int64{} // five numbers of each leg, one of each name
 	for _, l := range c.Legs {
 		if l.Number == 0 {
 			continue
 		}
-		fromMemory := int64(0)
-		if slices.Contains(remembered, l.Backend) {
-			fromMemory = 1
+		isCached := int64(0)
+		if slices.Contains(fromCache, l.Backend) {
+			isCached = 1
 		}
 		began := max(l.Began.Sub(c.Began), 0)
-		legs = append(legs, b.place(named(r.Node, l.Backend)), began.Microseconds(), l.Took.Microseconds(), code(l.Ended, r.Lost, l.Failed(), int64(l.Code)), fromMemory)
+		legs = append(legs, b.place(named(r.Node, l.Backend)), began.Microseconds(), l.Took.Microseconds(), code(l.Ended, r.Lost, l.Failed(), int64(l.Code)), isCached)
 	}
-	for _, name := range remembered {
-		memory = append(memory, b.place(named(r.Node, name)))
+	for _, name := range fromCache {
+		cached = append(cached, b.place(named(r.Node, name)))
 	}
 	for _, name := range c.Meant() {
 		meant = append(meant, b.place(named(r.Node, name)))
@@ -86,7 +86,7 @@ func (b *Batch) Add(r Row) {
 		r.flags(),
 		r.Changes,
 		legs,
-		memory,
+		cached,
 		b.place(r.Node),
 		meant,
 	})

@@ -76,7 +76,7 @@ func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time)
 	memory := map[string]bool{}
 	var table Table
 	for _, p := range pods {
-		if p.FromMemory {
+		if p.FromCache {
 			p.State += "?"
 			memory[OnNode(p.Backend, p.Node)] = true
 		}

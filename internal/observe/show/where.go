@@ -107,7 +107,7 @@ func printPlace(out *Screen, p *Place, now time.Time) {
 			out.Say(2, "%-13s %s", name, text)
 		}
 	}
-	if p.Pod.FromMemory {
+	if p.Pod.FromCache {
 		st += " when last known: the backend does not answer"
 	}
 	line("state", st)

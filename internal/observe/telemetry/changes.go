@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// Changes is the journal of the process: what happened to the proxy, its backends and its plugins. It keeps that in the recording,
+// Changes is the history of the process: what happened to the proxy, its backends and its plugins. It keeps that in the recording,
 // in memory, and in two files of a folder, which outlive the process and the recording. It has the conditions to which all of
 // that has led, and nothing else has them: status, metrics, health, the page and events ask here. It is safe for concurrent use.
 //

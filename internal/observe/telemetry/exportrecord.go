@@ -91,7 +91,7 @@ func (e *Exporter) callRecord(c *calls.Call, bodies bool) *logs.LogRecord {
 		number(r, "criproxy.items", int64(about.Items))
 	}
 	textOf(r, "criproxy.message", c.Message)
-	textOf(r, "criproxy.remembered", strings.Join(c.Remembered(), ","))
+	textOf(r, "criproxy.remembered", strings.Join(c.FromCache(), ","))
 	textOf(r, "k8s.namespace.name", about.Namespace)
 	textOf(r, "k8s.pod.name", about.Pod)
 	textOf(r, "k8s.pod.uid", about.UID)

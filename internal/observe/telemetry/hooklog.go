@@ -57,17 +57,17 @@ func (l *hookLog) conditions(all plugins.States, now time.Time) {
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		there := slices.ContainsFunc(all, func(one plugins.PluginState) bool { return one.Name == name })
 		if !there && known[name].State != "" {
-			all = append(all, plugins.PluginState{Name: name, State: "removed", Error: "its file is gone"})
+			all = append(all, plugins.PluginState{Name: name, State: plugins.StateRemoved, Error: "its file is gone"})
 		}
 	}
 	for _, one := range all {
 		to := capture.Change{Time: now, What: capture.PluginDown, Plugin: one.Name, Why: one.Error}
 		switch one.State {
-		case "connecting":
+		case plugins.StateConnecting:
 			continue // nobody knows yet
-		case "ready":
+		case plugins.StateReady:
 			to.What, to.Why = capture.PluginReady, "" // a mistake in its file has no effect
-		case "removed":
+		case plugins.StateRemoved:
 			to.What = capture.Removed
 		}
 		c, changed := l.changes.Became(to)
@@ -81,7 +81,7 @@ func (l *hookLog) condition(state string, c capture.Change, changed bool) {
 	l.mu.Lock()
 	known := l.known[c.Plugin]
 	l.known[c.Plugin] = true
-	if changed && state == "ready" {
+	if changed && state == plugins.StateReady {
 		delete(l.failing, c.Plugin) // it answers again: this says so
 	}
 	l.mu.Unlock()
@@ -90,11 +90,11 @@ func (l *hookLog) condition(state string, c capture.Change, changed bool) {
 		line = append(line, "after", capture.Lasting(c.Since, c.Time))
 	}
 	switch {
-	case changed && state == "ready":
+	case changed && state == plugins.StateReady:
 		klog.InfoS("Plugin is ready", line...)
-	case changed && state == "down":
+	case changed && state == plugins.StateDown:
 		klog.ErrorS(errors.New(c.Why), "Plugin is down", line...)
-	case state == "down" && !known:
+	case state == plugins.StateDown && !known:
 		klog.ErrorS(errors.New(c.Why), "Plugin is still down, as before this process", "plugin", c.Plugin, "since", c.Time.Local().Format(time.DateTime))
 	}
 }

@@ -27,7 +27,9 @@ const Other = "other"
 // callBuckets range from a list of a small node to the pull of a large image, in seconds.
 var callBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// Metrics count calls on both legs. docs/metrics.md describes each metric. Their names are stable.
+// Metrics count calls on both legs. docs/metrics.md describes each metric. Their names are stable. The proxy owns them for as
+// long as the process lives, so a counter never goes back; they are safe for concurrent use, and a call takes no lock once it has
+// its series.
 type Metrics struct {
 	Registry *prometheus.Registry
 	client   legMetrics // label method, and code

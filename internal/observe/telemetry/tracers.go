@@ -20,7 +20,8 @@ import (
 	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
-// Tracers are several tracers as one. They also remember how the calls of clients have failed.
+// Tracers are several tracers as one. They also keep how the calls of clients have failed. They do not change after they were
+// made, and are safe for concurrent use if each tracer is.
 type Tracers struct {
 	Each   []director.Tracer // each gets the context that the one before it returned
 	Errors *LastErrors

@@ -220,7 +220,7 @@ func (l *Look) brief(c *calls.Call) *call {
 	} else if front.Replies.Bytes > 0 && len(front.Replies.Kept) == 0 { // it was left out: it says nothing new
 		b.about.Items = l.items[b.method]
 	}
-	for _, name := range c.Remembered() {
+	for _, name := range c.FromCache() {
 		b.cached = append(b.cached, l.word(name))
 	}
 	if b.began.After(l.last.Add(jump)) { // the clock was set back meanwhile

@@ -369,10 +369,10 @@ func TestACallThatWaitsInAnOutageCounts(t *testing.T) {
 }
 
 // A page inferred bands from a recording without conditions of which why said that nothing was wrong (issue 27).
-func TestAnswersFromMemoryShowAnOutage(t *testing.T) {
-	list := func(second int, memory ...string) *call {
-		c := &call{method: "ListContainers", from: "crictl", began: at(second), took: time.Second, ended: true, cached: memory, legs: []leg{{backend: "primary", ended: true}}}
-		if memory == nil {
+func TestAnswersFromTheCacheShowAnOutage(t *testing.T) {
+	list := func(second int, fromCache ...string) *call {
+		c := &call{method: "ListContainers", from: "crictl", began: at(second), took: time.Second, ended: true, cached: fromCache, legs: []leg{{backend: "primary", ended: true}}}
+		if fromCache == nil {
 			c.legs = append(c.legs, leg{backend: "kata.io", ended: true})
 		}
 		return c

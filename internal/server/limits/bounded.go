@@ -25,7 +25,8 @@ func NewCalls(name string, maxCalls int) *Calls {
 // UnderWay returns how many calls of clients the backend has not answered.
 func (c *Calls) UnderWay() int64 { return c.all.n.Load() }
 
-// A bound counts the calls under way, and limits their number. It may be a part of another bound.
+// A bound counts the calls under way, and limits their number. It may be a part of another bound, which counts its calls, too: n is
+// never more than max for longer than take lasts. It is safe for concurrent use, without a lock.
 type bound struct {
 	within *bound // nil if it is not a part of another
 	max    int64

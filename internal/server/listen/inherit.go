@@ -71,7 +71,7 @@ func Inherit() (*Inheritance, error) {
 		return nil, fmt.Errorf("%s: %w", ReadyVariable, err)
 	}
 	in.ready = os.NewFile(uintptr(fd), "ready")
-	if text, ok := os.LookupEnv(BackendsVariable); ok { // earlier versions wrote files only
+	if text, ok := os.LookupEnv(BackendsVariable); ok { // without it, the caches come from their files
 		if fd, err = strconv.Atoi(text); err != nil {
 			return nil, fmt.Errorf("%s: %w", BackendsVariable, err)
 		}

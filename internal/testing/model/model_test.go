@@ -113,7 +113,7 @@ func (w *world) begins(lasts time.Duration) {
 		w.runtimes = append(w.runtimes, r)
 		cfg.backends = append(cfg.backends, entry{name: name, runtime: r})
 	}
-	if begin.IntN(3) == 0 { // the first weather hits runtimes before memory knows them
+	if begin.IntN(3) == 0 { // the first weather hits runtimes before the cache knows them
 		for _, r := range w.runtimes {
 			w.turns(r, -1)
 		}
@@ -270,7 +270,7 @@ func (w *world) operates(number int) {
 			w.forgets(cfg)
 		}
 		w.is(w.start(cfg))
-	case 7: // a crash: only the file of memory survives
+	case 7: // a crash: only the cache file survives
 		w.trace("process %d crashes", old.number)
 		w.is(nil)
 		at := time.Now()
@@ -331,15 +331,15 @@ func (w *world) aborts(p *proxy, number int) bool {
 	w.operated(aborted[far])
 	w.trace("process %d begins: %s", p.number, aborted[far])
 	ended := errors.New("the successor has ended")
-	abort := func(successor func(memories net.Conn) error) {
+	abort := func(successor func(caches net.Conn) error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		p.abort = successor
 	}
 	from := time.Now()
-	abort(func(memories net.Conn) error {
+	abort(func(caches net.Conn) error {
 		defer w.trace("the successor ends")
-		return cmp.Or(p.aborts(memories, far, rnd), ended)
+		return cmp.Or(p.aborts(caches, far, rnd), ended)
 	})
 	if err := p.proxy.HandOver(w.ctx); !errors.Is(err, ended) {
 		panic(err)
@@ -420,7 +420,7 @@ func (c *config) has(name string) bool {
 	return slices.ContainsFunc(c.backends, func(b entry) bool { return b.name == name })
 }
 
-// forgets notes that criproxy's memory of what clients have seen is lost.
+// forgets notes that criproxy's cache, with what clients have seen, is lost.
 func (w *world) forgets(cfg *config) {
 	for i := range cfg.backends {
 		cfg.backends[i].knows = newKnowledge()

@@ -144,7 +144,7 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 }
 
 // latest is the latest version that clients had seen before a call, through the process of the
-// call or an earlier one whose memory that process has.
+// call or an earlier one whose cache that process has.
 func (c *call) latest(all []telling) int {
 	v := -1
 	for _, one := range all {
@@ -199,7 +199,7 @@ func (w *world) backendOf(c *call, f filter) *entry {
 	return &c.cfg.backends[i]
 }
 
-// latin reports whether a backend had text that is not UTF-8 before the end of a call, which memory
+// latin reports whether a backend had text that is not UTF-8 before the end of a call, which a cache
 // may hold.
 func (b *entry) latin(c *call) bool {
 	return slices.ContainsFunc(b.runtime.phases, func(p phase) bool { return p.weather.latin && p.from.Before(c.ended) })

@@ -69,7 +69,7 @@ func (c *config) stacks() map[string]entry {
 // world.mu guards it.
 type knowledge struct {
 	since time.Time               // when it begins; every list has the items from then
-	blank time.Time               // when earlier memory was lost; zero: never
+	blank time.Time               // when an earlier cache was lost; zero: never
 	shown [2]map[string][]telling // :: id → versions in lists
 	asked map[string][]telling    // :: id → versions in statuses
 	made  map[string][]telling    // :: id → versions that confirmed calls have made, as far as a rule of the profile says so
@@ -120,19 +120,19 @@ type proxy struct {
 
 	// world.mu guards the fields below.
 	cfg     *config
-	abort   func(memories net.Conn) error // a successor that does not serve in the end; nil: it would
+	abort   func(caches net.Conn) error // a successor that does not serve in the end; nil: it would
 	crashed bool
 	ok      map[string]int // :: method → how many calls clients know to have ended with OK
 }
 
-// newProxy starts a process with cfg, and returns when clients can connect. The previous process hands its memory over at
+// newProxy starts a process with cfg, and returns when clients can connect. The previous process hands its caches over at
 // a connection, if there is one.
-func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
-	p := &proxy{world: w, successor: memories != nil, ok: map[string]int{}}
+func newProxy(w *world, cfg *config, caches net.Conn) (*proxy, error) {
+	p := &proxy{world: w, successor: caches != nil, ok: map[string]int{}}
 	var predecessor *server.Predecessor
-	if memories != nil {
+	if caches != nil {
 		var err error
-		if predecessor, err = server.ReadPredecessor(memories); err != nil {
+		if predecessor, err = server.ReadPredecessor(caches); err != nil {
 			return nil, err
 		}
 	}
@@ -152,7 +152,7 @@ func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 	var err error
 	p.proxy, err = server.New(cfg.settings(w), server.Options{Predecessor: predecessor, Machine: server.Machine{
 		Dial:    func(ctx context.Context, address string) (net.Conn, error) { return w.dial(ctx, p, address) },
-		Succeed: func(_ context.Context, memories net.Conn) error { return p.succeed(memories) },
+		Succeed: func(_ context.Context, caches net.Conn) error { return p.succeed(caches) },
 		Boot:    cfg.boot,
 	}})
 	if err != nil {
@@ -173,14 +173,14 @@ func newProxy(w *world, cfg *config, memories net.Conn) (*proxy, error) {
 
 // aborts is a successor that ends before it serves: before it has read what p knows, when it has, or when it is built and
 // takes the notes of p.
-func (p *proxy) aborts(memories net.Conn, far int, rnd *rand.Rand) error {
+func (p *proxy) aborts(caches net.Conn, far int, rnd *rand.Rand) error {
 	w := p.world
-	defer memories.Close() // the kernel does that
+	defer caches.Close() // the kernel does that
 	if far == 0 {
 		w.waits(rnd)
 		return nil
 	}
-	predecessor, err := server.ReadPredecessor(memories)
+	predecessor, err := server.ReadPredecessor(caches)
 	if err != nil || far == 1 {
 		return err
 	}
@@ -200,11 +200,11 @@ func (p *proxy) aborts(memories net.Conn, far int, rnd *rand.Rand) error {
 }
 
 // succeed starts the process that takes over.
-func (p *proxy) succeed(memories net.Conn) error {
+func (p *proxy) succeed(caches net.Conn) error {
 	if p.abort != nil {
-		return p.abort(memories)
+		return p.abort(caches)
 	}
-	successor, err := newProxy(p.world, p.cfg.clone(), memories)
+	successor, err := newProxy(p.world, p.cfg.clone(), caches)
 	if err == nil {
 		p.world.is(successor)
 	}

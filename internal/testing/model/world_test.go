@@ -41,7 +41,7 @@ type world struct {
 	log     io.Writer // gets all events; nil: nothing does
 
 	mu         sync.Mutex
-	starts     []time.Time // of processes: when each got the memory of the previous one
+	starts     []time.Time // of processes: when each got the caches of the previous one
 	now        *proxy      // nil while there is none
 	processes  []*proxy
 	keeps      bool // the latest process has files

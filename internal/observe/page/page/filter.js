@@ -51,7 +51,7 @@ function matcherOf(pattern, whole) {
 // is not selected. It throws if they are invalid, or select nothing.
 function patternOf(text, namesOf, whole) {
   const { not, parts } = alternatives(text), more = "| or a comma separates several, and a leading ! selects all others";
-  if (!parts.length) throw new Error(`${JSON.stringify(text)} has no pattern: want one such as web*; ${more}`);
+  if (!parts.length) throw new Error(`invalid pattern ${JSON.stringify(text)}: want one such as web*; ${more}`);
   for (const p of parts) {
     if (!VALID.test(p)) throw new Error(`invalid pattern ${JSON.stringify(p)}: want letters, *, ? and [a-z]; ${more}`);
     if (not && /^\*+$/.test(p)) throw new Error(`${JSON.stringify(text)} selects nothing: * is any text, and a leading ! selects all others`);

@@ -36,7 +36,7 @@ func listed(t *testing.T, client runtimeapi.RuntimeServiceClient) (ids []string)
 	return ids
 }
 
-// The memory of the runtimes passes from process to process without a file.
+// The caches of the runtimes pass from process to process without a file.
 func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -138,7 +138,7 @@ func TestAProcessThatIsToStopDoesNotTakeOver(t *testing.T) {
 }
 
 // A handover to the other data path loses no more than one to the same path: calls under way end as they would have, an
-// endless stream ends once, and memory, recording and events go on. Issue 43: four places promise it.
+// endless stream ends once, and cache, recording and events go on. Issue 43: four places promise it.
 func TestAHandoverToTheOtherDataPathLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, way := range [][2]string{{config.OwnPath, config.GRPCPath}, {config.GRPCPath, config.OwnPath}} {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMemoryFollowsItsRuntime(t *testing.T) {
+func TestACacheFollowsItsRuntime(t *testing.T) {
 	old := map[string]string{"primary": "/a", "beta.io": "/b"}
 	for name, c := range map[string]struct {
 		now  []Place
@@ -27,7 +27,7 @@ func TestMemoryFollowsItsRuntime(t *testing.T) {
 }
 
 // What was remembered of several runtimes is out of date when one has been alone meanwhile, which has no cache.
-func TestARuntimeAloneLeavesNoMemory(t *testing.T) {
+func TestARuntimeAloneLeavesNoCacheFile(t *testing.T) {
 	in, all := Folder{Path: t.TempDir()}, []Place{{"primary", "/a"}, {"beta.io", "/b"}}
 	path := in.File(all[0]).Path
 	set := NewSet(nil)
