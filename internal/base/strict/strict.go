@@ -236,7 +236,7 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
 		if n.Kind != yaml.MappingNode {
-			return fail(n, path, "%s: want keys and values", describe(n))
+			return fail(n, path, "%s", wants("keys and values", n))
 		}
 		fields := fieldsOf(t)
 		seen := map[string]int{}
@@ -264,7 +264,7 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 		n.Content = right
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			return fail(n, path, "%s: want a list", describe(n))
+			return fail(n, path, "%s", wants("a list", n))
 		}
 		for i, item := range n.Content {
 			if !check(errs, item, t.Elem(), fmt.Sprintf("%s[%d]", path, i)) {
@@ -273,7 +273,7 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 		}
 	default:
 		if n.Kind != yaml.ScalarNode || n.Decode(reflect.New(t).Interface()) != nil {
-			return fail(n, path, "%s: want a %s", describe(n), nameOf(t))
+			return fail(n, path, "%s", wants("a "+nameOf(t), n))
 		}
 	}
 	return true
@@ -301,14 +301,14 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-func describe(n *yaml.Node) string {
+func wants(what string, n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return "keys and values"
+		return "want " + what + ", not keys and values"
 	case yaml.SequenceNode:
-		return "a list"
+		return "want " + what + ", not a list"
 	default:
-		return fmt.Sprintf("%q", n.Value)
+		return fmt.Sprintf("%q: want %s", n.Value, what)
 	}
 }
 

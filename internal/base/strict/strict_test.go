@@ -67,13 +67,13 @@ stateFolder: /var/lib/x
 `), &c)
 	assert.EqualError(t, err, `2:1: listne: unknown key (did you mean "listen"?)
 3:9: budget: "soon": want a duration such as 500ms or 2s
-4:9: labels: a list: want keys and values
+4:9: labels: want keys and values, not a list
 6:3: backends[0].adress: unknown key (did you mean "address"?)
 7:9: backends[0].port: "many": want a whole number
 8:7: backends[0].on: "perhaps": want a bool: true or false
 9:3: backends[1]: "/run/c.sock": want keys and values
 10:13: backends[2].name: is already set in line 10
-11:8: state: keys and values: want a string
+11:8: state: want a string, not keys and values
 12:1: stateFolder: unknown key (did you mean "state"?)`)
 	assert.Equal(t, config{Listen: "unchanged"}, c)
 }
@@ -121,5 +121,5 @@ func TestASyntaxErrorNamesItsLine(t *testing.T) {
 	assert.ErrorContains(t, strict.Unmarshal([]byte("listen: 'a\nb: c"), &c), "2: ")
 	assert.EqualError(t, strict.Unmarshal([]byte("listen: a\n---\nlisten: b\n"), &c), "2:1: a second document begins here; want only one")
 	assert.NoError(t, strict.Unmarshal(nil, &c))
-	assert.EqualError(t, strict.Unmarshal([]byte("[a, b]"), &c), "1:1: a list: want keys and values")
+	assert.EqualError(t, strict.Unmarshal([]byte("[a, b]"), &c), "1:1: want keys and values, not a list")
 }
