@@ -143,6 +143,7 @@ func start(ctx context.Context, c contender, cmd *exec.Cmd, socket string) (*run
 	r := &running{contender: c, socket: socket, cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &r.said, &r.said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	_ = os.Remove(socket) // a contender that was killed has left it, and not every program removes it
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", c.name, err)
 	}
