@@ -113,7 +113,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			at := func(name string) string { return filepath.Join(dir, name) }
 			runtime := testkit.NewMachine(t, "", at("0.sock"), fakecri.Config{StreamURL: "http://harmless/" + planted, Packages: []string{fakecri.V1, fakecri.V1alpha2}})
 			runtime.Start()
-			testkit.NewMachine(t, "beta.io", at("1.sock"), fakecri.Config{}).Start() // with two runtimes, criproxy has a memory
+			testkit.NewMachine(t, "beta.io", at("1.sock"), fakecri.Config{}).Start() // with two runtimes, criproxy has a cache
 			args := []string{"-connect", at("0.sock") + ",beta.io:" + at("1.sock"), "-listen", at("p.sock"), "-admin", at("a.sock"), "-state-dir", at("state"), "-hooks", "none",
 				"-logtostderr", "-v", "9", "-capture", at("all.pcapng")}
 			if unsafe {

@@ -79,8 +79,8 @@ type lag struct {
 	before  bool  // why is the reason of an earlier link or process
 	failing bool  // its latest answers were errors
 
-	// firstError is the number of the latest request to the backend at the moment of an error after an answer: what was asked later
-	// says whether the method fails. It is zero if the latest answer was none such.
+	// firstError is set if the latest answer was an error and the one before it was none: to the number of the latest request of
+	// then. The answer to a later one says whether the method fails.
 	firstError uint64
 
 	inTime   int           // how many answers came in time since one was late

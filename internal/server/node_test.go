@@ -56,7 +56,7 @@ type machineConfig struct {
 }
 
 // impatient has a runtime that hangs count as slow and gone as soon as it does for users, for tests that wait for that. Sooner
-// would be wrong: on a busy machine even a runtime in the cache has answered nothing for 3 s.
+// would be wrong: on a busy machine even a runtime in memory has answered nothing for 3 s.
 func impatient(c *config.Config) {
 	c.ListBudget, c.GoneAfter = backend.DefaultBudget, backend.DefaultSilence
 }

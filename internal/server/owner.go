@@ -43,7 +43,7 @@ func own(dir, listen string, api ...string) (*owner, error) {
 	}
 	text := make([]byte, 4096)
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	n, _ := f.Read(text) // a new file is empty, and a process that was killed may have written a part
+	n, _ := f.Read(text) // a new file is empty, and one on a full disk may lack the API and the version
 	lines := append(strings.Split(string(text[:n]), "\n"), "", "")
 	who, was, version := lines[0], strings.Fields(lines[1]), 0
 	_, _ = fmt.Sscanf(lines[2], "version %d", &version)

@@ -301,6 +301,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
+// wants says what has to stand in place of n.
 func wants(what string, n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

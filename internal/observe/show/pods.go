@@ -73,12 +73,12 @@ func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time)
 		return
 	}
 	nodes := slices.ContainsFunc(pods, func(p admin.Pod) bool { return p.Node != "" })
-	memory := map[string]bool{}
+	fromCache := map[string]bool{}
 	var table Table
 	for _, p := range pods {
 		if p.FromCache {
 			p.State += "?"
-			memory[OnNode(p.Backend, p.Node)] = true
+			fromCache[OnNode(p.Backend, p.Node)] = true
 		}
 		running := 0
 		var images []string
@@ -102,7 +102,7 @@ func printPods(out *Screen, pods []admin.Pod, all int, wide bool, now time.Time)
 		table.Row(row...)
 	}
 	out.Table(&table)
-	for _, name := range slices.Sorted(maps.Keys(memory)) {
+	for _, name := range slices.Sorted(maps.Keys(fromCache)) {
 		out.Paint(Yellow, 0, "%s does not answer: a ? marks its pods, which are shown as they were last known.", name)
 	}
 }
