@@ -7,16 +7,18 @@ import "time"
 // waits for a moment if something else is likely to be written: a server's answer goes out with the
 // reply, a client's with the next request.
 
-// pongTime bounds how long the answer to a ping waits.
-const pongTime = 2 * time.Millisecond
+// pongTime bounds how long the answer to a ping waits. Peers wait for it for seconds. It is not shorter, because each timer that is
+// due soon keeps Go's scheduler awake.
+const pongTime = 20 * time.Millisecond
 
-// pongs are the answers to pings in conn.out. conn.mu guards them. Any write of conn.out takes them along, and stops the timer.
+// pongs are the answers to pings in conn.out. conn.mu guards them. Any write of conn.out takes them along. The timer goes on
+// meanwhile, because to stop and set it with each call takes longer.
 type pongs struct {
 	bytes int           // their length
-	wrote time.Time     // when conn.out was last written
+	wrote time.Time     // when conn.out was last written; all of them are newer
 	gap   time.Duration // time between the last two writes of conn.out
-	timer *time.Timer   // writes them; nil: they never had to wait
-	waits bool          // timer is running
+	timer *time.Timer   // writes those that have waited long enough; nil: none ever had to wait
+	runs  bool          // timer is running
 }
 
 // flushSettled is flush, but lets answers to pings wait if nothing else is in the buffer. c.mu is
@@ -26,13 +28,19 @@ func (c *conn) flushSettled() {
 	switch {
 	case p.bytes == 0 || p.bytes < len(c.out) || !c.side.writesSoon():
 		c.flush()
-	case p.waits:
-	case p.timer == nil:
-		p.waits = true
-		p.timer = time.AfterFunc(pongTime, c.pong)
-	default:
-		p.waits = true
-		p.timer.Reset(pongTime)
+	case !p.runs:
+		c.pongIn(pongTime)
+	}
+}
+
+// pongIn starts the timer. c.mu is held.
+func (c *conn) pongIn(d time.Duration) {
+	p := &c.pongs
+	p.runs = true
+	if p.timer == nil {
+		p.timer = time.AfterFunc(d, c.pong)
+	} else {
+		p.timer.Reset(d)
 	}
 }
 
@@ -40,8 +48,13 @@ func (c *conn) flushSettled() {
 func (c *conn) pong() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pongs.waits {
-		c.pongs.waits = false
+	p := &c.pongs
+	p.runs = false
+	switch left := pongTime - time.Since(p.wrote); {
+	case p.bytes == 0:
+	case left > 0:
+		c.pongIn(left)
+	default:
 		c.flush()
 	}
 }
@@ -50,10 +63,6 @@ func (c *conn) pong() {
 func (p *pongs) written() {
 	now := time.Now()
 	p.bytes, p.wrote, p.gap = 0, now, now.Sub(p.wrote)
-	if p.waits {
-		p.waits = false
-		p.timer.Stop()
-	}
 }
 
 // writesSoon reports whether there are calls: their replies will follow.

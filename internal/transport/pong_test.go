@@ -61,17 +61,58 @@ func TestAPongGoesOutWithTheReply(t *testing.T) {
 	assert.Less(t, len(alone), 50, "pongs that went out alone")
 }
 
+// ponged reports whether a frame answers a ping with data that begins with n.
+func ponged(n byte) func(http2.Frame) bool {
+	return func(f http2.Frame) bool {
+		ping, ok := f.(*http2.PingFrame)
+		return ok && ping.IsAck() && ping.Data[0] == n
+	}
+}
+
 func TestAPongDoesNotWaitForALongCall(t *testing.T) {
 	over := make(chan struct{})
-	l := served(t, func(any, grpc.ServerStream) error {
-		<-over
+	l := served(t, func(_ any, ss grpc.ServerStream) error {
+		if name, _ := grpc.MethodFromServerStream(ss); name == "/test.Service/Long" {
+			<-over
+		}
 		return nil
 	})
 	p := rawClient(t, l)
-	p.headers(1, true, p.request())
-	require.NoError(t, p.framer.WritePing(false, [8]byte{1}))
-	require.NoError(t, p.say())
-	assert.NotNil(t, p.until(isPing), "the connection was closed")
+	ping := func(n byte) {
+		require.NoError(t, p.framer.WritePing(false, [8]byte{n}))
+		require.NoError(t, p.say())
+	}
+	p.headers(1, true, p.encode(":method", "POST", ":scheme", "http", ":path", "/test.Service/Long", ":authority", "localhost", "content-type", "application/grpc", "te", "trailers"))
+	ping(1) // the timer starts
+	for i := range uint32(50) {
+		p.headers(2*i+3, true, p.request())
+		require.NoError(t, p.say())
+		p.ends(2*i + 3) // takes the answer along
+	}
+	for n := byte(2); n < 5; n++ {
+		ping(n)
+		assert.NotNil(t, p.until(ponged(n)), "the connection was closed")
+	}
 	close(over)
 	p.ends(1)
+}
+
+func TestAPongDoesNotWaitForTheNextCall(t *testing.T) {
+	const calls = 10
+	answered := make(chan bool, 1)
+	made := byte(0)
+	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
+		made++
+		_ = p.framer.WritePing(false, [8]byte{made})
+		p.good(call.StreamID)
+		_ = p.say()
+		if made == calls {
+			answered <- p.until(ponged(made)) != nil
+		}
+	})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+	for range calls {
+		require.NoError(t, invoke(t, c))
+	}
+	assert.True(t, <-answered, "the ping that came with the last reply has no answer")
 }

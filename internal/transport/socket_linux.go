@@ -24,7 +24,8 @@ type socket struct {
 	fd     int
 	closed bool
 
-	writing sync.Mutex // held by Write: one at a time, as for Go's connections
+	long    atomic.Bool // the last read has filled its buffer: more follows
+	writing sync.Mutex  // held by Write: one at a time, as for Go's connections
 	in, out direction
 }
 
@@ -165,7 +166,11 @@ func (s *socket) Read(p []byte) (n int, err error) {
 			}
 			continue
 		}
-		if used := s.use(func(fd int) { n, err = syscall.Read(fd, p) }); used != nil {
+		read := readNow
+		if s.long.Load() {
+			read = syscall.Read
+		}
+		if used := s.use(func(fd int) { n, err = read(fd, p) }); used != nil {
 			return 0, used
 		}
 		switch {
@@ -180,6 +185,7 @@ func (s *socket) Read(p []byte) (n int, err error) {
 			s.in.ready()
 			return 0, io.EOF
 		default:
+			s.long.Store(n == len(p))
 			if n == len(p) {
 				s.in.ready() // a shorter read has emptied the socket: epoll(7)
 			}

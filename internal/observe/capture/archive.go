@@ -7,7 +7,9 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -272,7 +274,8 @@ func work(do func()) time.Duration {
 // threadTime returns the time of a processor that this thread has taken.
 func threadTime() time.Duration {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // cannot fail: all Linux has it
+	// It cannot fail: all Linux has it. It is a raw system call because it must not wake Go's monitor, which costs more.
+	_, _, _ = syscall.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&t)), 0)
 	return time.Duration(t.Nano())
 }
 
