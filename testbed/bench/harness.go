@@ -26,7 +26,7 @@ type harness struct {
 	started  int // number of started processes, for the names of folders
 }
 
-// all measures every work with every contender.
+// all measures every work with every contender. If it fails, the report has what was measured until then.
 func (h *harness) all(ctx context.Context) (*report, error) {
 	r := &report{rounds: h.rounds, time: h.time, whole: h.among == ""}
 	if err := h.findCriproxy(ctx); err != nil {
@@ -63,7 +63,7 @@ func (h *harness) all(ctx context.Context) (*report, error) {
 	}
 	for _, n := range order {
 		if err := h.group(ctx, r, n, groups[n], present); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
 	if h.among != "" {
@@ -71,15 +71,15 @@ func (h *harness) all(ctx context.Context) (*report, error) {
 	}
 	if only.MatchString("merging") {
 		if err := h.merging(ctx, r); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
 	if err := h.alone(ctx, r, only); err != nil {
-		return nil, err
+		return r, err
 	}
 	if only.MatchString("a real kubelet") {
 		if err := h.kubelet(ctx, r); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
 	return r, nil
