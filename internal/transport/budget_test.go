@@ -241,7 +241,7 @@ func TestAClientThatReadsNothingIsBounded(t *testing.T) {
 	before := spent().heap
 	const n = 200
 	call := func(i uint32, more ...string) {
-		c.headers(2*i+1, false, c.encode(append([]string{":method", "POST", ":scheme", "http", ":path", "/bench/1x1000000", ":authority", "x", "content-type", "application/grpc"}, more...)...))
+		c.headers(2*i+1, false, c.requestTo("/bench/1x1000000", more...))
 		c.data(2*i+1, true, prefixed(nil))
 	}
 	for i := range uint32(n) {
@@ -301,7 +301,7 @@ func TestSendersThatWaitForTheConnectionAllGoOn(t *testing.T) {
 		var ids []uint32
 		for i := range uint32(60) {
 			ids = append(ids, 2*i+1)
-			c.headers(2*i+1, false, c.encode(":method", "POST", ":scheme", "http", ":path", "/bench/2x3000", ":authority", "x", "content-type", "application/grpc"))
+			c.headers(2*i+1, false, c.requestTo("/bench/2x3000"))
 			c.data(2*i+1, true, prefixed(nil))
 		}
 		require.NoError(t, c.say())

@@ -113,7 +113,7 @@ func floods() []flood {
 		{name: "a reply byte by byte, CVE-2019-9511", read: true,
 			begin: func(p *rawPeer) {
 				_ = p.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-				p.headers(1, false, p.encode(":method", "POST", ":scheme", "http", ":path", "/bench/1x1000000", ":authority", "x", "content-type", "application/grpc"))
+				p.headers(1, false, p.requestTo("/bench/1x1000000"))
 				p.data(1, true, prefixed(nil))
 			},
 			again: func(p *rawPeer, n uint32) { _ = p.framer.WriteWindowUpdate(1, 1) }},

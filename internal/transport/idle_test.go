@@ -29,7 +29,7 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 	before := inUse()
 	for range n {
 		p := rawClient(t, l)
-		p.headers(1, false, p.encode(":method", "POST", ":scheme", "http", ":path", "/bench/1x100", ":authority", "x", "content-type", "application/grpc"))
+		p.headers(1, false, p.requestTo("/bench/1x100"))
 		p.data(1, true, prefixed(nil))
 		require.NoError(t, p.say())
 		assert.Equal(t, "0", p.status(1)["grpc-status"])

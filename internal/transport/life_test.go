@@ -261,7 +261,7 @@ func TestAUnaryReplyIsOneWrite(t *testing.T) {
 			break
 		}
 	}
-	p.headers(1, false, p.encode(":method", "POST", ":scheme", "http", ":path", "/bench/1x100", ":authority", "x", "content-type", "application/grpc"))
+	p.headers(1, false, p.requestTo("/bench/1x100"))
 	p.data(1, true, prefixed(nil))
 	require.NoError(t, p.say())
 	b := make([]byte, 1000)

@@ -79,9 +79,12 @@ func (p *rawPeer) encode(fields ...string) []byte {
 }
 
 // request returns the header block of a call, with additional fields.
-func (p *rawPeer) request(more ...string) []byte {
+func (p *rawPeer) request(more ...string) []byte { return p.requestTo("/test.Service/Method", more...) }
+
+// requestTo is request for another method.
+func (p *rawPeer) requestTo(method string, more ...string) []byte {
 	return p.encode(append([]string{
-		":method", "POST", ":scheme", "http", ":path", "/test.Service/Method", ":authority", "localhost",
+		":method", "POST", ":scheme", "http", ":path", method, ":authority", "localhost",
 		"content-type", "application/grpc", "te", "trailers",
 	}, more...)...)
 }

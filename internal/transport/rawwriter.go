@@ -63,14 +63,11 @@ func (w *rawWriter) do() (int, error) {
 // even if the kernel took nothing.
 func (w *rawWriter) try(fd uintptr) bool {
 	for {
-		switch {
-		case w.one == nil:
+		if w.one != nil {
+			w.n, w.err = writeNow(int(fd), w.one)
+		} else {
 			happensBefore(int(fd))
 			w.n, w.err = unix.Writev(int(fd), w.parts)
-		case len(w.one) > copied:
-			w.n, w.err = syscall.Write(int(fd), w.one)
-		default:
-			w.n, w.err = writeNow(int(fd), w.one)
 		}
 		w.n = max(w.n, 0)
 		switch w.err {

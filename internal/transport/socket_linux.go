@@ -24,7 +24,7 @@ type socket struct {
 	fd     int
 	closed bool
 
-	long    atomic.Bool // the last read has filled its buffer: more follows
+	long    atomic.Bool // the last read has filled its buffer: a long message, see nowait_linux.go
 	writing sync.Mutex  // held by Write: one at a time, as for Go's connections
 	in, out direction
 }

@@ -157,7 +157,7 @@ func TestSendersWithoutAWindowPassTheirTurnOn(t *testing.T) {
 	var ids []uint32
 	for id := uint32(1); id < 60; id += 2 {
 		ids = append(ids, id)
-		c.headers(id, false, c.encode(":method", "POST", ":scheme", "http", ":path", "/bench/2x30000", ":authority", "x", "content-type", "application/grpc"))
+		c.headers(id, false, c.requestTo("/bench/2x30000"))
 		c.data(id, true, prefixed(nil))
 	}
 	require.NoError(t, c.say())
