@@ -30,15 +30,15 @@ type harness struct {
 func (h *harness) all(ctx context.Context) (*report, error) {
 	r := &report{rounds: h.rounds, time: h.time, whole: h.among == ""}
 	if err := h.findCriproxy(ctx); err != nil {
-		return nil, err
+		return r, err
 	}
 	among, err := regexp.Compile(h.among)
 	if err != nil {
-		return nil, fmt.Errorf("-among: %w", err)
+		return r, fmt.Errorf("-among: %w", err)
 	}
 	only, err := regexp.Compile(h.only)
 	if err != nil {
-		return nil, fmt.Errorf("-only: %w", err)
+		return r, fmt.Errorf("-only: %w", err)
 	}
 	var present []contender
 	for _, c := range contenders {

@@ -91,12 +91,12 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	defer os.RemoveAll(dir)
 	h := &harness{options: o, dir: dir, progress: progress}
 	r, err := h.all(ctx)
-	if err == nil {
-		return r.write(o, out)
+	if err != nil {
+		if len(r.figures) > 0 {
+			fmt.Fprint(out, "The run has failed. This is what was measured until then, for no file:\n\n")
+			r.markdown(out)
+		}
+		return err
 	}
-	if r != nil && len(r.figures) > 0 {
-		fmt.Fprint(out, "The run has failed. This is what was measured until then, for no file:\n\n")
-		r.markdown(out)
-	}
-	return err
+	return r.write(o, out)
 }
